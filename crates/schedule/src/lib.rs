@@ -1,0 +1,1 @@
+//! A pure work schedule.
