@@ -1,0 +1,173 @@
+//! Asking to enter: what an item says of itself, and why it may be refused.
+
+use std::fmt;
+
+use crate::{Class, Moment};
+
+/// What the schedule needs to know of an item.
+///
+/// ```
+/// use sluicegate_schedule::{Class, Entry};
+///
+/// let entry = Entry::of("alice").key("session-7").class(Class::Admin);
+/// # let _: Entry<&str, &str> = entry;
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry<K, T> {
+    pub(crate) key: Option<K>,
+    pub(crate) tenant: T,
+    pub(crate) class: Class,
+    pub(crate) cost: Option<u32>,
+}
+
+impl<K, T> Entry<K, T> {
+    /// An item of `tenant`, of class [`Class::Normal`], without a key.
+    pub const fn of(tenant: T) -> Self {
+        Self { key: None, tenant, class: Class::Normal, cost: None }
+    }
+
+    /// Items of one key run one at a time and in order. Without a key an item waits for nobody.
+    #[must_use]
+    pub fn key(self, key: impl Into<K>) -> Self {
+        Self { key: Some(key.into()), ..self }
+    }
+
+    /// What goes first.
+    #[must_use]
+    pub fn class(self, class: Class) -> Self {
+        Self { class, ..self }
+    }
+
+    /// What the item will cost, in the unit in which costs are measured. Without it the schedule
+    /// goes by what the tenant's items cost lately, and by 1 where nothing was ever measured.
+    #[must_use]
+    pub fn cost(self, cost: u32) -> Self {
+        Self { cost: Some(cost.max(1)), ..self }
+    }
+}
+
+/// An item that was admitted, for as long as it waits or runs.
+///
+/// An id is never used again, so one that is kept too long finds nothing, never another item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ItemId {
+    pub(crate) index: u32,
+    pub(crate) seq: u64,
+}
+
+impl ItemId {
+    /// The item's number in the order of admission.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.seq
+    }
+}
+
+/// An item that was not let in, with the reason. The item itself comes back: nothing is lost.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Refused<V> {
+    /// The reason.
+    pub why: Refusal,
+    /// What was offered.
+    pub value: V,
+}
+
+/// Why an item was not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The queue holds as many items as it may.
+    QueueFull {
+        /// How many wait.
+        queued: u32,
+        /// How many may.
+        capacity: u32,
+    },
+    /// The tenant has as many items waiting as it may.
+    TenantQueueFull {
+        /// How many wait.
+        queued: u32,
+        /// How many may.
+        max: u32,
+    },
+    /// Everything that may run does, and waiting was not asked for.
+    AtLimit {
+        /// How many run.
+        in_use: u32,
+        /// How many may.
+        limit: u32,
+    },
+    /// The tenant has as many items running as it may, and waiting was not asked for.
+    TenantAtLimit {
+        /// How many run.
+        in_use: u32,
+        /// How many may.
+        limit: u32,
+    },
+    /// Another item of the key runs or goes first, and waiting was not asked for.
+    KeyBusy,
+    /// No token before this moment, and waiting was not asked for.
+    RateLimited {
+        /// When there will be one.
+        until: Moment,
+    },
+    /// Nothing more is let in.
+    Draining,
+}
+
+impl Refusal {
+    /// The reason in one word, for a metric's label.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::QueueFull { .. } => "queue_full",
+            Self::TenantQueueFull { .. } => "tenant_queue_full",
+            Self::AtLimit { .. } => "at_limit",
+            Self::TenantAtLimit { .. } => "tenant_at_limit",
+            Self::KeyBusy => "key_busy",
+            Self::RateLimited { .. } => "rate_limited",
+            Self::Draining => "draining",
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::QueueFull { queued, capacity } => write!(f, "queue full: {queued} of {capacity}"),
+            Self::TenantQueueFull { queued, max } => {
+                write!(f, "the tenant's queue is full: {queued} of {max}")
+            }
+            Self::AtLimit { in_use, limit } => write!(f, "at the limit: {in_use} of {limit}"),
+            Self::TenantAtLimit { in_use, limit } => {
+                write!(f, "the tenant is at its limit: {in_use} of {limit}")
+            }
+            Self::KeyBusy => f.write_str("another item of the key goes first"),
+            Self::RateLimited { .. } => f.write_str("rate limited"),
+            Self::Draining => f.write_str("draining: nothing more is let in"),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl<V> fmt::Debug for Refused<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Refused").field("why", &self.why).finish_non_exhaustive()
+    }
+}
+
+impl<V> fmt::Display for Refused<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.why.fmt(f)
+    }
+}
+
+impl<V> std::error::Error for Refused<V> {}
+
+/// Drops the item and keeps the reason, so that `?` works where only the reason matters.
+impl<V> From<Refused<V>> for Refusal {
+    fn from(refused: Refused<V>) -> Self {
+        refused.why
+    }
+}

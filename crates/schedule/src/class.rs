@@ -1,0 +1,152 @@
+//! Priority classes, and the promise that none of them starves.
+
+/// What goes first. Declared in order: `System` before `Admin` before `Normal` before `Low`.
+///
+/// ```
+/// use sluicegate_schedule::Class;
+/// assert!(Class::System < Class::Low);
+/// assert_eq!(Class::default(), Class::Normal);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// The system's own work: health checks, internal calls.
+    System,
+    /// Work of those who run the system.
+    Admin,
+    /// Everybody's work.
+    #[default]
+    Normal,
+    /// Work that can wait.
+    Low,
+}
+
+impl Class {
+    /// All classes, first to last.
+    pub const ALL: [Self; 4] = [Self::System, Self::Admin, Self::Normal, Self::Low];
+    /// How many there are.
+    pub const COUNT: usize = Self::ALL.len();
+
+    pub(crate) const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Whether the class passes a tenant's own depth limit. The limit of the whole queue holds for
+    /// every class.
+    #[must_use]
+    pub const fn passes_tenant_depth(self) -> bool {
+        matches!(self, Self::System | Self::Admin)
+    }
+}
+
+/// Picks the class of the next dispatch: the first with work, except where another would otherwise
+/// go without for a whole period.
+///
+/// A class with work that was passed over `n` times can be passed over `period - 1 - n` times more:
+/// its slack. Of the classes below the first, sorted by slack, the i-th must still find a free
+/// dispatch after the i before it, so as soon as one has a slack of no more than i, the most urgent
+/// of them is served now. Served early enough, all keep the promise even when they fall due
+/// together; that needs a period of at least [`Class::COUNT`].
+#[derive(Clone, Debug)]
+pub(crate) struct ClassPicker {
+    period: u32,
+    passed_over: [u32; Class::COUNT],
+}
+
+impl ClassPicker {
+    pub(crate) const fn new(period: u32) -> Self {
+        Self { period, passed_over: [0; Class::COUNT] }
+    }
+
+    /// The class to serve, given which have work that may start.
+    pub(crate) fn pick(&self, waiting: [bool; Class::COUNT]) -> Option<Class> {
+        let mut candidates = Class::ALL.into_iter().filter(|class| waiting[class.index()]);
+        let first = candidates.next()?;
+        let mut due = [(u32::MAX, first); Class::COUNT];
+        let mut count = 0;
+        for class in candidates {
+            due[count] = (self.slack(class), class);
+            count += 1;
+        }
+        if count == 0 {
+            return Some(first);
+        }
+        let due = &mut due[..count];
+        due.sort_unstable();
+        let urgent = due.iter().zip(0..).any(|((slack, _), before)| *slack <= before);
+        Some(if urgent { due[0].1 } else { first })
+    }
+
+    /// Counts a dispatch of `served`.
+    pub(crate) fn served(&mut self, served: Class, waiting: [bool; Class::COUNT]) {
+        for class in Class::ALL {
+            let passed_over = &mut self.passed_over[class.index()];
+            if class == served {
+                *passed_over = 0;
+            } else if waiting[class.index()] {
+                *passed_over = passed_over.saturating_add(1);
+            }
+        }
+    }
+
+    /// Nothing of the class waits any more: it is owed nothing.
+    pub(crate) const fn forget(&mut self, class: Class) {
+        self.passed_over[class.index()] = 0;
+    }
+
+    fn slack(&self, class: Class) -> u32 {
+        (self.period - 1).saturating_sub(self.passed_over[class.index()])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The longest run of dispatches without each class, when all always have work.
+    fn longest_gaps(period: u32, waiting: [bool; Class::COUNT]) -> [usize; Class::COUNT] {
+        let mut picker = ClassPicker::new(period);
+        let mut gaps = [0; Class::COUNT];
+        let mut current = [0; Class::COUNT];
+        for _ in 0..10_000 {
+            let class = picker.pick(waiting).unwrap();
+            picker.served(class, waiting);
+            for other in Class::ALL {
+                let gap = &mut current[other.index()];
+                *gap = if other == class { 0 } else { *gap + 1 };
+                gaps[other.index()] = gaps[other.index()].max(*gap);
+            }
+        }
+        gaps
+    }
+
+    #[test]
+    fn every_class_gets_one_of_every_period() {
+        for period in 4..40 {
+            for gap in longest_gaps(period, [true; Class::COUNT]) {
+                assert!(gap < period as usize, "period {period}: a gap of {gap}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_class_gets_all_the_rest() {
+        let mut picker = ClassPicker::new(16);
+        let waiting = [true, false, true, true];
+        let mut served = [0; Class::COUNT];
+        for _ in 0..1600 {
+            let class = picker.pick(waiting).unwrap();
+            picker.served(class, waiting);
+            served[class.index()] += 1;
+        }
+        assert_eq!(served[Class::Admin.index()], 0);
+        assert!((100..=108).contains(&served[Class::Normal.index()]), "{served:?}");
+        assert!((100..=108).contains(&served[Class::Low.index()]), "{served:?}");
+    }
+
+    #[test]
+    fn alone_it_is_always_served() {
+        let picker = ClassPicker::new(16);
+        assert_eq!(picker.pick([false, false, false, true]), Some(Class::Low));
+        assert_eq!(picker.pick([false; Class::COUNT]), None);
+    }
+}

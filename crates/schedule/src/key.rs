@@ -1,0 +1,186 @@
+//! Order per key: one queue a key, one item out at a time.
+//!
+//! Invariants:
+//! 1. `running` and being ready exclude each other: a key never has two items out.
+//! 2. A put-back item (`front`) goes before everything else of its key, whatever the classes.
+//! 3. A key with nothing waiting and nothing running does not exist.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use crate::arena::{Arena, NIL};
+use crate::heap::Heap;
+use crate::item::Items;
+use crate::{Class, Moment};
+
+#[derive(Debug)]
+pub(crate) struct Keys<K> {
+    keys: Arena<KeyQueue<K>>,
+    by_name: HashMap<K, u32>,
+    held: Heap<Moment>,
+}
+
+#[derive(Debug)]
+pub(crate) struct KeyQueue<K> {
+    name: Option<K>,
+    queues: [Queue; Class::COUNT],
+    /// An item that was out and was put back.
+    pub(crate) front: u32,
+    pub(crate) running: u32,
+    pub(crate) standing: Standing,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Queue {
+    first: u32,
+    last: u32,
+}
+
+/// Where a key stands in line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Nowhere: it runs, or nothing of it waits.
+    Out,
+    /// With the ready keys of a lane, for its head.
+    Ready { lane: u32, place: u32, head: u32 },
+    /// Until a moment.
+    Held { until: Moment, place: u32 },
+}
+
+impl<K> KeyQueue<K> {
+    /// What goes next.
+    pub(crate) fn head(&self) -> Option<u32> {
+        let queues = self.queues.iter().map(|queue| queue.first);
+        std::iter::once(self.front).chain(queues).find(|&item| item != NIL)
+    }
+
+    const fn is_gone(&self) -> bool {
+        let [a, b, c, d] = &self.queues;
+        self.running == NIL
+            && self.front == NIL
+            && a.first == NIL
+            && b.first == NIL
+            && c.first == NIL
+            && d.first == NIL
+    }
+}
+
+impl<K: Hash + Eq + Clone> Keys<K> {
+    pub(crate) fn new() -> Self {
+        Self { keys: Arena::new(), by_name: HashMap::new(), held: Heap::new() }
+    }
+
+    pub(crate) fn get(&self, key: u32) -> &KeyQueue<K> {
+        &self.keys[key]
+    }
+
+    pub(crate) fn get_mut(&mut self, key: u32) -> &mut KeyQueue<K> {
+        &mut self.keys[key]
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The key of that name, made if need be. Without a name every call makes one.
+    pub(crate) fn enter(&mut self, name: Option<K>) -> u32 {
+        if let Some(&key) = name.as_ref().and_then(|name| self.by_name.get(name)) {
+            return key;
+        }
+        let key = self.keys.insert(KeyQueue {
+            name: name.clone(),
+            queues: [Queue { first: NIL, last: NIL }; Class::COUNT],
+            front: NIL,
+            running: NIL,
+            standing: Standing::Out,
+        });
+        if let Some(name) = name {
+            self.by_name.insert(name, key);
+        }
+        key
+    }
+
+    /// Forgets a key that has neither waiting nor running items.
+    pub(crate) fn leave_if_gone(&mut self, key: u32) -> bool {
+        if !self.keys[key].is_gone() {
+            return false;
+        }
+        if let Some(name) = self.keys.remove(key).name {
+            self.by_name.remove(&name);
+            crate::shrink(&mut self.by_name);
+        }
+        true
+    }
+
+    pub(crate) fn append<V>(&mut self, items: &mut Items<V>, key: u32, item: u32) {
+        let queue = &mut self.keys[key].queues[items[item].class.index()];
+        items[item].before = queue.last;
+        match queue.last {
+            NIL => queue.first = item,
+            last => items[last].behind = item,
+        }
+        queue.last = item;
+    }
+
+    pub(crate) fn unlink<V>(&mut self, items: &mut Items<V>, item: u32) {
+        let (key, class) = (items[item].key, items[item].class);
+        let key = &mut self.keys[key];
+        if key.front == item {
+            key.front = NIL;
+            return;
+        }
+        let queue = &mut key.queues[class.index()];
+        let before = std::mem::replace(&mut items[item].before, NIL);
+        let behind = std::mem::replace(&mut items[item].behind, NIL);
+        match before {
+            NIL => queue.first = behind,
+            before => items[before].behind = behind,
+        }
+        match behind {
+            NIL => queue.last = before,
+            behind => items[behind].before = before,
+        }
+    }
+
+    /// Keeps a key from running until a moment.
+    pub(crate) fn hold(&mut self, key: u32, until: Moment) {
+        self.held.push(until, key, |key, place| {
+            let until = match self.keys[key].standing {
+                Standing::Held { until, .. } => until,
+                _ => until,
+            };
+            self.keys[key].standing = Standing::Held { until, place };
+        });
+    }
+
+    /// Ends a hold before its time.
+    pub(crate) fn release(&mut self, key: u32) {
+        if let Standing::Held { place, .. } = self.keys[key].standing {
+            self.held.remove(place, |key, at| {
+                if let Standing::Held { place, .. } = &mut self.keys[key].standing {
+                    *place = at;
+                }
+            });
+            self.keys[key].standing = Standing::Out;
+        }
+    }
+
+    /// Releases one key whose moment has come.
+    pub(crate) fn release_due(&mut self, now: Moment) -> Option<u32> {
+        let (_, key) = self.held.first().filter(|(until, _)| *until <= now)?;
+        self.release(key);
+        Some(key)
+    }
+
+    /// When the next hold ends.
+    pub(crate) fn next_release(&self) -> Option<Moment> {
+        self.held.first().map(|(until, _)| until).filter(|until| *until < Moment::FAR)
+    }
+
+    /// Told by the lane's heap: the key's place in it.
+    pub(crate) fn stand_at(&mut self, key: u32, at: u32) {
+        if let Standing::Ready { place, .. } = &mut self.keys[key].standing {
+            *place = at;
+        }
+    }
+}

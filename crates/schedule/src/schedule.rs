@@ -1,0 +1,352 @@
+//! The schedule itself: what may run next.
+//!
+//! Invariants, asserted by the property tests:
+//! 1. Running items never exceed the concurrency, but for those that ran when it was lowered.
+//! 2. Admission never lets more wait than the capacity. A put-back item keeps its place even then,
+//!    so all items together never exceed capacity plus concurrency.
+//! 3. Per key one item at a time, in order.
+//! 4. An admitted item leaves exactly once: completed, revoked or cancelled.
+//! 5. With no items there are no keys and no tenants.
+
+use std::hash::Hash;
+
+use crate::arena::NIL;
+use crate::item::{Arrival, Items, State};
+use crate::key::{Keys, Standing};
+use crate::ring::TenantRing;
+use crate::{
+    Entry, Invalid, ItemId, Limits, Moment, NotUntil, Rate, RateLimit, Refusal, Refused,
+    TenantLimits,
+};
+
+/// A pure state machine that decides what may run next.
+///
+/// It picks by class first, then between tenants by weight and measured cost, then between keys by
+/// how long their heads wait; inside a key, the higher class first and otherwise in order of
+/// admission, never two at once. A decision costs the same for a thousand keys and for a million.
+///
+/// The owner holds it behind whatever it likes, passes the time in, and does what it says:
+///
+/// ```
+/// use sluicegate_schedule::{Entry, Limits, Moment, Next, Schedule};
+///
+/// let limits = Limits::new::<&str>(2, 100).build()?;
+/// let mut schedule: Schedule<&str, &str, &str> = Schedule::new(limits, Moment::ZERO);
+/// let now = Moment::ZERO;
+///
+/// let first = schedule.admit(now, Entry::of("alice").key("cart-1"), "add")?;
+/// schedule.admit(now, Entry::of("alice").key("cart-1"), "pay")?;
+/// let other = schedule.admit(now, Entry::of("bob"), "browse")?;
+///
+/// // Alice's second item waits for her first; Bob does not.
+/// assert_eq!(schedule.next(now), Next::Start(first));
+/// assert_eq!(schedule.next(now), Next::Start(other));
+/// assert_eq!(schedule.next(now), Next::Idle);
+///
+/// assert_eq!(schedule.complete(first, None), Some("add"));
+/// let Next::Start(second) = schedule.next(now) else { panic!() };
+/// assert_eq!(schedule.get(second), Some(&"pay"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Schedule<V, K, T> {
+    pub(crate) limits: Limits<T>,
+    pub(crate) rate: Option<RateLimit>,
+    pub(crate) items: Items<V>,
+    pub(crate) keys: Keys<K>,
+    pub(crate) ring: TenantRing<T>,
+    pub(crate) draining: bool,
+}
+
+/// What the schedule says when asked for the next item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// This one starts now, and counts as running from here on.
+    Start(ItemId),
+    /// Nothing may start before this moment, unless something changes first.
+    At(Moment),
+    /// Nothing may start until something changes.
+    Idle,
+}
+
+impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
+    /// An empty schedule.
+    #[must_use]
+    pub fn new(limits: Limits<T>, now: Moment) -> Self {
+        Self {
+            rate: limits.rate.map(|rate| RateLimit::new(rate, now)),
+            ring: TenantRing::new(limits.class_period),
+            items: Items::new(),
+            keys: Keys::new(),
+            draining: false,
+            limits,
+        }
+    }
+
+    /// Lets an item in to wait for its turn.
+    ///
+    /// # Errors
+    /// [`Refused`] gives the item back with the reason; nothing of it stays behind.
+    pub fn admit(
+        &mut self,
+        now: Moment,
+        entry: Entry<K, T>,
+        value: V,
+    ) -> Result<ItemId, Refused<V>> {
+        if let Err(why) = self.may_admit(&entry) {
+            return Err(Refused { why, value });
+        }
+        let Entry { key, tenant, class, cost } = entry;
+        let limits = self.limits_of(&tenant);
+        let tenant = self.ring.enqueue(tenant, limits, class);
+        let key = self.keys.enter(key);
+        let item = self.items.arrive(Arrival { key, tenant, class, cost, value }, now);
+        self.keys.append(&mut self.items, key, item);
+        self.stand(key);
+        Ok(self.items.id(item))
+    }
+
+    /// Whether such an item would be let in.
+    ///
+    /// # Errors
+    /// The reason why not.
+    pub fn may_admit(&self, entry: &Entry<K, T>) -> Result<(), Refusal> {
+        if self.draining {
+            return Err(Refusal::Draining);
+        }
+        let (queued, capacity) = (self.items.waiting(), self.limits.capacity);
+        if queued >= capacity {
+            return Err(Refusal::QueueFull { queued, capacity });
+        }
+        if !entry.class.passes_tenant_depth() {
+            let tenant = self.ring.find(&entry.tenant).map(|tenant| self.ring.tenant(tenant));
+            let queued = tenant.map_or(0, |tenant| tenant.queued);
+            let max = self.limits_of(&entry.tenant).max_queued;
+            if queued >= max {
+                return Err(Refusal::TenantQueueFull { queued, max });
+            }
+        }
+        Ok(())
+    }
+
+    /// Decides what starts now. Ask until it says something else than [`Next::Start`].
+    pub fn next(&mut self, now: Moment) -> Next {
+        while let Some(key) = self.keys.release_due(now) {
+            self.stand(key);
+        }
+        if self.items.running() >= self.limits.concurrency {
+            return Next::Idle;
+        }
+        let Some(pick) = self.ring.pick() else {
+            return self.keys.next_release().map_or(Next::Idle, Next::At);
+        };
+        // The token is taken only once there is an item to spend it on.
+        if let Some(Err(NotUntil(at))) = self.rate.as_mut().map(|rate| rate.try_take(now)) {
+            return Next::At(at);
+        }
+        let key = self.keys.get_mut(pick.key);
+        let Standing::Ready { head, .. } = key.standing else {
+            unreachable!("a picked key is ready");
+        };
+        key.standing = Standing::Out;
+        key.running = head;
+        let cost = self.items[head].cost;
+        let charge = self.ring.start(pick, cost, |key, at| self.keys.stand_at(key, at));
+        self.keys.unlink(&mut self.items, head);
+        self.items.start(head, charge, now);
+        Next::Start(self.items.id(head))
+    }
+
+    /// A running item is done. With a measured `cost` the tenant is charged that instead of the
+    /// estimate. `None` when the item does not run (any more).
+    pub fn complete(&mut self, id: ItemId, cost: Option<u32>) -> Option<V> {
+        let item = self.items.find(id, State::Running)?;
+        let item = self.items.remove(item);
+        self.ring.finish(item.tenant, item.class, item.charge, cost);
+        self.leave(item.key);
+        Some(item.value)
+    }
+
+    /// An item that was started did not run after all: its token and its charge are given back.
+    /// `None` when the item does not run.
+    pub fn revoke(&mut self, id: ItemId) -> Option<V> {
+        let item = self.items.find(id, State::Running)?;
+        let item = self.items.remove(item);
+        if let Some(rate) = &mut self.rate {
+            rate.refund();
+        }
+        self.ring.revoke(item.tenant, item.class, item.charge);
+        self.leave(item.key);
+        Some(item.value)
+    }
+
+    /// A running item goes back to the front of its key, which runs nothing before `until`
+    /// ([`Moment::FAR`]: until [`Schedule::release`]). `false` when the item does not run.
+    pub fn retry(&mut self, now: Moment, id: ItemId, until: Moment, cost: Option<u32>) -> bool {
+        let Some(index) = self.items.find(id, State::Running) else { return false };
+        self.items.put_back(index, now);
+        let item = &self.items[index];
+        let key = item.key;
+        self.ring.requeue(item.tenant, item.class, item.charge, cost);
+        self.keys.get_mut(key).running = NIL;
+        self.keys.get_mut(key).front = index;
+        if until > now {
+            self.keys.hold(key, until);
+        } else {
+            self.stand(key);
+        }
+        true
+    }
+
+    /// Ends the hold of the key that a waiting item belongs to. `false` when there is none.
+    pub fn release(&mut self, id: ItemId) -> bool {
+        let Some(item) = self.items.find(id, State::Waiting) else { return false };
+        let key = self.items[item].key;
+        let held = matches!(self.keys.get(key).standing, Standing::Held { .. });
+        if held {
+            self.keys.release(key);
+            self.stand(key);
+        }
+        held
+    }
+
+    /// Takes a waiting item out. `None` when it does not wait (any more).
+    pub fn cancel(&mut self, id: ItemId) -> Option<V> {
+        let index = self.items.find(id, State::Waiting)?;
+        let held_for_it = self.keys.get(self.items[index].key).front == index;
+        self.keys.unlink(&mut self.items, index);
+        let key = self.items[index].key;
+        if held_for_it {
+            self.keys.release(key);
+        }
+        self.stand(key);
+        let item = self.items.remove(index);
+        self.ring.dequeue(item.tenant, item.class);
+        self.leave_key(key);
+        Some(item.value)
+    }
+
+    /// Lets nothing more in. What waits or runs is not touched.
+    pub const fn stop_admission(&mut self) {
+        self.draining = true;
+    }
+
+    /// Takes out everything that waits, longest waiting first.
+    pub fn take_waiting(&mut self) -> Vec<V> {
+        let mut taken = Vec::with_capacity(self.items.waiting() as usize);
+        while let Some(oldest) = self.items.oldest() {
+            taken.extend(self.cancel(self.items.id(oldest)));
+        }
+        taken
+    }
+
+    /// The value of an item that waits or runs.
+    #[must_use]
+    pub fn get(&self, id: ItemId) -> Option<&V> {
+        self.items.get(id).map(|item| &item.value)
+    }
+
+    /// The value of an item that waits or runs.
+    pub fn get_mut(&mut self, id: ItemId) -> Option<&mut V> {
+        self.items.get(id)?;
+        Some(&mut self.items[id.index].value)
+    }
+
+    /// Changes how many items may run at once. Those that run go on; a lower limit is met as they
+    /// end.
+    ///
+    /// # Errors
+    /// Names `concurrency` when it is zero; then nothing changes.
+    pub fn set_concurrency(&mut self, concurrency: u32) -> Result<(), Invalid> {
+        Invalid::check_count("concurrency", concurrency, u32::MAX)?;
+        self.limits.concurrency = concurrency;
+        Ok(())
+    }
+
+    /// Changes how many items may wait. Those that wait go on waiting.
+    ///
+    /// # Errors
+    /// Names `capacity` when it is zero; then nothing changes.
+    pub fn set_capacity(&mut self, capacity: u32) -> Result<(), Invalid> {
+        Invalid::check_count("capacity", capacity, u32::MAX)?;
+        self.limits.capacity = capacity;
+        Ok(())
+    }
+
+    /// Changes, adds or removes the rate, at once and for those that already wait.
+    pub fn set_rate(&mut self, now: Moment, rate: Option<Rate>) {
+        match (rate, &mut self.rate) {
+            (None, _) => self.rate = None,
+            (Some(rate), Some(limit)) => limit.set_rate(rate, now),
+            (Some(rate), None) => self.rate = Some(RateLimit::new(rate, now)),
+        }
+        self.limits.rate = rate;
+    }
+
+    /// Changes the limits of one tenant, at once.
+    ///
+    /// # Errors
+    /// Names the field that cannot work; then nothing changes.
+    pub fn set_tenant(&mut self, tenant: T, limits: TenantLimits) -> Result<(), Invalid> {
+        limits.check()?;
+        if let Some(index) = self.ring.find(&tenant) {
+            self.ring.set_limits(index, limits);
+        }
+        self.limits.tenants.insert(tenant, limits);
+        Ok(())
+    }
+
+    /// Changes the limits of every tenant that has none of its own, at once.
+    ///
+    /// # Errors
+    /// Names the field that cannot work; then nothing changes.
+    pub fn set_each_tenant(&mut self, limits: TenantLimits) -> Result<(), Invalid> {
+        limits.check()?;
+        self.limits.each_tenant = limits;
+        let Limits { tenants, .. } = &self.limits;
+        self.ring.set_all_limits(|name| tenants.get(name).copied().unwrap_or(limits));
+        Ok(())
+    }
+
+    pub(crate) fn limits_of(&self, tenant: &T) -> TenantLimits {
+        self.limits.tenants.get(tenant).copied().unwrap_or(self.limits.each_tenant)
+    }
+
+    /// The item that was out of the key is gone for good.
+    fn leave(&mut self, key: u32) {
+        self.keys.get_mut(key).running = NIL;
+        self.stand(key);
+        self.leave_key(key);
+    }
+
+    fn leave_key(&mut self, key: u32) {
+        self.keys.leave_if_gone(key);
+        if self.items.waiting() == 0 && self.items.running() == 0 {
+            self.ring.clear();
+        }
+    }
+
+    /// Brings a key to where its head wants it, unless it is held.
+    fn stand(&mut self, index: u32) {
+        let key = self.keys.get(index);
+        let head = if key.running == NIL { key.head() } else { None };
+        match key.standing {
+            Standing::Held { .. } => return,
+            Standing::Ready { head: stands_for, .. } if head == Some(stands_for) => return,
+            Standing::Ready { lane, place, .. } => {
+                self.keys.get_mut(index).standing = Standing::Out;
+                self.ring.unready(lane, place, |key, at| self.keys.stand_at(key, at));
+            }
+            Standing::Out => {}
+        }
+        if let Some(head) = head {
+            let item = &self.items[head];
+            let (line, seq) = ((item.tenant, item.class), item.seq);
+            self.keys.get_mut(index).standing = Standing::Ready { lane: NIL, place: NIL, head };
+            let lane = self.ring.ready(line, (index, seq), |key, at| self.keys.stand_at(key, at));
+            if let Standing::Ready { lane: stands_in, .. } = &mut self.keys.get_mut(index).standing {
+                *stands_in = lane;
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Looking in: counts, and why an item is not running yet.
+
+use std::hash::Hash;
+use std::time::Duration;
+
+use crate::item::State;
+use crate::key::Standing;
+use crate::{Class, ItemId, Moment, Schedule};
+
+/// What an item waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Why {
+    /// Nothing: it runs.
+    Running,
+    /// Nothing but its turn: others of the same class go first.
+    Ready,
+    /// Another item of its key runs or goes before it.
+    KeyBusy {
+        /// That item.
+        head: ItemId,
+    },
+    /// An item of its key (it may be itself) was put back and is tried again later.
+    KeyRetrying {
+        /// That item.
+        head: ItemId,
+        /// When; [`Moment::FAR`] means not by itself.
+        until: Moment,
+    },
+    /// Its tenant runs as many as it may.
+    TenantAtLimit {
+        /// How many run.
+        running: u32,
+        /// How many may.
+        max: u32,
+    },
+    /// Everything that may run does.
+    AtLimit {
+        /// How many run.
+        running: u32,
+        /// How many may.
+        limit: u32,
+    },
+    /// There is no token.
+    RateLimited {
+        /// When there will be one.
+        until: Moment,
+    },
+}
+
+/// The schedule's counts at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// Items that wait, put-back ones included.
+    pub queued: u32,
+    /// Items that run.
+    pub running: u32,
+    /// How many may run.
+    pub concurrency: u32,
+    /// How many may wait.
+    pub capacity: u32,
+    /// Keys with items that wait or run; an item without a key counts as one.
+    pub keys: usize,
+    /// How long the item that waits longest has waited.
+    pub oldest_wait: Duration,
+}
+
+/// One tenant's counts at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TenantView<T> {
+    /// The tenant.
+    pub tenant: T,
+    /// Its share.
+    pub weight: u32,
+    /// Items that wait.
+    pub queued: u32,
+    /// Items that run.
+    pub running: u32,
+    /// Items completed since the tenant was last idle.
+    pub served: u64,
+}
+
+/// One waiting item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WaitingView<'a, V> {
+    /// The item.
+    pub id: ItemId,
+    /// Its class.
+    pub class: Class,
+    /// Since when it waits.
+    pub since: Moment,
+    /// What it carries.
+    pub value: &'a V,
+}
+
+impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
+    /// Why an item is not running yet. `None` when it neither waits nor runs.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Schedule, Why};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule: Schedule<(), &str, &str> =
+    ///     Schedule::new(Limits::new(1, 10).build()?, now);
+    /// let first = schedule.admit(now, Entry::of("alice").key("cart"), ())?;
+    /// let second = schedule.admit(now, Entry::of("alice").key("cart"), ())?;
+    /// schedule.next(now);
+    /// assert_eq!(schedule.why(now, second), Some(Why::KeyBusy { head: first }));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn why(&self, now: Moment, id: ItemId) -> Option<Why> {
+        let item = self.items.get(id)?;
+        if item.state == State::Running {
+            return Some(Why::Running);
+        }
+        let key = self.keys.get(item.key);
+        if let Standing::Held { until, .. } = key.standing {
+            let head = self.items.id(key.head()?);
+            return Some(Why::KeyRetrying { head, until });
+        }
+        if let Standing::Ready { head, .. } = key.standing {
+            if head != id.index {
+                return Some(Why::KeyBusy { head: self.items.id(head) });
+            }
+        } else {
+            return Some(Why::KeyBusy { head: self.items.id(key.running) });
+        }
+        let tenant = self.ring.tenant(item.tenant);
+        let (running, max) = (tenant.running, tenant.limits.max_running);
+        if running >= max {
+            return Some(Why::TenantAtLimit { running, max });
+        }
+        let (running, limit) = (self.items.running(), self.limits.concurrency);
+        if running >= limit {
+            return Some(Why::AtLimit { running, limit });
+        }
+        match self.rate.as_ref().map(|rate| rate.ready_at(now)) {
+            Some(until) if until > now => Some(Why::RateLimited { until }),
+            _ => Some(Why::Ready),
+        }
+    }
+
+    /// The counts.
+    #[must_use]
+    pub fn snapshot(&self, now: Moment) -> Snapshot {
+        let oldest = self.items.oldest().map(|oldest| self.items[oldest].since);
+        Snapshot {
+            queued: self.items.waiting(),
+            running: self.items.running(),
+            concurrency: self.limits.concurrency,
+            capacity: self.limits.capacity,
+            keys: self.keys.len(),
+            oldest_wait: oldest.map_or(Duration::ZERO, |since| now - since),
+        }
+    }
+
+    /// The tenants that have items, or are still in debt for those they had, in no order.
+    pub fn tenants(&self) -> impl Iterator<Item = TenantView<T>> {
+        self.ring.tenants().map(|tenant| TenantView {
+            tenant: tenant.name.clone(),
+            weight: tenant.limits.weight,
+            queued: tenant.queued,
+            running: tenant.running,
+            served: tenant.served,
+        })
+    }
+
+    /// All that wait, longest waiting first.
+    pub fn waiting(&self) -> impl Iterator<Item = WaitingView<'_, V>> {
+        self.items.iter_waiting().map(|index| {
+            let item = &self.items[index];
+            let id = self.items.id(index);
+            WaitingView { id, class: item.class, since: item.since, value: &item.value }
+        })
+    }
+}
