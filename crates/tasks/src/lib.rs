@@ -1,1 +1,37 @@
-//! Structured concurrency.
+//! Structured concurrency: every task has an owner, a bound, a context and an end.
+//!
+//! | you want | use |
+//! |---|---|
+//! | to bound concurrency | [`Permits`]: guards that come back by drop, a limit that changes live |
+//! | to run tasks | [`TaskGroup`]: bounded, under a context, panics as values, one drain deadline |
+//! | to be fair and in order | [`Turnstile`]: tenants, keys, classes and rates over one bound |
+//! | to say what happens under load | [`Overload`]: wait, hand back, queue or fail fast, by name |
+//!
+//! A service with no queue at all can take it as its worker-pool standard; `cargo sluicegate-lint`
+//! keeps a codebase to it.
+
+mod context;
+mod drain;
+mod group;
+mod histogram;
+mod overload;
+mod panic;
+mod permits;
+mod place;
+mod roster;
+mod stats;
+mod sync;
+mod task;
+mod waitlist;
+
+pub use context::{Context, Interrupt};
+pub use drain::DrainReport;
+pub use group::{TaskGroup, TaskGroupBuilder};
+pub use histogram::HistogramSnapshot;
+pub use overload::{Overload, Refusal, Refused};
+pub use panic::{Panic, PanicLocation};
+pub use permits::{AtLimit, OwnedPermit, Permit, Permits};
+pub use roster::Running;
+pub use sluicegate_schedule::{Fault, Invalid};
+pub use stats::{Gauges, Stats};
+pub use task::{Task, TaskError};

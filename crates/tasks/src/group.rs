@@ -1,0 +1,422 @@
+//! A group of tasks: it lets them in, owns them, names them, and ends them.
+//!
+//! Invariants:
+//! 1. A task is counted before admission is checked for being open, and a drain closes admission
+//!    before it counts: it waits for every task that was let in.
+//! 2. A task holds its permit exactly while it runs, and is on the roster exactly as long.
+//! 3. A handle's last drop ends the tasks; the tasks themselves hold no handle.
+
+use std::borrow::Borrow;
+use std::future::Future;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sluicegate_schedule::{Fault, Invalid};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::context::{GroupId, Lineage, is_current};
+use crate::drain::Ending;
+use crate::place::{NameTaken, Shared};
+use crate::roster::{Label, Roster};
+use crate::stats::{Counters, Gauges};
+use crate::task::Manner;
+use crate::{
+    Context, DrainReport, Overload, Permits, Refused, Running, Stats, Task, TaskError,
+};
+
+/// A bounded group of tasks with one end.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// use sluicegate_tasks::{Context, TaskGroup};
+/// use std::time::Duration;
+/// use tokio::time::Instant;
+///
+/// let group = TaskGroup::new("thumbnails", 8)?; // at most 8 at once; submitters wait
+/// let request = Context::new().with_timeout(Duration::from_secs(30));
+///
+/// let task = group.submit(&request, |cx| async move {
+///     cx.check()?; // blocking points see the cancellation
+///     Ok::<_, sluicegate_tasks::Interrupt>("done")
+/// });
+/// assert_eq!(task.await?.await?, Ok("done"));
+///
+/// let report = group.drain(Instant::now() + Duration::from_secs(5)).await;
+/// assert!(report.is_clean());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// Clones are the same group. When the last one is dropped, nothing more starts, and the contexts of
+/// running tasks are cancelled and their futures dropped at the next await.
+#[derive(Clone, Debug)]
+pub struct TaskGroup {
+    handle: Arc<Handle>,
+}
+
+/// Ends the group when the last handle goes.
+#[derive(Debug)]
+struct Handle {
+    shared: Arc<Shared>,
+}
+
+/// Settings of a [`TaskGroup`] that are not checked yet.
+#[derive(Clone, Debug)]
+#[must_use = "build() makes the group"]
+pub struct TaskGroupBuilder {
+    name: String,
+    limit: u32,
+    overload: Overload,
+    unwind: Duration,
+    service: Context,
+}
+
+impl TaskGroupBuilder {
+    /// What to do with work that cannot start at once; [`Overload::Wait`] unless told.
+    pub const fn overload(mut self, overload: Overload) -> Self {
+        self.overload = overload;
+        self
+    }
+
+    /// The context of detached tasks: the service's own, not a request's.
+    pub fn service_context(mut self, cx: Context) -> Self {
+        self.service = cx;
+        self
+    }
+
+    /// How long tasks that are cancelled at the drain deadline get to end by themselves before they
+    /// are dropped at their next await; 100 ms unless told.
+    pub const fn unwind(mut self, unwind: Duration) -> Self {
+        self.unwind = unwind;
+        self
+    }
+
+    /// Checks the settings and makes the group.
+    ///
+    /// # Errors
+    /// Names the field that cannot work: `name` (empty), `limit`, `capacity`, `unwind` (zero).
+    pub fn build(self) -> Result<TaskGroup, Invalid> {
+        let permits = Arc::new(Permits::new(self.limit)?);
+        let (kill, abort) = (CancellationToken::new(), CancellationToken::new());
+        self.build_with(permits, None, kill, abort)
+    }
+
+    fn build_with(
+        self,
+        permits: Arc<Permits>,
+        lent: Option<Arc<Permits>>,
+        kill: CancellationToken,
+        abort: CancellationToken,
+    ) -> Result<TaskGroup, Invalid> {
+        if self.name.is_empty() {
+            return Err(Invalid::new("name", Fault::Empty));
+        }
+        if self.unwind.is_zero() {
+            return Err(Invalid::new("unwind", Fault::Zero));
+        }
+        self.overload.check()?;
+        crate::panic::watch();
+        let lineage = Arc::new(Lineage { group: GroupId::next(), kill, outer: None });
+        let shared = Shared {
+            name: self.name,
+            permits,
+            lent,
+            overload: self.overload,
+            unwind: self.unwind,
+            service: self.service,
+            lineage,
+            closing: CancellationToken::new(),
+            abort,
+            roster: Roster::new(),
+            names: Mutex::default(),
+            counters: Counters::new(),
+        };
+        Ok(TaskGroup { handle: Arc::new(Handle { shared: Arc::new(shared) }) })
+    }
+}
+
+impl TaskGroup {
+    const UNWIND: Duration = Duration::from_millis(100);
+
+    /// A group that runs at most `limit` tasks at once and lets submitters wait.
+    ///
+    /// # Errors
+    /// Names `name` when it is empty and `limit` when it is zero.
+    pub fn new(name: impl Into<String>, limit: u32) -> Result<Self, Invalid> {
+        Self::builder(name, limit).build()
+    }
+
+    /// A group with more to say about it.
+    pub fn builder(name: impl Into<String>, limit: u32) -> TaskGroupBuilder {
+        TaskGroupBuilder {
+            name: name.into(),
+            limit,
+            overload: Overload::Wait,
+            unwind: Self::UNWIND,
+            service: Context::new(),
+        }
+    }
+
+    /// Lets a task in under the caller's context.
+    ///
+    /// Resolves once it is let in, which is where [`Overload::Wait`] holds the caller up; await the
+    /// [`Task`] for its result. Dropped before it resolves, the work does not run.
+    ///
+    /// # Errors
+    /// [`Refused`], with the work inside.
+    #[track_caller]
+    pub fn submit<F, Fut, T>(
+        &self,
+        cx: impl Borrow<Context>,
+        work: F,
+    ) -> impl Future<Output = Result<Task<T>, Refused<F>>> + Send
+    where
+        F: FnOnce(Context) -> Fut + Send + 'static,
+        Fut: Future<Output = T> + Send + 'static,
+        T: Send + 'static,
+    {
+        let manner = Manner { label: Label::Site(Location::caller()), is_failure: |_: &T| false };
+        self.launch(cx.borrow().inside(self.lineage()), manner, work)
+    }
+
+    /// [`TaskGroup::submit`] for work that may fail: an `Err` is counted as failed.
+    ///
+    /// # Errors
+    /// [`Refused`], with the work inside.
+    #[track_caller]
+    pub fn submit_fallible<F, Fut, T, E>(
+        &self,
+        cx: impl Borrow<Context>,
+        work: F,
+    ) -> impl Future<Output = Result<Task<Result<T, E>>, Refused<F>>> + Send
+    where
+        F: FnOnce(Context) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<T, E>> + Send + 'static,
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        let label = Label::Site(Location::caller());
+        let manner = Manner { label, is_failure: Result::<T, E>::is_err };
+        self.launch(cx.borrow().inside(self.lineage()), manner, work)
+    }
+
+    /// [`TaskGroup::submit`] without ever waiting: with [`Overload::Wait`] a task that cannot start
+    /// at once is refused.
+    ///
+    /// # Errors
+    /// [`Refused`], with the work inside.
+    #[track_caller]
+    pub fn try_submit<F, Fut, T>(
+        &self,
+        cx: impl Borrow<Context>,
+        work: F,
+    ) -> Result<Task<T>, Refused<F>>
+    where
+        F: FnOnce(Context) -> Fut + Send + 'static,
+        Fut: Future<Output = T> + Send + 'static,
+        T: Send + 'static,
+    {
+        let manner = Manner { label: Label::Site(Location::caller()), is_failure: |_: &T| false };
+        let cx = cx.borrow().inside(self.lineage());
+        match self.shared().admit(&cx) {
+            Ok(place) => Ok(place.spawn(cx, manner, work)),
+            Err(why) => Err(self.shared().refuse(why, work)),
+        }
+    }
+
+    /// Lets a task in and waits for its result.
+    ///
+    /// # Errors
+    /// Why there is no result: refused, never run, panicked or aborted.
+    #[track_caller]
+    pub fn run<F, Fut, T>(
+        &self,
+        cx: impl Borrow<Context>,
+        work: F,
+    ) -> impl Future<Output = Result<T, TaskError>> + Send
+    where
+        F: FnOnce(Context) -> Fut + Send + 'static,
+        Fut: Future<Output = T> + Send + 'static,
+        T: Send + 'static,
+    {
+        let submitted = self.submit(cx, work);
+        async { submitted.await.map_err(|refused| TaskError::Refused(refused.why))?.await }
+    }
+
+    /// Lets in work that blocks its thread, such as a computation or a synchronous call. It cannot
+    /// be interrupted, so it should look at its context from time to time.
+    ///
+    /// # Errors
+    /// [`Refused`], with the work inside.
+    #[track_caller]
+    pub fn submit_blocking<F, T>(
+        &self,
+        cx: impl Borrow<Context>,
+        work: F,
+    ) -> impl Future<Output = Result<Task<T>, Refused<F>>> + Send
+    where
+        F: FnOnce(Context) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let manner = Manner { label: Label::Site(Location::caller()), is_failure: |_: &T| false };
+        let cx = cx.borrow().inside(self.lineage());
+        async move {
+            match self.shared().place(&cx).await {
+                Ok(place) => Ok(place.spawn_blocking(cx, manner, work)),
+                Err(why) => Err(self.shared().refuse(why, work)),
+            }
+        }
+    }
+
+    /// Lets a task in that belongs to no caller: it runs under the service's own context, and is
+    /// listed under its name ([`TaskGroup::running`]), which no other may have meanwhile.
+    ///
+    /// # Errors
+    /// [`Refused`], with the work inside.
+    pub fn submit_detached<F, Fut, T>(
+        &self,
+        name: impl Into<Arc<str>>,
+        work: F,
+    ) -> impl Future<Output = Result<Task<T>, Refused<F>>> + Send
+    where
+        F: FnOnce(Context) -> Fut + Send + 'static,
+        Fut: Future<Output = T> + Send + 'static,
+        T: Send + 'static,
+    {
+        let name = name.into();
+        let cx = self.shared().service.inside(self.lineage());
+        async move {
+            let taken = match NameTaken::claim(self.shared(), Arc::clone(&name)) {
+                Ok(taken) => taken,
+                Err(why) => return Err(self.shared().refuse(why, work)),
+            };
+            let manner = Manner { label: Label::Named(name), is_failure: |_: &T| false };
+            match self.shared().place(&cx).await {
+                Ok(mut place) => {
+                    place.name = Some(taken);
+                    Ok(place.spawn(cx, manner, work))
+                }
+                Err(why) => Err(self.shared().refuse(why, work)),
+            }
+        }
+    }
+
+    /// A group within a task, for work that this task waits for.
+    ///
+    /// Made inside one of this group's tasks, it runs on the permit that this task holds and hands
+    /// over, one task at a time, and on further permits of this group only where they are free: it
+    /// never waits for one, so it cannot deadlock. Made outside, it shares this group's permits.
+    /// When this group's drain deadline passes, so does the child's.
+    ///
+    /// # Errors
+    /// Names `name` when it is empty.
+    pub fn child(&self, name: impl Into<String>) -> Result<Self, Invalid> {
+        let parent = self.shared();
+        let builder = Self::builder(name, 1).service_context(parent.service.child());
+        let (kill, abort) = (self.lineage().kill.child_token(), parent.abort.child_token());
+        if is_current(parent.lineage.group) {
+            let lent = Some(Arc::clone(&parent.permits));
+            builder.build_with(Arc::new(Permits::new(1)?), lent, kill, abort)
+        } else {
+            builder.build_with(Arc::clone(&parent.permits), None, kill, abort)
+        }
+    }
+
+    /// Changes how many may run at once: see [`Permits::resize`].
+    ///
+    /// # Errors
+    /// Names `limit` when it is zero or too large; then nothing changes.
+    pub fn resize(&self, limit: u32) -> Result<(), Invalid> {
+        self.shared().permits.resize(limit)
+    }
+
+    /// Ends the group: nothing more is let in, what waits is handed back unrun, what runs goes on
+    /// until the deadline and is then cancelled. The report names what was abandoned.
+    ///
+    /// Safe to call twice, also at once; dropped before it resolves, admission stays closed and
+    /// nothing else happens.
+    pub async fn drain(&self, deadline: Instant) -> DrainReport {
+        let (shared, begun) = (self.shared(), Instant::now());
+        let before = shared.ended();
+        let handed_back = shared.counters.handed_back.get();
+        shared.closing.cancel();
+        let ending = Ending {
+            roster: &shared.roster,
+            kill: &shared.lineage.kill,
+            abort: &shared.abort,
+            unwind: shared.unwind,
+        };
+        let (cancelled, abandoned) = ending.by(deadline).await;
+        DrainReport {
+            name: shared.name.clone(),
+            handed_back: shared.counters.handed_back.get() - handed_back,
+            finished: (shared.ended() - before).saturating_sub(cancelled.len() as u64),
+            cancelled,
+            abandoned,
+            took: begun.elapsed(),
+        }
+    }
+
+    /// All tasks that run, longest first: detached ones by their name, others by the place they
+    /// were submitted from.
+    #[must_use]
+    pub fn running(&self) -> Vec<Running> {
+        self.shared().roster.list()
+    }
+
+    /// The counters and gauges.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let shared = self.shared();
+        let permits = &shared.permits;
+        shared.counters.snapshot(Gauges {
+            queued: permits.waiting(),
+            running: permits.in_use(),
+            limit: permits.limit(),
+            oldest_wait: permits.oldest_wait(),
+        })
+    }
+
+    /// The group's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.shared().name
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.handle.shared
+    }
+
+    fn lineage(&self) -> &Arc<Lineage> {
+        &self.shared().lineage
+    }
+
+    async fn launch<F, Fut, T>(
+        &self,
+        cx: Context,
+        manner: Manner<T>,
+        work: F,
+    ) -> Result<Task<T>, Refused<F>>
+    where
+        F: FnOnce(Context) -> Fut + Send + 'static,
+        Fut: Future<Output = T> + Send + 'static,
+        T: Send + 'static,
+    {
+        match self.shared().place(&cx).await {
+            Ok(place) => Ok(place.spawn(cx, manner, work)),
+            Err(why) => Err(self.shared().refuse(why, work)),
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.closing.cancel();
+        self.shared.lineage.kill.cancel();
+        self.shared.abort.cancel();
+    }
+}

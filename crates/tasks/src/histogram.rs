@@ -1,0 +1,154 @@
+//! A histogram of durations that many tasks write without a lock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Four buckets to each doubling, from a microsecond to about an hour: every duration is known to
+/// within a fifth.
+const STEPS: u32 = 4;
+const DOUBLINGS: u32 = 32;
+const BUCKETS: usize = (STEPS * DOUBLINGS) as usize;
+
+/// Counts of durations by size.
+#[derive(Debug)]
+pub(crate) struct Histogram {
+    buckets: [AtomicU64; BUCKETS],
+    sum_nanos: AtomicU64,
+}
+
+/// A [`Histogram`](HistogramSnapshot)'s counts at one moment.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// use sluicegate_tasks::{Context, TaskGroup};
+///
+/// let group = TaskGroup::new("small", 4)?;
+/// group.run(Context::new(), |_cx| async {}).await?;
+/// let run_time = group.stats().run_time;
+/// assert_eq!(run_time.count(), 1);
+/// assert!(run_time.quantile(0.99).as_millis() < 1000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistogramSnapshot {
+    counts: Vec<u64>,
+    sum: Duration,
+}
+
+impl Histogram {
+    pub(crate) const fn new() -> Self {
+        Self { buckets: [const { AtomicU64::new(0) }; BUCKETS], sum_nanos: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn record(&self, duration: Duration) {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.buckets[bucket(nanos)].fetch_add(1, Ordering::Relaxed);
+        if nanos > 0 {
+            self.sum_nanos.fetch_add(nanos, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn snapshot(&self) -> HistogramSnapshot {
+        HistogramSnapshot {
+            counts: self.buckets.iter().map(|count| count.load(Ordering::Relaxed)).collect(),
+            sum: Duration::from_nanos(self.sum_nanos.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+/// The bucket of a duration: the first whose bound is not below it.
+const fn bucket(nanos: u64) -> usize {
+    let units = nanos.div_ceil(1000);
+    if units <= 1 {
+        return 0;
+    }
+    // The octave from the highest bit, the step from the bits behind it.
+    let scaled = units - 1;
+    let octave = scaled.ilog2();
+    let step = if octave >= 2 { scaled >> (octave - 2) & 3 } else { scaled << (2 - octave) & 3 };
+    let index = (octave * STEPS) as usize + step as usize + 1;
+    if index < BUCKETS { index } else { BUCKETS - 1 }
+}
+
+/// The greatest duration of a bucket.
+const fn bound(index: usize) -> Duration {
+    if index == 0 {
+        return Duration::from_micros(1);
+    }
+    let (octave, step) = ((index - 1) as u32 / STEPS, (index - 1) as u64 % STEPS as u64);
+    let base = 1u64 << octave;
+    // Below four microseconds some steps are empty and share their neighbour's bound.
+    Duration::from_micros(base + (base * (step + 1)).div_ceil(STEPS as u64))
+}
+
+impl HistogramSnapshot {
+    /// How many durations were recorded.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// All durations together.
+    #[must_use]
+    pub const fn sum(&self) -> Duration {
+        self.sum
+    }
+
+    /// The duration that the given part (0 to 1) of all do not exceed, to within a fifth.
+    #[must_use]
+    pub fn quantile(&self, part: f64) -> Duration {
+        let rank = (part.clamp(0.0, 1.0) * self.count() as f64).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        for (index, count) in self.counts.iter().enumerate() {
+            seen += count;
+            if seen >= rank {
+                return bound(index);
+            }
+        }
+        Duration::ZERO
+    }
+
+    /// The buckets that hold anything: greatest duration, and how many.
+    pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> {
+        let filled = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        filled.map(|(index, count)| (bound(index), *count))
+    }
+}
+
+#[cfg(all(test, not(sluicegate_loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_duration_lies_within_a_fifth_below_its_bound(micros in 4u64..3_000_000_000) {
+            let index = bucket(micros * 1000);
+            prop_assert!(bound(index) >= Duration::from_micros(micros));
+            prop_assert!(bound(index).as_micros() as u64 <= micros + micros / 4 + 1, "{index}");
+        }
+    }
+
+    #[test]
+    fn bounds_never_fall() {
+        for index in 1..BUCKETS {
+            assert!(bound(index) >= bound(index - 1), "{index}");
+        }
+    }
+
+    #[test]
+    fn quantiles_of_a_known_set() {
+        let histogram = Histogram::new();
+        for millis in 1..=100 {
+            histogram.record(Duration::from_millis(millis));
+        }
+        let snapshot = histogram.snapshot();
+        assert_eq!(snapshot.count(), 100);
+        assert_eq!(snapshot.sum(), Duration::from_millis(5050));
+        let median = snapshot.quantile(0.5).as_millis();
+        assert!((50..=63).contains(&median), "{median}");
+        assert_eq!(Histogram::new().snapshot().quantile(0.5), Duration::ZERO);
+    }
+}

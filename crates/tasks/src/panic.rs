@@ -1,0 +1,105 @@
+//! A panic as a value: what it said, and where.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+
+/// A panic that was caught at a task's edge.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// use sluicegate_tasks::{Context, TaskError, TaskGroup};
+///
+/// let group = TaskGroup::new("images", 2)?;
+/// let task = group.submit(Context::new(), |_cx| async { panic!("no such codec") }).await?;
+/// let Err(TaskError::Panicked(panic)) = task.await else { unreachable!() };
+/// assert_eq!(panic.message(), "no such codec");
+/// assert!(panic.location().is_some_and(|at| at.line > 0));
+/// assert_eq!(group.stats().panicked, 1); // counted; the group lives on
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Panic {
+    message: String,
+    location: Option<PanicLocation>,
+}
+
+/// Where a panic happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PanicLocation {
+    /// The source file, as the compiler names it.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u32,
+    /// The column, from 1.
+    pub column: u32,
+}
+
+impl Panic {
+    /// What it said.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Where; unknown when somebody replaced the process's panic hook by one that calls no other.
+    #[must_use]
+    pub const fn location(&self) -> Option<&PanicLocation> {
+        self.location.as_ref()
+    }
+
+    fn of(payload: Box<dyn Any + Send>) -> Self {
+        let message = payload
+            .downcast_ref::<&'static str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| payload.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "a panic with a value that is not text".to_owned());
+        // A payload may panic itself when dropped. There is nobody left to tell.
+        drop(catch_unwind(AssertUnwindSafe(|| drop(payload))));
+        Self { message, location: LOCATION.take() }
+    }
+}
+
+impl fmt::Display for Panic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "panicked: {}", self.message)?;
+        match &self.location {
+            Some(at) => write!(f, " at {}:{}:{}", at.file, at.line, at.column),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Panic {}
+
+thread_local! {
+    /// Where the thread's last panic happened, left by the hook for the task's edge.
+    static LOCATION: RefCell<Option<PanicLocation>> = const { RefCell::new(None) };
+}
+
+/// Calls `work`; a panic becomes a value.
+pub(crate) fn catch<R>(work: impl FnOnce() -> R) -> Result<R, Panic> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(Panic::of)
+}
+
+/// A payload carries no location; only a panic hook sees it. Ours notes it and calls the one that
+/// was there before, so what used to be printed still is.
+pub(crate) fn watch() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let earlier = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if let Some(at) = info.location() {
+                let file = at.file().to_owned();
+                let noted = PanicLocation { file, line: at.line(), column: at.column() };
+                // The thread may be on its way out: then nobody will ask.
+                drop(LOCATION.try_with(|location| location.replace(Some(noted))));
+            }
+            earlier(info);
+        }));
+    });
+}

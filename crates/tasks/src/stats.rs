@@ -1,0 +1,182 @@
+//! What is counted, once, where it happens.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::histogram::Histogram;
+use crate::{HistogramSnapshot, Interrupt, Refusal};
+
+/// The counters of one group or turnstile.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    pub(crate) admitted: Counter,
+    pub(crate) started: Counter,
+    pub(crate) completed: Counter,
+    pub(crate) failed: Counter,
+    pub(crate) panicked: Counter,
+    pub(crate) cancelled: Counter,
+    pub(crate) timed_out: Counter,
+    pub(crate) handed_back: Counter,
+    rejected: [Counter; REASONS.len()],
+    pub(crate) wait_time: Histogram,
+    pub(crate) run_time: Histogram,
+}
+
+/// The labels of [`Refusal`], in the order of the counters.
+const REASONS: [&str; 11] = [
+    "at_limit",
+    "queue_full",
+    "tenant_queue_full",
+    "tenant_at_limit",
+    "key_busy",
+    "rate_limited",
+    "cancelled",
+    "timed_out",
+    "nested",
+    "name_taken",
+    "draining",
+];
+
+/// A number that only grows.
+#[derive(Debug)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    #[inline]
+    pub(crate) fn count(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Counters {
+    pub(crate) const fn new() -> Self {
+        Self {
+            admitted: Counter::new(),
+            started: Counter::new(),
+            completed: Counter::new(),
+            failed: Counter::new(),
+            panicked: Counter::new(),
+            cancelled: Counter::new(),
+            timed_out: Counter::new(),
+            handed_back: Counter::new(),
+            rejected: [const { Counter::new() }; REASONS.len()],
+            wait_time: Histogram::new(),
+            run_time: Histogram::new(),
+        }
+    }
+
+    pub(crate) fn rejected(&self, why: &Refusal) {
+        let label = why.label();
+        if let Some(at) = REASONS.iter().position(|reason| *reason == label) {
+            self.rejected[at].count();
+        }
+    }
+
+    pub(crate) fn interrupted(&self, why: Interrupt) {
+        match why {
+            Interrupt::Cancelled => self.cancelled.count(),
+            Interrupt::TimedOut => self.timed_out.count(),
+        }
+    }
+
+    pub(crate) fn snapshot(&self, gauges: Gauges) -> Stats {
+        let rejected = REASONS.iter().zip(&self.rejected);
+        Stats {
+            gauges,
+            admitted: self.admitted.get(),
+            started: self.started.get(),
+            completed: self.completed.get(),
+            failed: self.failed.get(),
+            panicked: self.panicked.get(),
+            cancelled: self.cancelled.get(),
+            timed_out: self.timed_out.get(),
+            handed_back: self.handed_back.get(),
+            rejected: rejected
+                .map(|(reason, count)| (*reason, count.get()))
+                .filter(|(_, count)| *count > 0)
+                .collect(),
+            wait_time: self.wait_time.snapshot(),
+            run_time: self.run_time.snapshot(),
+        }
+    }
+}
+
+/// What a group or a turnstile has done, and does, at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// What is there now.
+    pub gauges: Gauges,
+    /// Work let in.
+    pub admitted: u64,
+    /// Work that began to run.
+    pub started: u64,
+    /// Work that ran to its end, whatever it returned.
+    pub completed: u64,
+    /// Of the completed, those that returned an error (`submit_fallible`).
+    pub failed: u64,
+    /// Work that panicked.
+    pub panicked: u64,
+    /// Work whose context was cancelled: before its start, or at the drain deadline.
+    pub cancelled: u64,
+    /// Work whose deadline passed before its start.
+    pub timed_out: u64,
+    /// Work that was let in and handed back unrun by a drain.
+    pub handed_back: u64,
+    /// Work that was not let in, by reason.
+    pub rejected: Vec<(&'static str, u64)>,
+    /// How long work waited for its start.
+    pub wait_time: HistogramSnapshot,
+    /// How long work ran.
+    pub run_time: HistogramSnapshot,
+}
+
+/// What is there at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Gauges {
+    /// What waits.
+    pub queued: u32,
+    /// What runs.
+    pub running: u32,
+    /// What may run at once.
+    pub limit: u32,
+    /// How long the longest has waited.
+    pub oldest_wait: Duration,
+}
+
+#[cfg(all(test, not(sluicegate_loom)))]
+mod tests {
+    use super::*;
+    use crate::AtLimit;
+
+    #[test]
+    fn every_refusal_has_a_counter() {
+        let at_limit = AtLimit { limit: 1, in_use: 1 };
+        let all = [
+            Refusal::AtLimit(at_limit),
+            Refusal::QueueFull { queued: 1, capacity: 1 },
+            Refusal::TenantQueueFull { queued: 1, max: 1 },
+            Refusal::TenantAtLimit(at_limit),
+            Refusal::KeyBusy,
+            Refusal::RateLimited { retry_in: Duration::ZERO },
+            Refusal::Interrupted(Interrupt::Cancelled),
+            Refusal::Interrupted(Interrupt::TimedOut),
+            Refusal::Nested { group: String::new() },
+            Refusal::NameTaken { name: String::new() },
+            Refusal::Draining,
+        ];
+        let counters = Counters::new();
+        all.iter().for_each(|why| counters.rejected(why));
+        let rejected = counters.snapshot(Gauges::default()).rejected;
+        assert_eq!(rejected, REASONS.map(|reason| (reason, 1)));
+    }
+}
