@@ -12,7 +12,9 @@ const ARITY: usize = 4;
 /// Every change tells the moved members their new place through `at(member, place)`.
 impl<P: Ord + Copy> Heap<P> {
     pub(crate) const fn new() -> Self {
-        Self { entries: Vec::new() }
+        Self {
+            entries: Vec::new(),
+        }
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
@@ -86,7 +88,9 @@ impl<P: Ord + Copy> Heap<P> {
         loop {
             let first = place * ARITY + 1;
             let children = first..(first + ARITY).min(self.entries.len());
-            let Some(least) = children.min_by_key(|&child| self.entries[child].0) else { break };
+            let Some(least) = children.min_by_key(|&child| self.entries[child].0) else {
+                break;
+            };
             if entry.0 <= self.entries[least].0 {
                 break;
             }

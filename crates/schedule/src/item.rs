@@ -74,7 +74,9 @@ impl<V> Items<V> {
 
     /// The index behind an id, while the item is in that state.
     pub(crate) fn find(&self, id: ItemId, state: State) -> Option<u32> {
-        self.get(id).filter(|item| item.state == state).map(|_| id.index)
+        self.get(id)
+            .filter(|item| item.state == state)
+            .map(|_| id.index)
     }
 
     pub(crate) fn get(&self, id: ItemId) -> Option<&Item<V>> {
@@ -82,11 +84,20 @@ impl<V> Items<V> {
     }
 
     pub(crate) fn id(&self, index: u32) -> ItemId {
-        ItemId { index, seq: self.items[index].seq }
+        ItemId {
+            index,
+            seq: self.items[index].seq,
+        }
     }
 
     pub(crate) fn arrive(&mut self, arrival: Arrival<V>, now: Moment) -> u32 {
-        let Arrival { key, tenant, class, cost, value } = arrival;
+        let Arrival {
+            key,
+            tenant,
+            class,
+            cost,
+            value,
+        } = arrival;
         self.admitted += 1;
         let item = self.items.insert(Item {
             seq: self.admitted,

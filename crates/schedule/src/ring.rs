@@ -188,7 +188,12 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
         at_key: impl FnMut(u32, u32),
     ) -> u32 {
         let waiting = self.waiting();
-        let Lane { tenant, class, round, .. } = self.lanes[pick.lane];
+        let Lane {
+            tenant,
+            class,
+            round,
+            ..
+        } = self.lanes[pick.lane];
         self.picker.served(class, waiting);
         let ring = &mut self.classes[class.index()];
         ring.round = ring.round.max(round);
@@ -284,8 +289,7 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
 
     /// One item fewer runs: the tenant may be below its limit again, or idle.
     fn stop(&mut self, tenant: u32) {
-        let was_at_limit =
-            self.tenants[tenant].running == self.tenants[tenant].limits.max_running;
+        let was_at_limit = self.tenants[tenant].running == self.tenants[tenant].limits.max_running;
         self.tenants[tenant].running -= 1;
         if was_at_limit {
             self.place_all(tenant);
@@ -300,7 +304,14 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
         }
         let keys = self.spare_heaps.pop().unwrap_or_else(Heap::new);
         let place = Place::Nowhere;
-        let lane = self.lanes.insert(Lane { tenant, class, keys, round: 0, turn: 0, place });
+        let lane = self.lanes.insert(Lane {
+            tenant,
+            class,
+            keys,
+            round: 0,
+            turn: 0,
+            place,
+        });
         self.tenants[tenant].lanes[class.index()] = lane;
         lane
     }
@@ -321,7 +332,8 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
         match (lane.place, may_run) {
             (Place::Ready(place), false) => {
                 let ring = &mut self.classes[lane.class.index()];
-                ring.ready.remove(place, |lane, at| self.lanes[lane].place = Place::Ready(at));
+                ring.ready
+                    .remove(place, |lane, at| self.lanes[lane].place = Place::Ready(at));
                 self.lanes[index].place = Place::Nowhere;
             }
             (Place::Nowhere, true) => {
@@ -405,7 +417,8 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
             }
             if let Place::Asleep(place) = self.lanes[lane].place {
                 let ring = &mut self.classes[self.lanes[lane].class.index()];
-                ring.asleep.remove(place, |lane, at| self.lanes[lane].place = Place::Asleep(at));
+                ring.asleep
+                    .remove(place, |lane, at| self.lanes[lane].place = Place::Asleep(at));
                 self.lanes[lane].place = Place::Nowhere;
             }
         }
@@ -417,7 +430,8 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
             let ring = &mut self.classes[class.index()];
             match ring.asleep.first() {
                 Some((round, lane)) if round <= ring.round => {
-                    ring.asleep.remove(0, |lane, at| self.lanes[lane].place = Place::Asleep(at));
+                    ring.asleep
+                        .remove(0, |lane, at| self.lanes[lane].place = Place::Asleep(at));
                     let tenant = self.lanes[lane].tenant;
                     self.free_lane(lane);
                     self.free_if_gone(tenant);
@@ -428,7 +442,12 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
     }
 
     fn free_lane(&mut self, lane: u32) {
-        let Lane { tenant, class, keys, .. } = self.lanes.remove(lane);
+        let Lane {
+            tenant,
+            class,
+            keys,
+            ..
+        } = self.lanes.remove(lane);
         self.tenants[tenant].lanes[class.index()] = NIL;
         if self.spare_heaps.len() < SPARE_HEAPS && keys.is_small() {
             self.spare_heaps.push(keys);
@@ -446,7 +465,12 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
 
 impl ClassRing {
     const fn new() -> Self {
-        Self { ready: Heap::new(), asleep: Heap::new(), round: 0, queued: 0 }
+        Self {
+            ready: Heap::new(),
+            asleep: Heap::new(),
+            round: 0,
+            queued: 0,
+        }
     }
 }
 

@@ -124,10 +124,14 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         }
         if let Standing::Ready { head, .. } = key.standing {
             if head != id.index {
-                return Some(Why::KeyBusy { head: self.items.id(head) });
+                return Some(Why::KeyBusy {
+                    head: self.items.id(head),
+                });
             }
         } else {
-            return Some(Why::KeyBusy { head: self.items.id(key.running) });
+            return Some(Why::KeyBusy {
+                head: self.items.id(key.running),
+            });
         }
         let tenant = self.ring.tenant(item.tenant);
         let (running, max) = (tenant.running, tenant.limits.max_running);
@@ -174,7 +178,12 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         self.items.iter_waiting().map(|index| {
             let item = &self.items[index];
             let id = self.items.id(index);
-            WaitingView { id, class: item.class, since: item.since, value: &item.value }
+            WaitingView {
+                id,
+                class: item.class,
+                since: item.since,
+                value: &item.value,
+            }
         })
     }
 }

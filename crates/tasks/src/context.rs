@@ -1,15 +1,16 @@
 //! The context work runs under: cancellation and one deadline, handed down from caller to task.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
+use std::num::NonZeroU64;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// What a task runs under: whether it is cancelled, and until when it may go on.
 ///
@@ -29,10 +30,24 @@ use tokio_util::sync::CancellationToken;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Context {
-    token: CancellationToken,
+    node: Arc<Node>,
     deadline: Option<Instant>,
     /// The groups around: each cancels what runs in it when its drain deadline passes.
-    pub(crate) lineage: Option<Arc<Lineage>>,
+    lineage: Option<Arc<Lineage>>,
+}
+
+/// One point in the tree of contexts.
+#[derive(Debug)]
+struct Node {
+    flag: Flag,
+    parent: Option<Arc<Node>>,
+}
+
+/// A one-way switch: looking at it is a load, waiting for it is the token's business.
+#[derive(Debug, Default)]
+pub(crate) struct Flag {
+    raised: AtomicBool,
+    token: CancellationToken,
 }
 
 /// Why a context ended.
@@ -47,27 +62,72 @@ pub enum Interrupt {
 /// The chain of groups that a task runs in, innermost first.
 #[derive(Debug)]
 pub(crate) struct Lineage {
-    pub(crate) group: GroupId,
+    pub(crate) path: Path,
     /// Cancelled when the group's drain deadline passes.
-    pub(crate) kill: CancellationToken,
+    pub(crate) kill: Arc<Flag>,
     pub(crate) outer: Option<Arc<Self>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GroupId(u64);
+pub(crate) struct GroupId(NonZeroU64);
+
+/// The innermost groups of a lineage, small enough to be copied at every poll.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path([Option<GroupId>; 4]);
+
+impl Path {
+    const NONE: Self = Self([None; 4]);
+
+    fn within(self, group: GroupId) -> Self {
+        let [first, second, third, _] = self.0;
+        Self([Some(group), first, second, third])
+    }
+
+    fn contains(self, group: GroupId) -> bool {
+        self.0.contains(&Some(group))
+    }
+}
+
+impl Lineage {
+    /// A group's own, as it is for tasks that were submitted from outside of any.
+    pub(crate) fn of(group: GroupId, kill: Flag) -> Self {
+        Self {
+            path: Path::NONE.within(group),
+            kill: Arc::new(kill),
+            outer: None,
+        }
+    }
+
+    pub(crate) fn group(&self) -> Option<GroupId> {
+        self.path.0[0]
+    }
+}
 
 impl Context {
     /// A context of its own: cancelled by nobody else, without a deadline.
     #[must_use]
     pub fn new() -> Self {
-        Self { token: CancellationToken::new(), deadline: None, lineage: None }
+        let node = Node {
+            flag: Flag::default(),
+            parent: None,
+        };
+        Self {
+            node: Arc::new(node),
+            deadline: None,
+            lineage: None,
+        }
     }
 
     /// A context that ends with this one, and can be cancelled by itself.
     #[must_use]
     pub fn child(&self) -> Self {
+        let flag = self.node.flag.child();
+        let node = Node {
+            flag,
+            parent: Some(Arc::clone(&self.node)),
+        };
         Self {
-            token: self.token.child_token(),
+            node: Arc::new(node),
             deadline: self.deadline,
             lineage: self.lineage.clone(),
         }
@@ -77,7 +137,10 @@ impl Context {
     #[must_use]
     pub fn with_deadline(&self, deadline: Instant) -> Self {
         let deadline = self.deadline.map_or(deadline, |own| own.min(deadline));
-        Self { deadline: Some(deadline), ..self.child() }
+        Self {
+            deadline: Some(deadline),
+            ..self.child()
+        }
     }
 
     /// A child that ends after `timeout`, or when this one does, whichever is sooner.
@@ -91,7 +154,7 @@ impl Context {
 
     /// Ends this context and all its children.
     pub fn cancel(&self) {
-        self.token.cancel();
+        self.node.flag.raise();
     }
 
     /// When it ends by itself.
@@ -103,7 +166,8 @@ impl Context {
     /// How long it may still go on; `None` without a deadline.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
-        self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+        self.deadline
+            .map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
     /// Whether it may still go on.
@@ -111,9 +175,12 @@ impl Context {
     /// # Errors
     /// Why not.
     pub fn check(&self) -> Result<(), Interrupt> {
-        if self.token.is_cancelled() || self.lineage().any(|group| group.kill.is_cancelled()) {
+        if self.node.is_cancelled() || self.lineage().any(|group| group.kill.is_raised()) {
             Err(Interrupt::Cancelled)
-        } else if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+        } else if self
+            .deadline
+            .is_some_and(|deadline| deadline <= Instant::now())
+        {
             Err(Interrupt::TimedOut)
         } else {
             Ok(())
@@ -138,13 +205,13 @@ impl Context {
             let mut groups = self.lineage();
             match (groups.next(), groups.next()) {
                 (None, _) => std::future::pending().await,
-                (Some(group), None) => group.kill.cancelled().await,
+                (Some(group), None) => group.kill.raised().await,
                 (Some(_), Some(_)) => any_killed(self.lineage()).await,
             }
         };
         tokio::select! {
             biased;
-            () = self.token.cancelled() => Interrupt::Cancelled,
+            () = self.node.flag.raised() => Interrupt::Cancelled,
             () = killed => Interrupt::Cancelled,
             () = timed_out => Interrupt::TimedOut,
         }
@@ -180,21 +247,66 @@ impl Context {
         let lineage = match &self.lineage {
             None => Arc::clone(group),
             Some(outer) => Arc::new(Lineage {
-                group: group.group,
-                kill: group.kill.clone(),
+                path: group
+                    .group()
+                    .map_or(outer.path, |group| outer.path.within(group)),
+                kill: Arc::clone(&group.kill),
                 outer: Some(Arc::clone(outer)),
             }),
         };
-        Self { token: self.token.clone(), deadline: self.deadline, lineage: Some(lineage) }
+        Self {
+            node: Arc::clone(&self.node),
+            deadline: self.deadline,
+            lineage: Some(lineage),
+        }
     }
 
     /// Whether this context, made for a task of `group`, comes out of another of its tasks.
     pub(crate) fn reenters(&self, group: GroupId) -> bool {
-        self.lineage().skip(1).any(|around| around.group == group) || is_current(group)
+        self.lineage()
+            .skip(1)
+            .any(|around| around.group() == Some(group))
+            || is_current(group)
     }
 
     fn lineage(&self) -> impl Iterator<Item = &Arc<Lineage>> {
         chain(self.lineage.as_ref())
+    }
+}
+
+impl Node {
+    /// Whether it or one above it is. Contexts are seldom nested deep, so the walk is short.
+    fn is_cancelled(&self) -> bool {
+        let above = std::iter::successors(Some(self), |node| node.parent.as_deref());
+        above.into_iter().any(|node| node.flag.is_raised())
+    }
+}
+
+impl Flag {
+    /// A flag that is waited for as raised once this one is.
+    pub(crate) fn child(&self) -> Self {
+        Self {
+            raised: AtomicBool::new(self.is_raised()),
+            token: self.token.child_token(),
+        }
+    }
+
+    pub(crate) fn is_raised(&self) -> bool {
+        self.raised.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn raise(&self) {
+        // The load first: whoever is woken by the token finds the flag raised.
+        self.raised.store(true, Ordering::SeqCst);
+        self.token.cancel();
+    }
+
+    pub(crate) async fn raised(&self) {
+        self.token.cancelled().await;
+    }
+
+    pub(crate) fn raised_owned(&self) -> WaitForCancellationFutureOwned {
+        self.token.clone().cancelled_owned()
     }
 }
 
@@ -221,10 +333,16 @@ fn chain(innermost: Option<&Arc<Lineage>>) -> impl Iterator<Item = &Arc<Lineage>
 
 /// The rare case of groups within groups: a future each.
 async fn any_killed<'a>(groups: impl Iterator<Item = &'a Arc<Lineage>>) {
-    let mut kills: Vec<_> = groups.map(|group| Box::pin(group.kill.cancelled())).collect();
+    let mut kills: Vec<_> = groups.map(|group| Box::pin(group.kill.raised())).collect();
     std::future::poll_fn(|poller| {
-        let ready = kills.iter_mut().any(|kill| kill.as_mut().poll(poller).is_ready());
-        if ready { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        let ready = kills
+            .iter_mut()
+            .any(|kill| kill.as_mut().poll(poller).is_ready());
+        if ready {
+            std::task::Poll::Ready(())
+        } else {
+            std::task::Poll::Pending
+        }
     })
     .await;
 }
@@ -232,34 +350,29 @@ async fn any_killed<'a>(groups: impl Iterator<Item = &'a Arc<Lineage>>) {
 impl GroupId {
     pub(crate) fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+        // No process lives to see this overflow.
+        Self(NonZeroU64::new(NEXT.fetch_add(1, Ordering::Relaxed)).unwrap_or(NonZeroU64::MAX))
     }
 }
 
 thread_local! {
-    /// The lineage of the task that this thread polls right now.
-    static CURRENT: RefCell<Option<Arc<Lineage>>> = const { RefCell::new(None) };
+    /// The groups around the task that this thread polls right now.
+    static CURRENT: Cell<Path> = const { Cell::new(Path::NONE) };
 }
 
 /// Whether this thread polls a task of that group, or of one inside it, right now.
 pub(crate) fn is_current(group: GroupId) -> bool {
-    CURRENT.with_borrow(|current| chain(current.as_ref()).any(|around| around.group == group))
+    CURRENT.get().contains(group)
 }
 
-/// Runs `work` as part of `lineage`, for as long as the call takes.
-///
-/// The lineage is moved in and out, not counted, so this costs two moves a poll.
-pub(crate) fn within<R>(lineage: &mut Option<Arc<Lineage>>, work: impl FnOnce() -> R) -> R {
-    struct Restore<'a> {
-        lineage: &'a mut Option<Arc<Lineage>>,
-        outer: Option<Arc<Lineage>>,
-    }
-    impl Drop for Restore<'_> {
+/// Runs `work` as part of a task inside the groups of `path`, for as long as the call takes.
+pub(crate) fn within<R>(path: Path, work: impl FnOnce() -> R) -> R {
+    struct Restore(Path);
+    impl Drop for Restore {
         fn drop(&mut self) {
-            *self.lineage = CURRENT.replace(self.outer.take());
+            CURRENT.set(self.0);
         }
     }
-    let outer = CURRENT.replace(lineage.take());
-    let _restore = Restore { lineage, outer };
+    let _restore = Restore(CURRENT.replace(path));
     work()
 }

@@ -4,9 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
-use tokio_util::sync::CancellationToken;
 
 use crate::Running;
+use crate::context::Flag;
 use crate::roster::Roster;
 
 /// What became of everything when a group or a turnstile was drained.
@@ -38,8 +38,18 @@ impl DrainReport {
 
 impl fmt::Display for DrainReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, handed_back, finished, cancelled, abandoned, took } = self;
-        write!(f, "{name} drained in {took:.1?}: {finished} finished, {handed_back} handed back")?;
+        let Self {
+            name,
+            handed_back,
+            finished,
+            cancelled,
+            abandoned,
+            took,
+        } = self;
+        write!(
+            f,
+            "{name} drained in {took:.1?}: {finished} finished, {handed_back} handed back"
+        )?;
         for (what, those) in [("cancelled", cancelled), ("abandoned", abandoned)] {
             if !those.is_empty() {
                 let names: Vec<&str> = those.iter().map(|one| one.name.as_str()).collect();
@@ -54,9 +64,9 @@ impl fmt::Display for DrainReport {
 pub(crate) struct Ending<'a> {
     pub(crate) roster: &'a Roster,
     /// Cancels the contexts of all that run.
-    pub(crate) kill: &'a CancellationToken,
+    pub(crate) kill: &'a Flag,
     /// Drops what did not heed that, at its next await.
-    pub(crate) abort: &'a CancellationToken,
+    pub(crate) abort: &'a Flag,
     /// How long each of the two may take to have its effect.
     pub(crate) unwind: Duration,
 }
@@ -70,8 +80,11 @@ impl Ending<'_> {
         }
         let late = self.roster.list();
         for means in [self.kill, self.abort] {
-            means.cancel();
-            if timeout_at(Instant::now() + self.unwind, self.roster.emptied()).await.is_ok() {
+            means.raise();
+            if timeout_at(Instant::now() + self.unwind, self.roster.emptied())
+                .await
+                .is_ok()
+            {
                 return (late, Vec::new());
             }
         }

@@ -9,22 +9,22 @@
 use std::borrow::Borrow;
 use std::future::Future;
 use std::panic::Location;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context as Poller, Poll, ready};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use sluicegate_schedule::{Fault, Invalid};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
-use crate::context::{GroupId, Lineage, is_current};
+use crate::context::{Flag, GroupId, Lineage, is_current};
 use crate::drain::Ending;
-use crate::place::{NameTaken, Shared};
-use crate::roster::{Label, Roster};
+use crate::place::{Place, Shared};
+use crate::roster::{Label, Name, Roster};
 use crate::stats::{Counters, Gauges};
-use crate::task::Manner;
+use crate::task::{AnyValue, ByResult};
 use crate::{
-    Context, DrainReport, Overload, Permits, Refused, Running, Stats, Task, TaskError,
+    Context, DrainReport, Overload, Permits, Refusal, Refused, Running, Stats, Task, TaskError,
 };
 
 /// A bounded group of tasks with one end.
@@ -101,16 +101,14 @@ impl TaskGroupBuilder {
     /// Names the field that cannot work: `name` (empty), `limit`, `capacity`, `unwind` (zero).
     pub fn build(self) -> Result<TaskGroup, Invalid> {
         let permits = Arc::new(Permits::new(self.limit)?);
-        let (kill, abort) = (CancellationToken::new(), CancellationToken::new());
-        self.build_with(permits, None, kill, abort)
+        self.build_with(permits, None, Default::default())
     }
 
     fn build_with(
         self,
         permits: Arc<Permits>,
         lent: Option<Arc<Permits>>,
-        kill: CancellationToken,
-        abort: CancellationToken,
+        means: (Flag, Flag),
     ) -> Result<TaskGroup, Invalid> {
         if self.name.is_empty() {
             return Err(Invalid::new("name", Fault::Empty));
@@ -120,7 +118,9 @@ impl TaskGroupBuilder {
         }
         self.overload.check()?;
         crate::panic::watch();
-        let lineage = Arc::new(Lineage { group: GroupId::next(), kill, outer: None });
+        let (kill, abort) = means;
+        let group = GroupId::next();
+        let lineage = Arc::new(Lineage::of(group, kill));
         let shared = Shared {
             name: self.name,
             permits,
@@ -128,14 +128,19 @@ impl TaskGroupBuilder {
             overload: self.overload,
             unwind: self.unwind,
             service: self.service,
+            group,
             lineage,
-            closing: CancellationToken::new(),
+            closing: Flag::default(),
             abort,
             roster: Roster::new(),
-            names: Mutex::default(),
+            names: Arc::default(),
             counters: Counters::new(),
         };
-        Ok(TaskGroup { handle: Arc::new(Handle { shared: Arc::new(shared) }) })
+        Ok(TaskGroup {
+            handle: Arc::new(Handle {
+                shared: Arc::new(shared),
+            }),
+        })
     }
 }
 
@@ -179,8 +184,13 @@ impl TaskGroup {
         Fut: Future<Output = T> + Send + 'static,
         T: Send + 'static,
     {
-        let manner = Manner { label: Label::Site(Location::caller()), is_failure: |_: &T| false };
-        self.launch(cx.borrow().inside(self.lineage()), manner, work)
+        let label = Label::Site(Location::caller());
+        self.launch(
+            label,
+            cx.borrow(),
+            work,
+            Place::spawn::<F, Fut, T, AnyValue>,
+        )
     }
 
     /// [`TaskGroup::submit`] for work that may fail: an `Err` is counted as failed.
@@ -200,8 +210,12 @@ impl TaskGroup {
         E: Send + 'static,
     {
         let label = Label::Site(Location::caller());
-        let manner = Manner { label, is_failure: Result::<T, E>::is_err };
-        self.launch(cx.borrow().inside(self.lineage()), manner, work)
+        self.launch(
+            label,
+            cx.borrow(),
+            work,
+            Place::spawn::<F, Fut, Result<T, E>, ByResult>,
+        )
     }
 
     /// [`TaskGroup::submit`] without ever waiting: with [`Overload::Wait`] a task that cannot start
@@ -220,10 +234,10 @@ impl TaskGroup {
         Fut: Future<Output = T> + Send + 'static,
         T: Send + 'static,
     {
-        let manner = Manner { label: Label::Site(Location::caller()), is_failure: |_: &T| false };
+        let label = Label::Site(Location::caller());
         let cx = cx.borrow().inside(self.lineage());
-        match self.shared().admit(&cx) {
-            Ok(place) => Ok(place.spawn(cx, manner, work)),
+        match self.shared().admit(&cx, &label) {
+            Ok(place) => Ok(place.spawn::<F, Fut, T, AnyValue>(cx, work)),
             Err(why) => Err(self.shared().refuse(why, work)),
         }
     }
@@ -244,7 +258,12 @@ impl TaskGroup {
         T: Send + 'static,
     {
         let submitted = self.submit(cx, work);
-        async { submitted.await.map_err(|refused| TaskError::Refused(refused.why))?.await }
+        async {
+            submitted
+                .await
+                .map_err(|refused| TaskError::Refused(refused.why))?
+                .await
+        }
     }
 
     /// Lets in work that blocks its thread, such as a computation or a synchronous call. It cannot
@@ -262,14 +281,8 @@ impl TaskGroup {
         F: FnOnce(Context) -> T + Send + 'static,
         T: Send + 'static,
     {
-        let manner = Manner { label: Label::Site(Location::caller()), is_failure: |_: &T| false };
-        let cx = cx.borrow().inside(self.lineage());
-        async move {
-            match self.shared().place(&cx).await {
-                Ok(place) => Ok(place.spawn_blocking(cx, manner, work)),
-                Err(why) => Err(self.shared().refuse(why, work)),
-            }
-        }
+        let label = Label::Site(Location::caller());
+        self.launch(label, cx.borrow(), work, Place::spawn_blocking::<F, T>)
     }
 
     /// Lets a task in that belongs to no caller: it runs under the service's own context, and is
@@ -288,19 +301,20 @@ impl TaskGroup {
         T: Send + 'static,
     {
         let name = name.into();
-        let cx = self.shared().service.inside(self.lineage());
         async move {
-            let taken = match NameTaken::claim(self.shared(), Arc::clone(&name)) {
-                Ok(taken) => taken,
-                Err(why) => return Err(self.shared().refuse(why, work)),
-            };
-            let manner = Manner { label: Label::Named(name), is_failure: |_: &T| false };
-            match self.shared().place(&cx).await {
-                Ok(mut place) => {
-                    place.name = Some(taken);
-                    Ok(place.spawn(cx, manner, work))
+            let shared = self.shared();
+            match Name::claim(Arc::clone(&name), &shared.names) {
+                None => Err(shared.refuse(
+                    Refusal::NameTaken {
+                        name: name.to_string(),
+                    },
+                    work,
+                )),
+                Some(name) => {
+                    let spawn = Place::spawn::<F, Fut, T, AnyValue>;
+                    self.launch(Label::Named(name), &shared.service, work, spawn)
+                        .await
                 }
-                Err(why) => Err(self.shared().refuse(why, work)),
             }
         }
     }
@@ -317,12 +331,12 @@ impl TaskGroup {
     pub fn child(&self, name: impl Into<String>) -> Result<Self, Invalid> {
         let parent = self.shared();
         let builder = Self::builder(name, 1).service_context(parent.service.child());
-        let (kill, abort) = (self.lineage().kill.child_token(), parent.abort.child_token());
-        if is_current(parent.lineage.group) {
+        let means = (self.lineage().kill.child(), parent.abort.child());
+        if is_current(parent.group) {
             let lent = Some(Arc::clone(&parent.permits));
-            builder.build_with(Arc::new(Permits::new(1)?), lent, kill, abort)
+            builder.build_with(Arc::new(Permits::new(1)?), lent, means)
         } else {
-            builder.build_with(Arc::clone(&parent.permits), None, kill, abort)
+            builder.build_with(Arc::clone(&parent.permits), None, means)
         }
     }
 
@@ -341,9 +355,9 @@ impl TaskGroup {
     /// nothing else happens.
     pub async fn drain(&self, deadline: Instant) -> DrainReport {
         let (shared, begun) = (self.shared(), Instant::now());
-        let before = shared.ended();
+        let before = shared.counters.ended();
         let handed_back = shared.counters.handed_back.get();
-        shared.closing.cancel();
+        shared.closing.raise();
         let ending = Ending {
             roster: &shared.roster,
             kill: &shared.lineage.kill,
@@ -354,7 +368,7 @@ impl TaskGroup {
         DrainReport {
             name: shared.name.clone(),
             handed_back: shared.counters.handed_back.get() - handed_back,
-            finished: (shared.ended() - before).saturating_sub(cancelled.len() as u64),
+            finished: (shared.counters.ended() - before).saturating_sub(cancelled.len() as u64),
             cancelled,
             abandoned,
             took: begun.elapsed(),
@@ -387,7 +401,7 @@ impl TaskGroup {
         &self.shared().name
     }
 
-    fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.handle.shared
     }
 
@@ -395,28 +409,72 @@ impl TaskGroup {
         &self.shared().lineage
     }
 
-    async fn launch<F, Fut, T>(
-        &self,
-        cx: Context,
-        manner: Manner<T>,
-        work: F,
-    ) -> Result<Task<T>, Refused<F>>
+    fn launch<F, T, S>(&self, label: Label, cx: &Context, work: F, spawn: S) -> Launch<'_, F, S>
     where
-        F: FnOnce(Context) -> Fut + Send + 'static,
-        Fut: Future<Output = T> + Send + 'static,
-        T: Send + 'static,
+        S: FnOnce(Place, Context, F) -> Task<T>,
     {
-        match self.shared().place(&cx).await {
-            Ok(place) => Ok(place.spawn(cx, manner, work)),
-            Err(why) => Err(self.shared().refuse(why, work)),
+        let shared = self.shared();
+        let cx = cx.inside(&shared.lineage);
+        Launch {
+            shared,
+            label,
+            offer: Some((cx, work, spawn)),
+            waiting: None,
         }
+    }
+}
+
+/// A place by the group's policy, and the work spawned in it.
+///
+/// By hand for the same reason as [`Run`](crate::task::Run): this is moved about with the work
+/// inside. Only what has to wait pays for waiting.
+struct Launch<'a, F, S> {
+    shared: &'a Arc<Shared>,
+    label: Label,
+    offer: Option<(Context, F, S)>,
+    waiting: Option<Waiting>,
+}
+
+type Waiting = Pin<Box<dyn Future<Output = Result<Place, Refusal>> + Send>>;
+
+/// Nothing inside is pinned but what is boxed.
+impl<F, S> Unpin for Launch<'_, F, S> {}
+
+impl<F, S, T> Future for Launch<'_, F, S>
+where
+    S: FnOnce(Place, Context, F) -> Task<T>,
+{
+    type Output = Result<Task<T>, Refused<F>>;
+
+    fn poll(mut self: Pin<&mut Self>, poller: &mut Poller<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let Some((cx, ..)) = &this.offer else {
+            unreachable!("polled after its end")
+        };
+        let placed = match &mut this.waiting {
+            Some(waiting) => ready!(waiting.as_mut().poll(poller)),
+            None => match this.shared.admit(cx, &this.label) {
+                Err(Refusal::AtLimit(_)) if this.shared.overload == Overload::Wait => {
+                    let waiting = Arc::clone(this.shared).wait(cx.clone(), this.label.clone());
+                    ready!(this.waiting.insert(Box::pin(waiting)).as_mut().poll(poller))
+                }
+                admitted => admitted,
+            },
+        };
+        let Some((cx, work, spawn)) = this.offer.take() else {
+            unreachable!("taken once")
+        };
+        Poll::Ready(match placed {
+            Ok(place) => Ok(spawn(place, cx, work)),
+            Err(why) => Err(this.shared.refuse(why, work)),
+        })
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.shared.closing.cancel();
-        self.shared.lineage.kill.cancel();
-        self.shared.abort.cancel();
+        self.shared.closing.raise();
+        self.shared.lineage.kill.raise();
+        self.shared.abort.raise();
     }
 }

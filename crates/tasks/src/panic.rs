@@ -24,6 +24,12 @@ use std::sync::Once;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Panic {
+    /// Boxed: a result that holds one is moved about far more often than one is looked at.
+    what: Box<What>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct What {
     message: String,
     location: Option<PanicLocation>,
 }
@@ -43,13 +49,13 @@ impl Panic {
     /// What it said.
     #[must_use]
     pub fn message(&self) -> &str {
-        &self.message
+        &self.what.message
     }
 
     /// Where; unknown when somebody replaced the process's panic hook by one that calls no other.
     #[must_use]
-    pub const fn location(&self) -> Option<&PanicLocation> {
-        self.location.as_ref()
+    pub fn location(&self) -> Option<&PanicLocation> {
+        self.what.location.as_ref()
     }
 
     fn of(payload: Box<dyn Any + Send>) -> Self {
@@ -60,14 +66,19 @@ impl Panic {
             .unwrap_or_else(|| "a panic with a value that is not text".to_owned());
         // A payload may panic itself when dropped. There is nobody left to tell.
         drop(catch_unwind(AssertUnwindSafe(|| drop(payload))));
-        Self { message, location: LOCATION.take() }
+        Self {
+            what: Box::new(What {
+                message,
+                location: LOCATION.take(),
+            }),
+        }
     }
 }
 
 impl fmt::Display for Panic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "panicked: {}", self.message)?;
-        match &self.location {
+        write!(f, "panicked: {}", self.what.message)?;
+        match &self.what.location {
             Some(at) => write!(f, " at {}:{}:{}", at.file, at.line, at.column),
             None => Ok(()),
         }
@@ -95,7 +106,11 @@ pub(crate) fn watch() {
         std::panic::set_hook(Box::new(move |info| {
             if let Some(at) = info.location() {
                 let file = at.file().to_owned();
-                let noted = PanicLocation { file, line: at.line(), column: at.column() };
+                let noted = PanicLocation {
+                    file,
+                    line: at.line(),
+                    column: at.column(),
+                };
                 // The thread may be on its way out: then nobody will ask.
                 drop(LOCATION.try_with(|location| location.replace(Some(noted))));
             }

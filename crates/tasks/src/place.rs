@@ -1,19 +1,16 @@
 //! Being let in: a place in a group, with a permit or in line for one.
 
-use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
-use crate::context::Lineage;
-use crate::permits::{OwnedPermit, Turn};
-use crate::roster::{HasRoster, Roster, Seat};
+use crate::context::{Flag, GroupId, Lineage, Path};
+use crate::permits::Turn;
+use crate::roster::{HasRoster, Label, Names, Roster, Seat};
 use crate::stats::Counters;
-use crate::task::{self, Hold, Manner};
+use crate::task::{HeldPermit, Hold, Run, Verdict, run_blocking};
 use crate::{Context, Overload, Permits, Refusal, Refused, Task, TaskError};
 
 /// What the handles and the tasks of a group share.
@@ -27,188 +24,178 @@ pub(crate) struct Shared {
     pub(crate) unwind: Duration,
     /// The service's own context, for detached tasks.
     pub(crate) service: Context,
+    pub(crate) group: GroupId,
     pub(crate) lineage: Arc<Lineage>,
-    pub(crate) closing: CancellationToken,
-    pub(crate) abort: CancellationToken,
+    pub(crate) closing: Flag,
+    pub(crate) abort: Flag,
     pub(crate) roster: Roster,
-    pub(crate) names: Mutex<HashSet<Arc<str>>>,
+    pub(crate) names: Arc<Names>,
     pub(crate) counters: Counters,
 }
 
-
 /// A place in the group: counted from here on, whether it starts at once or waits.
-pub(crate) struct Place {
-    seat: Seat<Shared>,
-    start: Start,
-    /// Given back when the task is gone.
-    pub(crate) name: Option<NameTaken>,
+pub(crate) enum Place {
+    Start(Hold),
+    InLine(InLine),
 }
 
-enum Start {
-    Now(OwnedPermit),
-    InLine { turn: Turn<Arc<Permits>>, since: Instant },
+/// A place in line for a permit, joined when the task was let in.
+pub(crate) struct InLine {
+    turn: Turn<Arc<Permits>>,
+    since: Instant,
+    seat: Seat<Shared>,
 }
 
 impl Shared {
-    /// A place by the group's policy, waiting for a permit where it says so.
-    pub(crate) async fn place(self: &Arc<Self>, cx: &Context) -> Result<Place, Refusal> {
-        match self.admit(cx) {
-            Err(Refusal::AtLimit(_)) if self.overload == Overload::Wait => self.wait(cx).await,
-            admitted => admitted,
+    /// A place without waiting for it.
+    pub(crate) fn admit(self: &Arc<Self>, cx: &Context, label: &Label) -> Result<Place, Refusal> {
+        cx.check().map_err(Refusal::Interrupted)?;
+        if cx.reenters(self.group) {
+            return Err(Refusal::Nested {
+                group: self.name.clone(),
+            });
         }
+        let now = Instant::now();
+        let place = match (self.try_permit(), self.overload) {
+            (Ok(permit), _) => Place::Start(Hold {
+                permit,
+                since: now,
+                seat: self.seat(label, Some(now)),
+            }),
+            (Err(at_limit), Overload::Wait | Overload::FailFast) => {
+                return Err(Refusal::AtLimit(at_limit));
+            }
+            (Err(_), Overload::HandBack { capacity, .. } | Overload::Queue { capacity }) => {
+                let turn = Turn::queued(Arc::clone(&self.permits), capacity)
+                    .map_err(|queued| Refusal::QueueFull { queued, capacity })?;
+                Place::InLine(InLine {
+                    turn,
+                    since: now,
+                    seat: self.seat(label, None),
+                })
+            }
+        };
+        self.open(place)
     }
 
-    /// A place without waiting for it.
-    pub(crate) fn admit(self: &Arc<Self>, cx: &Context) -> Result<Place, Refusal> {
-        cx.check().map_err(Refusal::Interrupted)?;
-        if cx.reenters(self.lineage.group) {
-            return Err(Refusal::Nested { group: self.name.clone() });
-        }
-        // Counted first, then looked: see the group's first invariant.
-        let seat = Seat::new(Arc::clone(self));
-        if self.closing.is_cancelled() {
+    /// Lets the place stand unless admission was closed. Entered first, then looked: see the group's
+    /// first invariant.
+    fn open(&self, place: Place) -> Result<Place, Refusal> {
+        if self.closing.is_raised() {
             return Err(Refusal::Draining);
         }
-        let start = match self.try_permit() {
-            Ok(permit) => Start::Now(permit),
-            Err(at_limit) => match self.overload {
-                Overload::Wait | Overload::FailFast => return Err(Refusal::AtLimit(at_limit)),
-                Overload::HandBack { capacity, .. } | Overload::Queue { capacity } => {
-                    let turn = Turn::queued(Arc::clone(&self.permits), capacity)
-                        .map_err(|queued| Refusal::QueueFull { queued, capacity })?;
-                    Start::InLine { turn, since: Instant::now() }
-                }
-            },
-        };
-        if let Start::Now(_) = start {
-            self.counters.wait_time.record(Duration::ZERO);
-        }
         self.counters.admitted.count();
-        Ok(Place { seat, start, name: None })
+        Ok(place)
+    }
+
+    fn seat(self: &Arc<Self>, label: &Label, since: Option<Instant>) -> Seat<Self> {
+        Seat::enter(Arc::clone(self), label.clone(), since)
     }
 
     /// The submitter waits for a permit: this is the backpressure.
-    async fn wait(self: &Arc<Self>, cx: &Context) -> Result<Place, Refusal> {
+    pub(crate) async fn wait(self: Arc<Self>, cx: Context, label: Label) -> Result<Place, Refusal> {
         let since = Instant::now();
-        let permit = tokio::select! {
+        let turn = Turn::new(Arc::clone(&self.permits));
+        tokio::select! {
             biased;
-            permit = self.permits.acquire_owned(cx) => permit.map_err(Refusal::Interrupted)?,
-            () = self.closing.cancelled() => return Err(Refusal::Draining),
-        };
-        let seat = Seat::new(Arc::clone(self));
-        if self.closing.is_cancelled() {
-            return Err(Refusal::Draining);
+            () = self.closing.raised() => return Err(Refusal::Draining),
+            turned = cx.until_interrupted(turn) => turned.map_err(Refusal::Interrupted)?,
         }
-        self.counters.wait_time.record(since.elapsed());
-        self.counters.admitted.count();
-        Ok(Place { seat, start: Start::Now(permit), name: None })
+        let now = Instant::now();
+        self.counters.waited(now - since);
+        let seat = self.seat(&label, Some(now));
+        self.open(Place::Start(Hold {
+            permit: HeldPermit::Own,
+            since: now,
+            seat,
+        }))
     }
 
     pub(crate) fn refuse<W>(&self, why: Refusal, work: W) -> Refused<W> {
         self.counters.rejected(&why);
-        Refused { why, retry_after: self.overload.retry_after(), work }
+        Refused {
+            why,
+            retry_after: self.overload.retry_after(),
+            work,
+        }
     }
 
-    /// How many tasks have ended that had started.
-    pub(crate) fn ended(&self) -> u64 {
-        let Counters { completed, panicked, .. } = &self.counters;
-        completed.get() + panicked.get()
+    /// The groups around this one's tasks.
+    pub(crate) fn path(&self) -> Path {
+        self.lineage.path
     }
 
-    fn try_permit(&self) -> Result<OwnedPermit, crate::AtLimit> {
-        let own = self.permits.try_acquire_owned();
-        match (&self.lent, own) {
-            (Some(lent), Err(at_limit)) => lent.try_acquire_owned().map_err(|_| at_limit),
-            (_, own) => own,
+    fn try_permit(&self) -> Result<HeldPermit, crate::AtLimit> {
+        match (self.permits.take(), &self.lent) {
+            (Ok(()), _) => Ok(HeldPermit::Own),
+            (Err(at_limit), None) => Err(at_limit),
+            (Err(at_limit), Some(lent)) => {
+                let permit = lent.try_acquire_owned().map_err(|_| at_limit)?;
+                Ok(HeldPermit::Lent { _permit: permit })
+            }
         }
     }
 }
 
 impl Place {
-    pub(crate) fn spawn<F, Fut, T>(self, cx: Context, manner: Manner<T>, work: F) -> Task<T>
+    pub(crate) fn spawn<F, Fut, T, D>(self, cx: Context, work: F) -> Task<T>
     where
         F: FnOnce(Context) -> Fut + Send + 'static,
         Fut: Future<Output = T> + Send + 'static,
         T: Send + 'static,
+        D: Verdict<T> + 'static,
     {
-        let Self { seat, start, name } = self;
-        let handle = match start {
-            // Apart from the other, so that work that starts at once is a small future.
-            Start::Now(permit) => {
-                let hold = Hold { _name: name, _permit: permit, seat };
-                tokio::spawn(task::run(hold, cx, manner, work))
-            }
-            Start::InLine { turn, since } => tokio::spawn(async move {
-                let hold = in_line(name, seat, turn, since, &cx).await?;
-                task::run(hold, cx, manner, work).await
+        let handle = match self {
+            Self::Start(hold) => tokio::spawn(Run::<F, Fut, D>::new(hold, cx, work)),
+            Self::InLine(line) => tokio::spawn(async move {
+                let hold = line.turn(&cx).await?;
+                Run::<F, Fut, D>::new(hold, cx, work).await
             }),
         };
         Task { handle }
     }
 
-    pub(crate) fn spawn_blocking<F, T>(self, cx: Context, manner: Manner<T>, work: F) -> Task<T>
+    pub(crate) fn spawn_blocking<F, T>(self, cx: Context, work: F) -> Task<T>
     where
         F: FnOnce(Context) -> T + Send + 'static,
         T: Send + 'static,
     {
-        let Self { seat, start, name } = self;
         let handle = tokio::spawn(async move {
-            let hold = match start {
-                Start::Now(permit) => Hold { _name: name, _permit: permit, seat },
-                Start::InLine { turn, since } => in_line(name, seat, turn, since, &cx).await?,
+            let hold = match self {
+                Self::Start(hold) => hold,
+                Self::InLine(line) => line.turn(&cx).await?,
             };
-            task::run_blocking(hold, cx, manner, work).await
+            run_blocking(hold, cx, work).await
         });
         Task { handle }
     }
 }
 
-/// Waits for the permit of a queued task; the line was joined when it was let in.
-async fn in_line(
-    name: Option<NameTaken>,
-    seat: Seat<Shared>,
-    turn: Turn<Arc<Permits>>,
-    since: Instant,
-    cx: &Context,
-) -> Result<Hold, TaskError> {
-    let shared = &seat.of;
-    tokio::select! {
-        biased;
-        // Before the permit: once a drain has begun, nothing starts any more.
-        () = shared.closing.cancelled() => {
-            shared.counters.handed_back.count();
-            return Err(TaskError::HandedBack);
+impl InLine {
+    /// Waits for the permit. Once a drain has begun, nothing starts any more.
+    async fn turn(self, cx: &Context) -> Result<Hold, TaskError> {
+        let Self { turn, since, seat } = self;
+        let shared = &seat.of;
+        tokio::select! {
+            biased;
+            () = shared.closing.raised() => {
+                shared.counters.handed_back.count();
+                return Err(TaskError::HandedBack);
+            }
+            why = cx.cancelled() => {
+                shared.counters.interrupted(why);
+                return Err(TaskError::Interrupted(why));
+            }
+            () = turn => {}
         }
-        why = cx.cancelled() => {
-            shared.counters.interrupted(why);
-            return Err(TaskError::Interrupted(why));
-        }
-        () = turn => {}
-    }
-    shared.counters.wait_time.record(since.elapsed());
-    let permit = OwnedPermit::of(Arc::clone(&shared.permits));
-    Ok(Hold { _name: name, _permit: permit, seat })
-}
-
-/// A detached task's name, claimed for as long as the task is there.
-pub(crate) struct NameTaken {
-    shared: Arc<Shared>,
-    name: Arc<str>,
-}
-
-impl NameTaken {
-    pub(crate) fn claim(shared: &Arc<Shared>, name: Arc<str>) -> Result<Self, Refusal> {
-        if shared.names.lock().insert(Arc::clone(&name)) {
-            Ok(Self { shared: Arc::clone(shared), name })
-        } else {
-            Err(Refusal::NameTaken { name: name.to_string() })
-        }
-    }
-}
-
-impl Drop for NameTaken {
-    fn drop(&mut self) {
-        self.shared.names.lock().remove(&self.name);
+        let now = Instant::now();
+        shared.counters.waited(now - since);
+        seat.begin(now);
+        Ok(Hold {
+            permit: HeldPermit::Own,
+            since: now,
+            seat,
+        })
     }
 }
 

@@ -1,12 +1,13 @@
 //! Who runs right now: the list that a drain waits for, and names.
 //!
 //! Entering and leaving touch one of a few shards, so tasks on different threads seldom meet at a
-//! lock. The count of all is kept apart: a drain waits for it to become zero.
+//! lock. Lock order: a shard, then the names.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -15,12 +16,20 @@ use tokio::time::Instant;
 
 const SHARDS: usize = 8;
 
+thread_local! {
+    /// The shard that this thread enters tasks into.
+    static SHARD: u32 = {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS as u32
+    };
+}
+
 #[derive(Debug)]
 pub(crate) struct Roster {
     shards: [Mutex<Shard>; SHARDS],
-    alive: AtomicU32,
-    next_shard: AtomicU32,
-    all_gone: Notify,
+    /// Whether anybody waits for all to be gone.
+    watched: AtomicBool,
+    someone_left: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -32,7 +41,8 @@ struct Shard {
 #[derive(Clone, Debug)]
 struct Entry {
     label: Label,
-    since: Instant,
+    /// Since when it holds its permit; nothing while it waits for one.
+    since: Option<Instant>,
 }
 
 /// What a task is called.
@@ -41,7 +51,35 @@ pub(crate) enum Label {
     /// By the place it was submitted from.
     Site(&'static Location<'static>),
     /// By the name it was given.
-    Named(Arc<str>),
+    Named(Arc<Name>),
+}
+
+/// A name that no other may have, for as long as this is held.
+#[derive(Debug)]
+pub(crate) struct Name {
+    name: Arc<str>,
+    taken: Arc<Names>,
+}
+
+/// The names that are taken.
+pub(crate) type Names = Mutex<HashSet<Arc<str>>>;
+
+impl Name {
+    pub(crate) fn claim(name: Arc<str>, taken: &Arc<Names>) -> Option<Arc<Self>> {
+        let claimed = taken.lock().insert(Arc::clone(&name));
+        claimed.then(|| {
+            Arc::new(Self {
+                name,
+                taken: Arc::clone(taken),
+            })
+        })
+    }
+}
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        self.taken.lock().remove(&self.name);
+    }
 }
 
 /// One that runs, as a list shows it.
@@ -59,20 +97,20 @@ pub(crate) trait HasRoster {
     fn roster(&self) -> &Roster;
 }
 
-/// Being counted, and once seated being on the list. Dropping it leaves.
+/// Being on the roster. Dropping it leaves.
 #[derive(Debug)]
 pub(crate) struct Seat<S: HasRoster> {
     pub(crate) of: Arc<S>,
-    place: Option<(u32, u32)>,
+    shard: u32,
+    place: u32,
 }
 
 impl Roster {
     pub(crate) fn new() -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
-            alive: AtomicU32::new(0),
-            next_shard: AtomicU32::new(0),
-            all_gone: Notify::new(),
+            watched: AtomicBool::new(false),
+            someone_left: Notify::new(),
         }
     }
 
@@ -82,87 +120,94 @@ impl Roster {
         let mut all: Vec<Running> = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
-            all.extend(shard.entries.iter().flatten().map(|entry| Running {
-                name: entry.label.to_string(),
-                running_for: now.saturating_duration_since(entry.since),
+            all.extend(shard.entries.iter().flatten().filter_map(|entry| {
+                let running_for = now.saturating_duration_since(entry.since?);
+                Some(Running {
+                    name: entry.label.to_string(),
+                    running_for,
+                })
             }));
         }
-        all.sort_by(|a, b| b.running_for.cmp(&a.running_for).then_with(|| a.name.cmp(&b.name)));
+        all.sort_by(|a, b| {
+            b.running_for
+                .cmp(&a.running_for)
+                .then_with(|| a.name.cmp(&b.name))
+        });
         all
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.alive.load(Ordering::SeqCst) == 0
-    }
-
-    /// Waits until nobody is alive. Cancel safe.
+    /// Waits until nobody is there. Cancel safe.
+    ///
+    /// Only of use once nobody new is let in. Whoever entered a shard before this looks into it is
+    /// waited for; whoever enters it later comes after this lock, and so sees that admission was
+    /// closed before.
     pub(crate) async fn emptied(&self) {
+        self.watched.store(true, Ordering::SeqCst);
         loop {
             // Registered before looking, so that a leave in between is not missed.
-            let gone = self.all_gone.notified();
-            let mut gone = std::pin::pin!(gone);
-            gone.as_mut().enable();
-            if self.is_empty() {
+            let mut left = std::pin::pin!(self.someone_left.notified());
+            left.as_mut().enable();
+            if self.shards.iter().all(|shard| shard.lock().is_empty()) {
                 return;
             }
-            gone.await;
+            left.await;
         }
     }
+}
 
-    fn enter(&self, label: Label, since: Instant) -> (u32, u32) {
-        let shard_at = self.next_shard.fetch_add(1, Ordering::Relaxed) % SHARDS as u32;
-        let mut shard = self.shards[shard_at as usize].lock();
-        let entry = Some(Entry { label, since });
-        let place = match shard.free.pop() {
+impl Shard {
+    const fn is_empty(&self) -> bool {
+        self.entries.len() == self.free.len()
+    }
+
+    fn enter(&mut self, entry: Entry) -> u32 {
+        match self.free.pop() {
             Some(place) => {
-                shard.entries[place as usize] = entry;
+                self.entries[place as usize] = Some(entry);
                 place
             }
             None => {
-                shard.entries.push(entry);
-                shard.entries.len() as u32 - 1
+                self.entries.push(Some(entry));
+                self.entries.len() as u32 - 1
             }
-        };
-        (shard_at, place)
+        }
     }
 
-    fn leave(&self, (shard, place): (u32, u32)) {
-        let mut shard = self.shards[shard as usize].lock();
-        shard.entries[place as usize] = None;
-        if shard.free.len() + 1 == shard.entries.len() {
+    fn leave(&mut self, place: u32) {
+        self.entries[place as usize] = None;
+        self.free.push(place);
+        if self.is_empty() && self.entries.len() > 64 {
             // The last one out gives a crowd's memory back.
-            shard.free.clear();
-            shard.entries.clear();
-            shard.entries.shrink_to(64);
-            shard.free.shrink_to(64);
-        } else {
-            shard.free.push(place);
+            *self = Self::default();
         }
     }
 }
 
 impl<S: HasRoster> Seat<S> {
-    pub(crate) fn new(of: Arc<S>) -> Self {
-        // Sequentially consistent, as is a drain's look at the count: whoever is counted too late
-        // for the drain to wait for sees that admission has stopped.
-        of.roster().alive.fetch_add(1, Ordering::SeqCst);
-        Self { of, place: None }
+    /// Enters, running `since` then, or not running yet.
+    pub(crate) fn enter(of: Arc<S>, label: Label, since: Option<Instant>) -> Self {
+        let shard = SHARD.with(|shard| *shard);
+        let place = of.roster().shards[shard as usize]
+            .lock()
+            .enter(Entry { label, since });
+        Self { of, shard, place }
     }
 
-    /// Puts it on the list.
-    pub(crate) fn sit(&mut self, label: Label, since: Instant) {
-        self.place = Some(self.of.roster().enter(label, since));
+    /// It runs from `since` on.
+    pub(crate) fn begin(&self, since: Instant) {
+        let mut shard = self.of.roster().shards[self.shard as usize].lock();
+        if let Some(entry) = &mut shard.entries[self.place as usize] {
+            entry.since = Some(since);
+        }
     }
 }
 
 impl<S: HasRoster> Drop for Seat<S> {
     fn drop(&mut self) {
         let roster = self.of.roster();
-        if let Some(place) = self.place {
-            roster.leave(place);
-        }
-        if roster.alive.fetch_sub(1, Ordering::SeqCst) == 1 {
-            roster.all_gone.notify_waiters();
+        roster.shards[self.shard as usize].lock().leave(self.place);
+        if roster.watched.load(Ordering::SeqCst) {
+            roster.someone_left.notify_waiters();
         }
     }
 }
@@ -171,7 +216,7 @@ impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Site(at) => write!(f, "{}:{}", at.file(), at.line()),
-            Self::Named(name) => f.write_str(name),
+            Self::Named(name) => f.write_str(&name.name),
         }
     }
 }

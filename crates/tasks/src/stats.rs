@@ -11,15 +11,14 @@ use crate::{HistogramSnapshot, Interrupt, Refusal};
 pub(crate) struct Counters {
     pub(crate) admitted: Counter,
     pub(crate) started: Counter,
-    pub(crate) completed: Counter,
     pub(crate) failed: Counter,
     pub(crate) panicked: Counter,
     pub(crate) cancelled: Counter,
     pub(crate) timed_out: Counter,
     pub(crate) handed_back: Counter,
     rejected: [Counter; REASONS.len()],
-    pub(crate) wait_time: Histogram,
-    pub(crate) run_time: Histogram,
+    wait_time: Histogram,
+    run_time: Histogram,
 }
 
 /// The labels of [`Refusal`], in the order of the counters.
@@ -61,7 +60,6 @@ impl Counters {
         Self {
             admitted: Counter::new(),
             started: Counter::new(),
-            completed: Counter::new(),
             failed: Counter::new(),
             panicked: Counter::new(),
             cancelled: Counter::new(),
@@ -71,6 +69,21 @@ impl Counters {
             wait_time: Histogram::new(),
             run_time: Histogram::new(),
         }
+    }
+
+    /// Work waited before it started. What starts at once is counted by `admitted` alone.
+    pub(crate) fn waited(&self, wait: Duration) {
+        self.wait_time.record(wait);
+    }
+
+    /// Work ran to its end. The histogram's count is the counter.
+    pub(crate) fn completed(&self, ran: Duration) {
+        self.run_time.record(ran);
+    }
+
+    /// How many of those that started have ended.
+    pub(crate) fn ended(&self) -> u64 {
+        self.run_time.snapshot().count() + self.panicked.get()
     }
 
     pub(crate) fn rejected(&self, why: &Refusal) {
@@ -89,11 +102,12 @@ impl Counters {
 
     pub(crate) fn snapshot(&self, gauges: Gauges) -> Stats {
         let rejected = REASONS.iter().zip(&self.rejected);
+        let run_time = self.run_time.snapshot();
         Stats {
             gauges,
             admitted: self.admitted.get(),
             started: self.started.get(),
-            completed: self.completed.get(),
+            completed: run_time.count(),
             failed: self.failed.get(),
             panicked: self.panicked.get(),
             cancelled: self.cancelled.get(),
@@ -103,8 +117,8 @@ impl Counters {
                 .map(|(reason, count)| (*reason, count.get()))
                 .filter(|(_, count)| *count > 0)
                 .collect(),
-            wait_time: self.wait_time.snapshot(),
-            run_time: self.run_time.snapshot(),
+            wait_time: self.wait_time.snapshot().with_zeros(self.started.get()),
+            run_time,
         }
     }
 }
@@ -119,7 +133,7 @@ pub struct Stats {
     pub admitted: u64,
     /// Work that began to run.
     pub started: u64,
-    /// Work that ran to its end, whatever it returned.
+    /// Work that ran to its end, whatever it returned, without a panic.
     pub completed: u64,
     /// Of the completed, those that returned an error (`submit_fallible`).
     pub failed: u64,
@@ -135,7 +149,7 @@ pub struct Stats {
     pub rejected: Vec<(&'static str, u64)>,
     /// How long work waited for its start.
     pub wait_time: HistogramSnapshot,
-    /// How long work ran.
+    /// How long the completed work held its permit.
     pub run_time: HistogramSnapshot,
 }
 
@@ -160,18 +174,30 @@ mod tests {
 
     #[test]
     fn every_refusal_has_a_counter() {
-        let at_limit = AtLimit { limit: 1, in_use: 1 };
+        let at_limit = AtLimit {
+            limit: 1,
+            in_use: 1,
+        };
         let all = [
             Refusal::AtLimit(at_limit),
-            Refusal::QueueFull { queued: 1, capacity: 1 },
+            Refusal::QueueFull {
+                queued: 1,
+                capacity: 1,
+            },
             Refusal::TenantQueueFull { queued: 1, max: 1 },
             Refusal::TenantAtLimit(at_limit),
             Refusal::KeyBusy,
-            Refusal::RateLimited { retry_in: Duration::ZERO },
+            Refusal::RateLimited {
+                retry_in: Duration::ZERO,
+            },
             Refusal::Interrupted(Interrupt::Cancelled),
             Refusal::Interrupted(Interrupt::TimedOut),
-            Refusal::Nested { group: String::new() },
-            Refusal::NameTaken { name: String::new() },
+            Refusal::Nested {
+                group: String::new(),
+            },
+            Refusal::NameTaken {
+                name: String::new(),
+            },
             Refusal::Draining,
         ];
         let counters = Counters::new();

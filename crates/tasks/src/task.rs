@@ -2,19 +2,20 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::marker::PhantomData;
+use std::pin::Pin;
 use std::task::{Context as Poller, Poll, ready};
 
+use pin_project_lite::pin_project;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::context::within;
-use crate::place::{NameTaken, Shared};
 use crate::panic::catch;
 use crate::permits::OwnedPermit;
-use crate::roster::{Label, Seat};
+use crate::place::Shared;
+use crate::roster::Seat;
 use crate::{Context, Interrupt, Panic, Refusal};
 
 /// A submitted task: await it for what became of it.
@@ -55,138 +56,190 @@ impl<T> Future for Task<T> {
 
     fn poll(mut self: Pin<&mut Self>, poller: &mut Poller<'_>) -> Poll<Self::Output> {
         // Panics are caught inside, so what is left is a runtime that went away.
-        Poll::Ready(ready!(Pin::new(&mut self.handle).poll(poller)).unwrap_or(Err(TaskError::Aborted)))
+        Poll::Ready(
+            ready!(Pin::new(&mut self.handle).poll(poller)).unwrap_or(Err(TaskError::Aborted)),
+        )
     }
 }
 
 /// What a task holds while it runs. All of it comes back by drop, on every path, and the seat last:
 /// whoever waits for the group to be empty finds everything else given back.
 pub(crate) struct Hold {
-    pub(crate) _name: Option<NameTaken>,
-    pub(crate) _permit: OwnedPermit,
+    pub(crate) permit: HeldPermit,
+    pub(crate) since: Instant,
     pub(crate) seat: Seat<Shared>,
 }
 
-/// How a task is to be known, and what is to be told of its end.
-pub(crate) struct Manner<T> {
-    pub(crate) label: Label,
-    pub(crate) is_failure: fn(&T) -> bool,
+/// Whose permit a task holds.
+pub(crate) enum HeldPermit {
+    /// Its group's. The seat already keeps the group alive, so a count less to keep.
+    Own,
+    /// One of the parent's.
+    Lent { _permit: OwnedPermit },
 }
 
-/// Runs the work from its start to its end, with every edge guarded.
-pub(crate) async fn run<F, Fut, T>(
-    mut hold: Hold,
-    cx: Context,
-    manner: Manner<T>,
-    work: F,
-) -> Result<T, TaskError>
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if let HeldPermit::Own = self.permit {
+            self.seat.of.permits.give_back();
+        }
+    }
+}
+
+/// What a value that a task returned means for the count of failures.
+pub(crate) trait Verdict<T> {
+    fn is_failure(value: &T) -> bool;
+}
+
+/// Whatever came back is fine.
+pub(crate) struct AnyValue;
+
+/// An error is a failure.
+pub(crate) struct ByResult;
+
+impl<T> Verdict<T> for AnyValue {
+    fn is_failure(_: &T) -> bool {
+        false
+    }
+}
+
+impl<T, E> Verdict<Result<T, E>> for ByResult {
+    fn is_failure(value: &Result<T, E>) -> bool {
+        value.is_err()
+    }
+}
+
+pin_project! {
+    /// Work from its start to its end, with every edge guarded.
+    ///
+    /// Written by hand because an `async fn` keeps its arguments twice, and copying that larger
+    /// future about was a fifth of what a task costs.
+    pub(crate) struct Run<F, Fut, D> {
+        hold: Option<Hold>,
+        abort: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+        #[pin]
+        stage: Stage<F, Fut>,
+        verdict: PhantomData<fn() -> D>,
+    }
+}
+
+pin_project! {
+    #[project = StageProjected]
+    enum Stage<F, Fut> {
+        Fresh { work: Option<(F, Context)> },
+        Running { #[pin] future: Fut },
+        Gone,
+    }
+}
+
+impl<F, Fut, D> Run<F, Fut, D> {
+    pub(crate) const fn new(hold: Hold, cx: Context, work: F) -> Self {
+        let stage = Stage::Fresh {
+            work: Some((work, cx)),
+        };
+        Self {
+            hold: Some(hold),
+            abort: None,
+            stage,
+            verdict: PhantomData,
+        }
+    }
+}
+
+impl<F, Fut, T, D> Future for Run<F, Fut, D>
 where
     F: FnOnce(Context) -> Fut,
     Fut: Future<Output = T>,
+    D: Verdict<T>,
 {
-    let started = begin(&mut hold, &cx, manner.label)?;
-    let mut lineage = cx.lineage.clone();
-    let made = within(&mut lineage, || catch(|| work(cx)));
-    let ended = match made {
-        Err(panic) => Err(TaskError::Panicked(panic)),
-        Ok(future) => {
-            let mut future = pin!(Some(future));
-            let mut abort: Option<Pin<Box<WaitForCancellationFutureOwned>>> = None;
-            let shared = &hold.seat.of;
-            std::future::poll_fn(|poller| {
-                let polled = within(&mut lineage, || catch(|| poll_some(future.as_mut(), poller)));
-                match polled {
-                    Err(panic) => Poll::Ready(Err(TaskError::Panicked(panic))),
-                    Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
-                    // Watched only once the work waits: short work never pays for it.
-                    Ok(Poll::Pending) => abort
-                        .get_or_insert_with(|| Box::pin(shared.abort.clone().cancelled_owned()))
-                        .as_mut()
-                        .poll(poller)
-                        .map(|()| Err(TaskError::Aborted)),
-                }
-            })
-            .await
-            // The future goes here, not with this frame, since its own drop may panic.
-            .and_then(|value| settle(&mut lineage, || future.set(None)).map(|()| value))
-            .map_err(|error| match settle(&mut lineage, || future.set(None)) {
-                Ok(()) => error,
-                Err(panicked) => panicked,
-            })
+    type Output = Result<T, TaskError>;
+
+    fn poll(self: Pin<&mut Self>, poller: &mut Poller<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let Some(hold) = this.hold else {
+            return Poll::Ready(Err(TaskError::Aborted));
+        };
+        let path = hold.seat.of.path();
+        let mut ended = Err(TaskError::Aborted);
+        if let StageProjected::Fresh { work } = this.stage.as_mut().project()
+            && let Some((work, cx)) = work.take()
+        {
+            if let Err(never_ran) = hold.begin(&cx) {
+                *this.hold = None;
+                return Poll::Ready(Err(never_ran));
+            }
+            match within(path, || catch(|| work(cx))) {
+                Ok(future) => this.stage.set(Stage::Running { future }),
+                Err(panic) => ended = Err(TaskError::Panicked(panic)),
+            }
         }
-    };
-    finish(&hold.seat.of, started, ended, manner.is_failure)
+        if let StageProjected::Running { future } = this.stage.as_mut().project() {
+            match within(path, || catch(|| future.poll(poller))) {
+                Err(panic) => ended = Err(TaskError::Panicked(panic)),
+                Ok(Poll::Ready(value)) => ended = Ok(value),
+                // Watched only once the work waits: short work never pays for it.
+                Ok(Poll::Pending) => {
+                    let abort = &hold.seat.of.abort;
+                    let abort = this
+                        .abort
+                        .get_or_insert_with(|| Box::pin(abort.raised_owned()));
+                    ready!(abort.as_mut().poll(poller));
+                }
+            }
+        }
+        // The work's future goes here, and not with this one, since its own drop may panic.
+        if let Err(panic) = within(path, || catch(|| this.stage.set(Stage::Gone))) {
+            ended = Err(TaskError::Panicked(panic));
+        }
+        hold.end::<T, D>(&ended);
+        // Everything is given back before anybody hears of the end.
+        *this.hold = None;
+        Poll::Ready(ended)
+    }
 }
 
-/// [`run`] for work that blocks its thread. The hold moves to that thread: a permit is in use for as
+/// [`Run`] for work that blocks its thread. The hold moves to that thread: a permit is in use for as
 /// long as the work really runs.
-pub(crate) async fn run_blocking<F, T>(
-    mut hold: Hold,
-    cx: Context,
-    manner: Manner<T>,
-    work: F,
-) -> Result<T, TaskError>
+pub(crate) async fn run_blocking<F, T>(hold: Hold, cx: Context, work: F) -> Result<T, TaskError>
 where
     F: FnOnce(Context) -> T + Send + 'static,
     T: Send + 'static,
 {
-    let started = begin(&mut hold, &cx, manner.label)?;
+    hold.begin(&cx)?;
     let blocking = tokio::task::spawn_blocking(move || {
-        let mut lineage = cx.lineage.clone();
-        let ended = within(&mut lineage, || catch(|| work(cx))).map_err(TaskError::Panicked);
-        finish(&hold.seat.of, started, ended, manner.is_failure)
+        let path = hold.seat.of.path();
+        let ended = within(path, || catch(|| work(cx))).map_err(TaskError::Panicked);
+        hold.end::<T, AnyValue>(&ended);
+        ended
     });
     blocking.await.unwrap_or(Err(TaskError::Aborted))
 }
 
-fn begin(hold: &mut Hold, cx: &Context, label: Label) -> Result<Instant, TaskError> {
-    let counters = &hold.seat.of.counters;
-    if let Err(why) = cx.check() {
-        counters.interrupted(why);
-        return Err(TaskError::Interrupted(why));
-    }
-    counters.started.count();
-    let started = Instant::now();
-    hold.seat.sit(label, started);
-    Ok(started)
-}
-
-fn finish<T>(
-    shared: &Shared,
-    started: Instant,
-    ended: Result<T, TaskError>,
-    is_failure: fn(&T) -> bool,
-) -> Result<T, TaskError> {
-    let counters = &shared.counters;
-    counters.run_time.record(started.elapsed());
-    match &ended {
-        Ok(value) => {
-            counters.completed.count();
-            if is_failure(value) {
-                counters.failed.count();
-            }
+impl Hold {
+    /// The last look before the work runs.
+    fn begin(&self, cx: &Context) -> Result<(), TaskError> {
+        let counters = &self.seat.of.counters;
+        if let Err(why) = cx.check() {
+            counters.interrupted(why);
+            return Err(TaskError::Interrupted(why));
         }
-        Err(TaskError::Panicked(_)) => counters.panicked.count(),
-        Err(_) => counters.cancelled.count(),
+        counters.started.count();
+        Ok(())
     }
-    ended
-}
 
-fn poll_some<Fut: Future>(
-    future: Pin<&mut Option<Fut>>,
-    poller: &mut Poller<'_>,
-) -> Poll<Fut::Output> {
-    match future.as_pin_mut() {
-        Some(future) => future.poll(poller),
-        None => Poll::Pending,
+    fn end<T, D: Verdict<T>>(&self, ended: &Result<T, TaskError>) {
+        let counters = &self.seat.of.counters;
+        match ended {
+            Ok(value) => {
+                counters.completed(self.since.elapsed());
+                if D::is_failure(value) {
+                    counters.failed.count();
+                }
+            }
+            Err(TaskError::Panicked(_)) => counters.panicked.count(),
+            Err(_) => counters.cancelled.count(),
+        }
     }
-}
-
-fn settle(
-    lineage: &mut Option<Arc<crate::context::Lineage>>,
-    drop_future: impl FnOnce(),
-) -> Result<(), TaskError> {
-    within(lineage, || catch(drop_future)).map_err(TaskError::Panicked)
 }
 
 impl fmt::Display for TaskError {
