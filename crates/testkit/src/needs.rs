@@ -58,6 +58,7 @@ pub enum User {
 pub const PYTHON_FOLDER: &str = "xtask-python";
 
 const TESTKIT: User = User::TestsOf("sluicegate-testkit");
+const XTASK: User = User::TestsOf("xtask");
 
 /// The table. Order matters where one row's installation uses another row.
 pub const NEEDS: &[Need] = &[
@@ -75,6 +76,7 @@ pub const NEEDS: &[Need] = &[
         origin: Origin::Debian(&["util-linux"]),
         users: &[
             TESTKIT,
+            XTASK,
             User::Broker("rabbitmq"),
             User::Broker("nats"),
             User::Broker("postgres"),
@@ -94,7 +96,7 @@ pub const NEEDS: &[Need] = &[
         purpose: "tests against NATS",
         probe: Probe::Program(&["nats-server"]),
         origin: Origin::Debian(&["nats-server"]),
-        users: &[TESTKIT, User::Broker("nats")],
+        users: &[TESTKIT, XTASK, User::Broker("nats")],
     },
     Need {
         name: "postgres",

@@ -4,7 +4,9 @@
 //! clash with the bans that the workspace forbids to lift.
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use sluicegate_testkit::brokers::Kind;
 
+use crate::brokers;
 use crate::gate::{BenchOptions, SimOptions};
 use crate::test;
 
@@ -16,6 +18,7 @@ pub(crate) enum Order {
     Sim(SimOptions),
     Bench(BenchOptions),
     Tidy,
+    Brokers(brokers::Options),
     Docs,
 }
 
@@ -41,6 +44,7 @@ fn command() -> Command {
             Command::new("tidy").about(
                 "Check the project's own law over every file: sizes, names, arrows, rules, links",
             ),
+            brokers_command(),
             Command::new("docs").about("Build the API documentation and print where it is"),
         ])
 }
@@ -101,6 +105,41 @@ fn bench_command() -> Command {
         ])
 }
 
+fn brokers_command() -> Command {
+    Command::new("brokers")
+        .about("Start private brokers on loopback, print their URLs, stop them at Ctrl-C")
+        .args([
+            Arg::new("names")
+                .value_name("NAME")
+                .num_args(0..)
+                .value_parser(Kind::ALL.map(Kind::name))
+                .help("Which ones; all when left out"),
+            Arg::new("until-eof")
+                .long("until-eof")
+                .action(ArgAction::SetTrue)
+                .conflicts_with("check")
+                .help("Stop also when standard input ends, for scripts"),
+            Arg::new("check")
+                .long("check")
+                .action(ArgAction::SetTrue)
+                .help("Stop as soon as all have answered"),
+        ])
+}
+
+fn brokers_options(given: &ArgMatches) -> brokers::Options {
+    let names = given.get_many::<String>("names").unwrap_or_default();
+    let mut kinds: Vec<Kind> = names.filter_map(|name| Kind::named(name)).collect();
+    if kinds.is_empty() {
+        kinds = Kind::ALL.to_vec();
+    }
+    let end = match (given.get_flag("check"), given.get_flag("until-eof")) {
+        (true, _) => brokers::End::AtOnce,
+        (false, true) => brokers::End::Eof,
+        (false, false) => brokers::End::Interrupt,
+    };
+    brokers::Options { kinds, end }
+}
+
 fn order(matches: &ArgMatches) -> Order {
     let text = |given: &ArgMatches, name| given.get_one::<String>(name).cloned();
     match matches.subcommand() {
@@ -123,6 +162,7 @@ fn order(matches: &ArgMatches) -> Order {
             quick: given.get_flag("quick"),
             json: text(given, "json"),
         }),
+        Some(("brokers", given)) => Order::Brokers(brokers_options(given)),
         Some(("docs", _)) => Order::Docs,
         _ => Order::Tidy,
     }
@@ -175,6 +215,18 @@ mod tests {
                 r#"Bench(BenchOptions { name: Some("kernel"), quick: true, json: Some("f.json") })"#,
             ),
             ("tidy", "Tidy"),
+            (
+                "brokers nats",
+                "Brokers(Options { kinds: [Nats], end: Interrupt })",
+            ),
+            (
+                "brokers sqs rabbitmq --until-eof",
+                "Brokers(Options { kinds: [Sqs, RabbitMq], end: Eof })",
+            ),
+            (
+                "brokers --check",
+                "Brokers(Options { kinds: [RabbitMq, ActiveMq, Postgres, Sqs, Nats], end: AtOnce })",
+            ),
             ("docs", "Docs"),
         ];
         for (line, understood) in cases {

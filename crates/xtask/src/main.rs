@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use crate::cli::Order;
 use crate::steps::{Steps, Stopped};
 
+mod brokers;
 mod child;
 mod cli;
 mod gate;
@@ -35,6 +36,7 @@ fn carry_out(order: &Order, steps: &mut Steps) -> Result<(), Stopped> {
         Order::Sim(options) => gate::sim(options, steps),
         Order::Bench(options) => gate::bench(options, steps),
         Order::Tidy => tidy::step(steps),
+        Order::Brokers(options) => brokers::run(options, steps),
         Order::Docs => gate::docs(steps),
     }
 }

@@ -100,10 +100,13 @@ pub(crate) fn run(options: &Options, steps: &mut Steps) -> Result<(), Stopped> {
             &Child::cargo("test --doc").args(options.scope()),
         )?;
     }
-    steps.child(
-        "examples",
-        &Child::cargo("build --examples").args(options.scope()),
-    )?;
+    if picked
+        .iter()
+        .any(|package| package.examples().next().is_some())
+    {
+        let build = Child::cargo("build --examples").args(options.scope());
+        steps.child("examples", &build)?;
+    }
     for package in &picked {
         for example in package.examples() {
             let child = run_example(package, example);
