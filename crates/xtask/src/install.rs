@@ -76,11 +76,7 @@ fn install(missing: &[&Need], target_folder: &str) -> Vec<String> {
     let packages = debian_packages(missing);
     if !packages.is_empty() {
         match as_root() {
-            Some(root) => {
-                if let Err(failure) = install_debian(&root, &packages) {
-                    troubles.push(failure.why);
-                }
-            }
+            Some(root) => troubles.extend(install_debian(&root, &packages)),
             None => troubles.push(
                 "no right to install Debian packages: neither root nor sudo without a password"
                     .to_owned(),
@@ -97,17 +93,17 @@ fn install(missing: &[&Need], target_folder: &str) -> Vec<String> {
     troubles
 }
 
+/// The packages of all Debian rows, each once.
 fn debian_packages(missing: &[&Need]) -> Vec<&'static str> {
     let mut packages = Vec::new();
     for need in missing {
-        if let Origin::Debian(names) = need.origin {
-            packages.extend(
-                names
-                    .iter()
-                    .filter(|name| !packages.contains(*name))
-                    .copied()
-                    .collect::<Vec<_>>(),
-            );
+        let Origin::Debian(names) = need.origin else {
+            continue;
+        };
+        for name in names {
+            if !packages.contains(name) {
+                packages.push(*name);
+            }
         }
     }
     packages
@@ -115,8 +111,7 @@ fn debian_packages(missing: &[&Need]) -> Vec<&'static str> {
 
 /// The words to put before a command so that it runs as root, if there is a way.
 fn as_root() -> Option<Vec<&'static str>> {
-    let id = Child::new("id").arg("-u").read().unwrap_or_default();
-    if id.trim_ascii() == b"0" {
+    if nix::unistd::getuid().is_root() {
         return Some(Vec::new());
     }
     let sudo = vec!["sudo", "-n"];
@@ -126,45 +121,77 @@ fn as_root() -> Option<Vec<&'static str>> {
         .then_some(sudo)
 }
 
-fn install_debian(root: &[&str], packages: &[&str]) -> Result<(), Failure> {
-    let privileged = |line: &[&str]| {
-        let words: Vec<&str> = root.iter().chain(line).copied().collect();
-        Child::new(words[0]).args(words[1..].iter().copied())
-    };
-    let apt = |verb: &[&str]| {
-        let patience = [
-            "-o",
-            "Acquire::Retries=2",
-            "-o",
-            "Acquire::http::Timeout=30",
-        ];
-        let base = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"];
-        let words: Vec<&str> = base.iter().chain(&patience).chain(verb).copied().collect();
-        privileged(&words)
-    };
+/// Installs Debian packages, all in one go; when that fails, one by one, so that a package which
+/// this Debian does not have costs no other.
+fn install_debian(root: &[&str], packages: &[&str]) -> Vec<String> {
     println!("    installing Debian packages: {}", packages.join(" "));
     // The lists may be old yet good enough, so a failed update is not the end.
-    if let Err(failure) = apt(&["update"]).run() {
-        println!("    {}", failure.why);
+    let updated = apt(root, &["update"]).run();
+    let mut troubles: Vec<String> = updated
+        .err()
+        .map(|failure| failure.why)
+        .into_iter()
+        .collect();
+    let policy = match DeniedStarts::begin(root) {
+        Ok(policy) => policy,
+        Err(failure) => return vec![failure.why],
+    };
+    let install = |packages: &[&str]| {
+        let options = ["install", "-y", "--no-install-recommends"];
+        let words: Vec<&str> = options.iter().chain(packages).copied().collect();
+        apt(root, &words).run()
+    };
+    if install(packages).is_err() {
+        let failed = packages
+            .iter()
+            .filter_map(|package| install(&[*package]).err());
+        troubles.extend(failed.map(|failure| failure.why));
     }
-    // Debian starts the servers that it installs; the tests start private ones on free ports, so
-    // the packages' own stay down unless the machine already has a policy about that.
-    let policy = Path::new("/usr/sbin/policy-rc.d");
-    let denies = !policy.exists();
-    if denies {
-        let deny = format!(
-            "printf '#!/bin/sh\\nexit 101\\n' > {0} && chmod 755 {0}",
-            policy.display()
-        );
-        privileged(&["sh", "-c", &deny]).run()?;
+    troubles.extend(policy.end().err().map(|failure| failure.why));
+    troubles
+}
+
+fn apt(root: &[&str], words: &[&str]) -> Child {
+    const BASE: &[&str] = &["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"];
+    const PATIENCE: &[&str] = &[
+        "-o",
+        "Acquire::Retries=2",
+        "-o",
+        "Acquire::http::Timeout=30",
+    ];
+    privileged(root, &[BASE, PATIENCE, words].concat())
+}
+
+fn privileged(root: &[&str], words: &[&str]) -> Child {
+    let words = [root, words].concat();
+    Child::new(words[0]).args(words[1..].iter().copied())
+}
+
+/// While it lasts, Debian does not start the servers that it installs: the tests start private ones
+/// on free ports. A machine that has a policy about that already keeps its own.
+struct DeniedStarts<'a> {
+    root: &'a [&'a str],
+    ours: bool,
+}
+
+impl<'a> DeniedStarts<'a> {
+    const POLICY: &'static str = "/usr/sbin/policy-rc.d";
+
+    fn begin(root: &'a [&'a str]) -> Result<DeniedStarts<'a>, Failure> {
+        let ours = !Path::new(Self::POLICY).exists();
+        if ours {
+            let script = "printf '#!/bin/sh\\nexit 101\\n' > \"$1\" && chmod 755 \"$1\"";
+            privileged(root, &["sh", "-c", script, "sh", Self::POLICY]).run()?;
+        }
+        Ok(DeniedStarts { root, ours })
     }
-    let install = ["install", "-y", "--no-install-recommends"];
-    let words: Vec<&str> = install.iter().chain(packages).copied().collect();
-    let result = apt(&words).run();
-    if denies {
-        privileged(&["rm", "-f", &policy.display().to_string()]).run()?;
+
+    fn end(self) -> Result<(), Failure> {
+        if !self.ours {
+            return Ok(());
+        }
+        privileged(self.root, &["rm", "-f", Self::POLICY]).run()
     }
-    result
 }
 
 fn install_python(requirement: &str, target_folder: &str) -> Result<(), Failure> {
