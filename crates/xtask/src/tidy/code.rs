@@ -22,9 +22,12 @@ impl Code {
         }
     }
 
-    /// The line, counted from 1, of the first `cfg(test)` attribute.
+    /// The line, counted from 1, of the first attribute that keeps code for tests.
     pub(super) fn first_test_line(&self) -> Option<usize> {
-        let opens = |line: &String| line.trim_start().starts_with("#[cfg(test)]");
+        let opens = |line: &String| {
+            let attribute = line.trim_start().starts_with("#[cfg(");
+            attribute && words(line).any(|word| word == "test") && !line.contains("not(test)")
+        };
         self.code.iter().position(opens).map(|index| index + 1)
     }
 }
@@ -211,7 +214,15 @@ mod tests {
     fn the_first_test_attribute_is_found_in_code_only() {
         let text = "// #[cfg(test)]\nlet s = \"\n#[cfg(test)]\";\n    #[cfg(test)]\nmod tests;\n";
         assert_eq!(Code::scan(text).first_test_line(), Some(4));
-        assert_eq!(Code::scan("fn main() {}").first_test_line(), None);
+        let cases = [
+            ("fn main() {}", None),
+            ("\n#[cfg(all(test, not(model)))]", Some(2)),
+            ("#[cfg(not(test))]", None),
+            ("#[cfg(feature = \"test\")]", None),
+        ];
+        for (text, line) in cases {
+            assert_eq!(Code::scan(text).first_test_line(), line, "{text}");
+        }
     }
 
     #[test]
