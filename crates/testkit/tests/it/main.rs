@@ -28,15 +28,10 @@ fn stop(broker: Broker) {
         !processes_of(&folder).is_empty(),
         "{kind}: processes cannot be told by folder"
     );
-    let begun = Instant::now();
     drop(broker);
     let left = processes_of(&folder);
     assert!(left.is_empty(), "{kind} left {left:?}");
     assert!(!folder.exists(), "{kind} left {}", folder.display());
-    assert!(
-        begun.elapsed() < Duration::from_secs(5),
-        "{kind} had to be killed"
-    );
 }
 
 #[test]
