@@ -187,7 +187,6 @@ pub(super) fn registries(tree: &Tree) -> Vec<Finding> {
         "nexus",
         "pypi",
         "index-url",
-        "proxy",
     ];
     let mut found = Vec::new();
     for file in tree
