@@ -9,8 +9,8 @@ use crate::{Class, Moment};
 /// ```
 /// use sluicegate_schedule::{Class, Entry};
 ///
-/// let entry = Entry::of("alice").key("session-7").class(Class::Admin);
-/// # let _: Entry<&str, &str> = entry;
+/// let entry: Entry<&str, &str> = Entry::of("alice").key("session-7").class(Class::Admin);
+/// assert_eq!(entry.tenant(), &"alice");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry<K, T> {
@@ -44,6 +44,16 @@ impl<K, T> Entry<K, T> {
     #[must_use]
     pub fn class(self, class: Class) -> Self {
         Self { class, ..self }
+    }
+
+    /// Whose it is.
+    pub const fn tenant(&self) -> &T {
+        &self.tenant
+    }
+
+    /// Its key, if it has one.
+    pub const fn named_key(&self) -> Option<&K> {
+        self.key.as_ref()
     }
 
     /// What the item will cost, in the unit in which costs are measured. Without it the schedule

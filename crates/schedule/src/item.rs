@@ -154,6 +154,14 @@ impl<V> Items<V> {
         })
     }
 
+    pub(crate) fn iter_running(&self) -> impl Iterator<Item = u32> {
+        let running = self
+            .items
+            .iter()
+            .filter(|(_, item)| item.state == State::Running);
+        running.map(|(index, _)| index)
+    }
+
     fn begin_wait(&mut self, item: u32) {
         self.waiting += 1;
         self.items[item].older = self.newest;

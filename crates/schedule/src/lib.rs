@@ -54,7 +54,7 @@ pub use limits::{Limits, LimitsBuilder, TenantLimits};
 pub use moment::Moment;
 pub use rate::{NotUntil, Rate, RateLimit};
 pub use schedule::{Next, Schedule};
-pub use view::{Snapshot, TenantView, WaitingView, Why};
+pub use view::{ItemView, Snapshot, TenantView, Why};
 
 /// Gives back a map's memory once it is mostly empty.
 fn shrink<K: std::hash::Hash + Eq>(map: &mut std::collections::HashMap<K, u32>) {

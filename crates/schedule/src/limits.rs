@@ -144,6 +144,18 @@ pub struct LimitsBuilder<T> {
 }
 
 impl<T: Hash + Eq + Debug> LimitsBuilder<T> {
+    /// How many items may run at once.
+    pub const fn concurrency(mut self, concurrency: u32) -> Self {
+        self.limits.concurrency = concurrency;
+        self
+    }
+
+    /// How many items may wait.
+    pub const fn capacity(mut self, capacity: u32) -> Self {
+        self.limits.capacity = capacity;
+        self
+    }
+
     /// The rate at which items may start.
     pub const fn rate(mut self, rate: Rate) -> Self {
         self.limits.rate = Some(rate);

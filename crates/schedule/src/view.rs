@@ -82,15 +82,15 @@ pub struct TenantView<T> {
     pub served: u64,
 }
 
-/// One waiting item.
+/// One item that waits or runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct WaitingView<'a, V> {
+pub struct ItemView<'a, V> {
     /// The item.
     pub id: ItemId,
     /// Its class.
     pub class: Class,
-    /// Since when it waits.
+    /// Since when it waits, or runs.
     pub since: Moment,
     /// What it carries.
     pub value: &'a V,
@@ -174,16 +174,23 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     }
 
     /// All that wait, longest waiting first.
-    pub fn waiting(&self) -> impl Iterator<Item = WaitingView<'_, V>> {
-        self.items.iter_waiting().map(|index| {
-            let item = &self.items[index];
-            let id = self.items.id(index);
-            WaitingView {
-                id,
-                class: item.class,
-                since: item.since,
-                value: &item.value,
-            }
-        })
+    pub fn waiting(&self) -> impl Iterator<Item = ItemView<'_, V>> {
+        self.items.iter_waiting().map(|index| self.item(index))
+    }
+
+    /// All that run, in no order. Looks through all items.
+    pub fn running(&self) -> impl Iterator<Item = ItemView<'_, V>> {
+        self.items.iter_running().map(|index| self.item(index))
+    }
+
+    fn item(&self, index: u32) -> ItemView<'_, V> {
+        let item = &self.items[index];
+        let id = self.items.id(index);
+        ItemView {
+            id,
+            class: item.class,
+            since: item.since,
+            value: &item.value,
+        }
     }
 }

@@ -6,8 +6,6 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use crate::Running;
-use crate::context::Flag;
-use crate::roster::Roster;
 
 /// What became of everything when a group or a turnstile was drained.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,35 +58,40 @@ impl fmt::Display for DrainReport {
     }
 }
 
-/// How what still runs at the deadline is ended: first its contexts, then by force.
-pub(crate) struct Ending<'a> {
-    pub(crate) roster: &'a Roster,
+/// What a drain waits for, and ends.
+pub(crate) trait Occupied {
+    /// Who is there, longest first.
+    fn list(&self) -> Vec<Running>;
+    /// Waits until nobody is. Cancel safe.
+    async fn emptied(&self);
     /// Cancels the contexts of all that run.
-    pub(crate) kill: &'a Flag,
-    /// Drops what did not heed that, at its next await.
-    pub(crate) abort: &'a Flag,
+    fn kill(&self);
+    /// Drops what does not heed that, at its next await.
+    fn abort(&self);
+}
+
+/// How what still runs at the deadline is ended: first its contexts, then by force.
+pub(crate) struct Ending<'a, O> {
+    pub(crate) of: &'a O,
     /// How long each of the two may take to have its effect.
     pub(crate) unwind: Duration,
 }
 
-impl Ending<'_> {
+impl<O: Occupied> Ending<'_, O> {
     /// Waits for all that run until the deadline, then ends the rest. Returns who was cancelled and
     /// who is still there.
     pub(crate) async fn by(self, deadline: Instant) -> (Vec<Running>, Vec<Running>) {
-        if timeout_at(deadline, self.roster.emptied()).await.is_ok() {
+        if timeout_at(deadline, self.of.emptied()).await.is_ok() {
             return (Vec::new(), Vec::new());
         }
-        let late = self.roster.list();
-        for means in [self.kill, self.abort] {
-            means.raise();
-            if timeout_at(Instant::now() + self.unwind, self.roster.emptied())
-                .await
-                .is_ok()
-            {
+        let late = self.of.list();
+        for means in [O::kill, O::abort] {
+            means(self.of);
+            if timeout_at(Instant::now() + self.unwind, self.of.emptied()).await.is_ok() {
                 return (late, Vec::new());
             }
         }
-        let abandoned = self.roster.list();
+        let abandoned = self.of.list();
         let mut cancelled = late;
         for left in &abandoned {
             if let Some(at) = cancelled.iter().position(|one| one.name == left.name) {

@@ -358,12 +358,7 @@ impl TaskGroup {
         let before = shared.counters.ended();
         let handed_back = shared.counters.handed_back.get();
         shared.closing.raise();
-        let ending = Ending {
-            roster: &shared.roster,
-            kill: &shared.lineage.kill,
-            abort: &shared.abort,
-            unwind: shared.unwind,
-        };
+        let ending = Ending { of: &**shared, unwind: shared.unwind };
         let (cancelled, abandoned) = ending.by(deadline).await;
         DrainReport {
             name: shared.name.clone(),

@@ -22,6 +22,7 @@ mod roster;
 mod stats;
 mod sync;
 mod task;
+mod turnstile;
 mod waitlist;
 
 pub use context::{Context, Interrupt};
@@ -32,6 +33,9 @@ pub use overload::{Overload, Refusal, Refused};
 pub use panic::{Panic, PanicLocation};
 pub use permits::{AtLimit, OwnedPermit, Permit, Permits};
 pub use roster::Running;
-pub use sluicegate_schedule::{Fault, Invalid};
+pub use sluicegate_schedule::{
+    Class, Fault, Invalid, ItemId, Rate, TenantLimits, TenantView, Why,
+};
 pub use stats::{Gauges, Stats};
 pub use task::{Task, TaskError};
+pub use turnstile::{Admitted, Entry, Turn, Turnstile, TurnstileBuilder, WhyNot};

@@ -61,6 +61,14 @@ impl Overload {
         }
     }
 
+    /// How many may wait in a queue of ours. Those who wait with their caller bound themselves.
+    pub(crate) const fn capacity(self) -> u32 {
+        match self {
+            Self::HandBack { capacity, .. } | Self::Queue { capacity } => capacity,
+            Self::Wait | Self::FailFast => u32::MAX,
+        }
+    }
+
     /// When refused work should be offered again, if the policy says.
     pub(crate) const fn retry_after(self) -> Option<Duration> {
         match self {

@@ -7,11 +7,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::context::{Flag, GroupId, Lineage, Path};
+use crate::drain::Occupied;
 use crate::permits::Turn;
 use crate::roster::{HasRoster, Label, Names, Roster, Seat};
 use crate::stats::Counters;
 use crate::task::{HeldPermit, Hold, Run, Verdict, run_blocking};
-use crate::{Context, Overload, Permits, Refusal, Refused, Task, TaskError};
+use crate::{Context, Overload, Permits, Refusal, Refused, Running, Task, TaskError};
 
 /// What the handles and the tasks of a group share.
 #[derive(Debug)]
@@ -202,5 +203,23 @@ impl InLine {
 impl HasRoster for Shared {
     fn roster(&self) -> &Roster {
         &self.roster
+    }
+}
+
+impl Occupied for Shared {
+    fn list(&self) -> Vec<Running> {
+        self.roster.list()
+    }
+
+    async fn emptied(&self) {
+        self.roster.emptied().await;
+    }
+
+    fn kill(&self) {
+        self.lineage.kill.raise();
+    }
+
+    fn abort(&self) {
+        self.abort.raise();
     }
 }

@@ -92,6 +92,12 @@ pub struct Running {
     pub running_for: Duration,
 }
 
+impl Running {
+    pub(crate) fn longest_first(&self, other: &Self) -> std::cmp::Ordering {
+        other.running_for.cmp(&self.running_for).then_with(|| self.name.cmp(&other.name))
+    }
+}
+
 /// What keeps a roster.
 pub(crate) trait HasRoster {
     fn roster(&self) -> &Roster;
