@@ -22,22 +22,14 @@ pub struct Entry<K, T> {
 
 impl<K, T> Entry<K, T> {
     /// An item of `tenant`, of class [`Class::Normal`], without a key.
-    pub const fn of(tenant: T) -> Self {
-        Self {
-            key: None,
-            tenant,
-            class: Class::Normal,
-            cost: None,
-        }
+    pub fn of(tenant: impl Into<T>) -> Self {
+        Self { key: None, tenant: tenant.into(), class: Class::Normal, cost: None }
     }
 
     /// Items of one key run one at a time and in order. Without a key an item waits for nobody.
     #[must_use]
     pub fn key(self, key: impl Into<K>) -> Self {
-        Self {
-            key: Some(key.into()),
-            ..self
-        }
+        Self { key: Some(key.into()), ..self }
     }
 
     /// What goes first.
@@ -60,10 +52,7 @@ impl<K, T> Entry<K, T> {
     /// goes by what the tenant's items cost lately, and by 1 where nothing was ever measured.
     #[must_use]
     pub fn cost(self, cost: u32) -> Self {
-        Self {
-            cost: Some(cost.max(1)),
-            ..self
-        }
+        Self { cost: Some(cost.max(1)), ..self }
     }
 }
 
@@ -174,9 +163,7 @@ impl std::error::Error for Refusal {}
 
 impl<V> fmt::Debug for Refused<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Refused")
-            .field("why", &self.why)
-            .finish_non_exhaustive()
+        f.debug_struct("Refused").field("why", &self.why).finish_non_exhaustive()
     }
 }
 

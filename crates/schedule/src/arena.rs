@@ -41,12 +41,7 @@ enum Slot<R> {
 
 impl<R> Arena<R> {
     pub(crate) const fn new() -> Self {
-        Self {
-            pages: Vec::new(),
-            open: Vec::new(),
-            bare: Vec::new(),
-            len: 0,
-        }
+        Self { pages: Vec::new(), open: Vec::new(), bare: Vec::new(), len: 0 }
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -80,9 +75,7 @@ impl<R> Arena<R> {
     pub(crate) fn remove(&mut self, index: u32) -> R {
         let (page_at, slot_at) = (index >> PAGE_BITS, index & SLOT_MASK);
         let page = &mut self.pages[page_at as usize];
-        let free = Slot::Free {
-            next: page.first_free,
-        };
+        let free = Slot::Free { next: page.first_free };
         let Slot::Live(record) = std::mem::replace(&mut page.slots[slot_at as usize], free) else {
             panic!("no record at {index}");
         };
@@ -112,10 +105,7 @@ impl<R> Arena<R> {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &R)> {
         let slots = self.pages.iter().zip(0u32..).flat_map(|(page, page_at)| {
-            page.slots
-                .iter()
-                .zip(0u32..)
-                .map(move |(slot, at)| (page_at << PAGE_BITS | at, slot))
+            page.slots.iter().zip(0u32..).map(move |(slot, at)| (page_at << PAGE_BITS | at, slot))
         });
         slots.filter_map(|(index, slot)| match slot {
             Slot::Live(record) => Some((index, record)),
@@ -125,16 +115,9 @@ impl<R> Arena<R> {
 
     fn add_page(&mut self) -> u32 {
         let slots: Box<[Slot<R>]> = (1..=PAGE as u16)
-            .map(|next| Slot::Free {
-                next: if next == PAGE as u16 { NO_SLOT } else { next },
-            })
+            .map(|next| Slot::Free { next: if next == PAGE as u16 { NO_SLOT } else { next } })
             .collect();
-        let page = Page {
-            slots,
-            first_free: 0,
-            live: 0,
-            open_at: self.open.len() as u32,
-        };
+        let page = Page { slots, first_free: 0, live: 0, open_at: self.open.len() as u32 };
         let page_at = match self.bare.pop() {
             Some(page_at) => {
                 self.pages[page_at as usize] = page;
@@ -142,10 +125,7 @@ impl<R> Arena<R> {
             }
             None => {
                 // Four billion records would not fit any memory we run in.
-                assert!(
-                    self.pages.len() < (NIL >> PAGE_BITS) as usize,
-                    "the arena is full"
-                );
+                assert!(self.pages.len() < (NIL >> PAGE_BITS) as usize, "the arena is full");
                 self.pages.push(page);
                 self.pages.len() as u32 - 1
             }

@@ -54,17 +54,12 @@ pub(crate) struct ClassPicker {
 
 impl ClassPicker {
     pub(crate) const fn new(period: u32) -> Self {
-        Self {
-            period,
-            passed_over: [0; Class::COUNT],
-        }
+        Self { period, passed_over: [0; Class::COUNT] }
     }
 
     /// The class to serve, given which have work that may start.
     pub(crate) fn pick(&self, waiting: [bool; Class::COUNT]) -> Option<Class> {
-        let mut candidates = Class::ALL
-            .into_iter()
-            .filter(|class| waiting[class.index()]);
+        let mut candidates = Class::ALL.into_iter().filter(|class| waiting[class.index()]);
         let first = candidates.next()?;
         let mut due = [(u32::MAX, first); Class::COUNT];
         let mut count = 0;
@@ -77,10 +72,7 @@ impl ClassPicker {
         }
         let due = &mut due[..count];
         due.sort_unstable();
-        let urgent = due
-            .iter()
-            .zip(0..)
-            .any(|((slack, _), before)| *slack <= before);
+        let urgent = due.iter().zip(0..).any(|((slack, _), before)| *slack <= before);
         Some(if urgent { due[0].1 } else { first })
     }
 
@@ -147,14 +139,8 @@ mod tests {
             served[class.index()] += 1;
         }
         assert_eq!(served[Class::Admin.index()], 0);
-        assert!(
-            (100..=108).contains(&served[Class::Normal.index()]),
-            "{served:?}"
-        );
-        assert!(
-            (100..=108).contains(&served[Class::Low.index()]),
-            "{served:?}"
-        );
+        assert!((100..=108).contains(&served[Class::Normal.index()]), "{served:?}");
+        assert!((100..=108).contains(&served[Class::Low.index()]), "{served:?}");
     }
 
     #[test]

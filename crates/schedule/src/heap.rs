@@ -12,9 +12,7 @@ const ARITY: usize = 4;
 /// Every change tells the moved members their new place through `at(member, place)`.
 impl<P: Ord + Copy> Heap<P> {
     pub(crate) const fn new() -> Self {
-        Self {
-            entries: Vec::new(),
-        }
+        Self { entries: Vec::new() }
     }
 
     pub(crate) const fn is_empty(&self) -> bool {

@@ -54,14 +54,7 @@ pub(crate) struct Arrival<V> {
 
 impl<V> Items<V> {
     pub(crate) const fn new() -> Self {
-        Self {
-            items: Arena::new(),
-            oldest: NIL,
-            newest: NIL,
-            waiting: 0,
-            running: 0,
-            admitted: 0,
-        }
+        Self { items: Arena::new(), oldest: NIL, newest: NIL, waiting: 0, running: 0, admitted: 0 }
     }
 
     pub(crate) const fn waiting(&self) -> u32 {
@@ -74,9 +67,7 @@ impl<V> Items<V> {
 
     /// The index behind an id, while the item is in that state.
     pub(crate) fn find(&self, id: ItemId, state: State) -> Option<u32> {
-        self.get(id)
-            .filter(|item| item.state == state)
-            .map(|_| id.index)
+        self.get(id).filter(|item| item.state == state).map(|_| id.index)
     }
 
     pub(crate) fn get(&self, id: ItemId) -> Option<&Item<V>> {
@@ -84,20 +75,11 @@ impl<V> Items<V> {
     }
 
     pub(crate) fn id(&self, index: u32) -> ItemId {
-        ItemId {
-            index,
-            seq: self.items[index].seq,
-        }
+        ItemId { index, seq: self.items[index].seq }
     }
 
     pub(crate) fn arrive(&mut self, arrival: Arrival<V>, now: Moment) -> u32 {
-        let Arrival {
-            key,
-            tenant,
-            class,
-            cost,
-            value,
-        } = arrival;
+        let Arrival { key, tenant, class, cost, value } = arrival;
         self.admitted += 1;
         let item = self.items.insert(Item {
             seq: self.admitted,
@@ -155,10 +137,7 @@ impl<V> Items<V> {
     }
 
     pub(crate) fn iter_running(&self) -> impl Iterator<Item = u32> {
-        let running = self
-            .items
-            .iter()
-            .filter(|(_, item)| item.state == State::Running);
+        let running = self.items.iter().filter(|(_, item)| item.state == State::Running);
         running.map(|(index, _)| index)
     }
 

@@ -51,9 +51,7 @@ impl<K> KeyQueue<K> {
     /// What goes next.
     pub(crate) fn head(&self) -> Option<u32> {
         let queues = self.queues.iter().map(|queue| queue.first);
-        std::iter::once(self.front)
-            .chain(queues)
-            .find(|&item| item != NIL)
+        std::iter::once(self.front).chain(queues).find(|&item| item != NIL)
     }
 
     const fn is_gone(&self) -> bool {
@@ -69,11 +67,7 @@ impl<K> KeyQueue<K> {
 
 impl<K: Hash + Eq + Clone> Keys<K> {
     pub(crate) fn new() -> Self {
-        Self {
-            keys: Arena::new(),
-            by_name: HashMap::new(),
-            held: Heap::new(),
-        }
+        Self { keys: Arena::new(), by_name: HashMap::new(), held: Heap::new() }
     }
 
     pub(crate) fn get(&self, key: u32) -> &KeyQueue<K> {
@@ -95,10 +89,7 @@ impl<K: Hash + Eq + Clone> Keys<K> {
         }
         let key = self.keys.insert(KeyQueue {
             name: name.clone(),
-            queues: [Queue {
-                first: NIL,
-                last: NIL,
-            }; Class::COUNT],
+            queues: [Queue { first: NIL, last: NIL }; Class::COUNT],
             front: NIL,
             running: NIL,
             standing: Standing::Out,
@@ -183,10 +174,7 @@ impl<K: Hash + Eq + Clone> Keys<K> {
 
     /// When the next hold ends.
     pub(crate) fn next_release(&self) -> Option<Moment> {
-        self.held
-            .first()
-            .map(|(until, _)| until)
-            .filter(|until| *until < Moment::FAR)
+        self.held.first().map(|(until, _)| until).filter(|until| *until < Moment::FAR)
     }
 
     /// Told by the lane's heap: the key's place in it.

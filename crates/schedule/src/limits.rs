@@ -27,11 +27,7 @@ impl TenantLimits {
     /// Weight 1, bounded only by what bounds all.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            weight: 1,
-            max_running: u32::MAX,
-            max_queued: u32::MAX,
-        }
+        Self { weight: 1, max_running: u32::MAX, max_queued: u32::MAX }
     }
 
     /// The tenant's share, relative to the others'.
@@ -43,10 +39,7 @@ impl TenantLimits {
     /// How many of the tenant's items may run at once.
     #[must_use]
     pub const fn max_running(self, max_running: u32) -> Self {
-        Self {
-            max_running,
-            ..self
-        }
+        Self { max_running, ..self }
     }
 
     /// How many of the tenant's items may wait. [`Class::System`] and [`Class::Admin`] pass it.
@@ -93,10 +86,7 @@ pub struct Limits<T = ()> {
 
 impl Limits {
     /// Starts from how many items may run at once and how many may wait.
-    #[expect(
-        clippy::new_ret_no_self,
-        reason = "a Limits exists only once it is checked"
-    )]
+    #[expect(clippy::new_ret_no_self, reason = "a Limits exists only once it is checked")]
     pub fn new<T>(concurrency: u32, capacity: u32) -> LimitsBuilder<T> {
         LimitsBuilder {
             limits: Limits {
@@ -221,10 +211,7 @@ mod tests {
             (sound().each_tenant(tenant().weight(10_001)), "weight"),
             (sound().tenant("a", tenant().max_running(0)), "max_running"),
             (sound().tenant("a", tenant().max_queued(0)), "max_queued"),
-            (
-                sound().tenant("a", tenant()).tenant("a", tenant()),
-                "tenant",
-            ),
+            (sound().tenant("a", tenant()).tenant("a", tenant()), "tenant"),
         ];
         for (builder, field) in cases {
             let refused = builder.build().unwrap_err();
@@ -238,9 +225,6 @@ mod tests {
         let twice = Limits::new::<String>(1, 1)
             .tenant("alice", TenantLimits::new())
             .tenant("alice", TenantLimits::new());
-        assert_eq!(
-            twice.build().unwrap_err().to_string(),
-            "tenant: \"alice\" is given twice"
-        );
+        assert_eq!(twice.build().unwrap_err().to_string(), "tenant: \"alice\" is given twice");
     }
 }

@@ -41,11 +41,7 @@ impl Rate {
         if period == 0 {
             return Err(Invalid::new("period", Fault::Zero));
         }
-        Ok(Self {
-            count,
-            period,
-            burst,
-        })
+        Ok(Self { count, period, burst })
     }
 
     /// `count` a minute in a bucket of one second's worth, at least one token deep.
@@ -112,11 +108,7 @@ impl RateLimit {
     /// A full bucket.
     #[must_use]
     pub const fn new(rate: Rate, now: Moment) -> Self {
-        Self {
-            rate,
-            credit: rate.depth(),
-            at: now,
-        }
+        Self { rate, credit: rate.depth(), at: now }
     }
 
     /// The rate in force.
@@ -191,10 +183,7 @@ mod tests {
     }
 
     fn limit(count: u32, burst: u32) -> RateLimit {
-        RateLimit::new(
-            Rate::new(count, Duration::from_secs(1), burst).unwrap(),
-            ms(0),
-        )
+        RateLimit::new(Rate::new(count, Duration::from_secs(1), burst).unwrap(), ms(0))
     }
 
     #[test]

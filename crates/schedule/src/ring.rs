@@ -188,12 +188,7 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
         at_key: impl FnMut(u32, u32),
     ) -> u32 {
         let waiting = self.waiting();
-        let Lane {
-            tenant,
-            class,
-            round,
-            ..
-        } = self.lanes[pick.lane];
+        let Lane { tenant, class, round, .. } = self.lanes[pick.lane];
         self.picker.served(class, waiting);
         let ring = &mut self.classes[class.index()];
         ring.round = ring.round.max(round);
@@ -304,14 +299,7 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
         }
         let keys = self.spare_heaps.pop().unwrap_or_else(Heap::new);
         let place = Place::Nowhere;
-        let lane = self.lanes.insert(Lane {
-            tenant,
-            class,
-            keys,
-            round: 0,
-            turn: 0,
-            place,
-        });
+        let lane = self.lanes.insert(Lane { tenant, class, keys, round: 0, turn: 0, place });
         self.tenants[tenant].lanes[class.index()] = lane;
         lane
     }
@@ -332,8 +320,7 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
         match (lane.place, may_run) {
             (Place::Ready(place), false) => {
                 let ring = &mut self.classes[lane.class.index()];
-                ring.ready
-                    .remove(place, |lane, at| self.lanes[lane].place = Place::Ready(at));
+                ring.ready.remove(place, |lane, at| self.lanes[lane].place = Place::Ready(at));
                 self.lanes[index].place = Place::Nowhere;
             }
             (Place::Nowhere, true) => {
@@ -417,8 +404,7 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
             }
             if let Place::Asleep(place) = self.lanes[lane].place {
                 let ring = &mut self.classes[self.lanes[lane].class.index()];
-                ring.asleep
-                    .remove(place, |lane, at| self.lanes[lane].place = Place::Asleep(at));
+                ring.asleep.remove(place, |lane, at| self.lanes[lane].place = Place::Asleep(at));
                 self.lanes[lane].place = Place::Nowhere;
             }
         }
@@ -430,8 +416,7 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
             let ring = &mut self.classes[class.index()];
             match ring.asleep.first() {
                 Some((round, lane)) if round <= ring.round => {
-                    ring.asleep
-                        .remove(0, |lane, at| self.lanes[lane].place = Place::Asleep(at));
+                    ring.asleep.remove(0, |lane, at| self.lanes[lane].place = Place::Asleep(at));
                     let tenant = self.lanes[lane].tenant;
                     self.free_lane(lane);
                     self.free_if_gone(tenant);
@@ -442,12 +427,7 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
     }
 
     fn free_lane(&mut self, lane: u32) {
-        let Lane {
-            tenant,
-            class,
-            keys,
-            ..
-        } = self.lanes.remove(lane);
+        let Lane { tenant, class, keys, .. } = self.lanes.remove(lane);
         self.tenants[tenant].lanes[class.index()] = NIL;
         if self.spare_heaps.len() < SPARE_HEAPS && keys.is_small() {
             self.spare_heaps.push(keys);
@@ -465,12 +445,7 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
 
 impl ClassRing {
     const fn new() -> Self {
-        Self {
-            ready: Heap::new(),
-            asleep: Heap::new(),
-            round: 0,
-            queued: 0,
-        }
+        Self { ready: Heap::new(), asleep: Heap::new(), round: 0, queued: 0 }
     }
 }
 

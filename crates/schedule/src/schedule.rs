@@ -96,25 +96,11 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         if let Err(why) = self.may_admit(&entry) {
             return Err(Refused { why, value });
         }
-        let Entry {
-            key,
-            tenant,
-            class,
-            cost,
-        } = entry;
+        let Entry { key, tenant, class, cost } = entry;
         let limits = self.limits_of(&tenant);
         let tenant = self.ring.enqueue(tenant, limits, class);
         let key = self.keys.enter(key);
-        let item = self.items.arrive(
-            Arrival {
-                key,
-                tenant,
-                class,
-                cost,
-                value,
-            },
-            now,
-        );
+        let item = self.items.arrive(Arrival { key, tenant, class, cost, value }, now);
         self.keys.append(&mut self.items, key, item);
         self.stand(key);
         Ok(self.items.id(item))
@@ -133,10 +119,7 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
             return Err(Refusal::QueueFull { queued, capacity });
         }
         if !entry.class.passes_tenant_depth() {
-            let tenant = self
-                .ring
-                .find(&entry.tenant)
-                .map(|tenant| self.ring.tenant(tenant));
+            let tenant = self.ring.find(&entry.tenant).map(|tenant| self.ring.tenant(tenant));
             let queued = tenant.map_or(0, |tenant| tenant.queued);
             let max = self.limits_of(&entry.tenant).max_queued;
             if queued >= max {
@@ -168,9 +151,7 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         key.standing = Standing::Out;
         key.running = head;
         let cost = self.items[head].cost;
-        let charge = self
-            .ring
-            .start(pick, cost, |key, at| self.keys.stand_at(key, at));
+        let charge = self.ring.start(pick, cost, |key, at| self.keys.stand_at(key, at));
         self.keys.unlink(&mut self.items, head);
         self.items.start(head, charge, now);
         Next::Start(self.items.id(head))
@@ -208,8 +189,7 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         self.items.put_back(index, now);
         let item = &self.items[index];
         let key = item.key;
-        self.ring
-            .requeue(item.tenant, item.class, item.charge, cost);
+        self.ring.requeue(item.tenant, item.class, item.charge, cost);
         self.keys.get_mut(key).running = NIL;
         self.keys.get_mut(key).front = index;
         if until > now {
@@ -328,17 +308,12 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         limits.check()?;
         self.limits.each_tenant = limits;
         let Limits { tenants, .. } = &self.limits;
-        self.ring
-            .set_all_limits(|name| tenants.get(name).copied().unwrap_or(limits));
+        self.ring.set_all_limits(|name| tenants.get(name).copied().unwrap_or(limits));
         Ok(())
     }
 
     pub(crate) fn limits_of(&self, tenant: &T) -> TenantLimits {
-        self.limits
-            .tenants
-            .get(tenant)
-            .copied()
-            .unwrap_or(self.limits.each_tenant)
+        self.limits.tenants.get(tenant).copied().unwrap_or(self.limits.each_tenant)
     }
 
     /// The item that was out of the key is gone for good.
@@ -361,30 +336,19 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         let head = if key.running == NIL { key.head() } else { None };
         match key.standing {
             Standing::Held { .. } => return,
-            Standing::Ready {
-                head: stands_for, ..
-            } if head == Some(stands_for) => return,
+            Standing::Ready { head: stands_for, .. } if head == Some(stands_for) => return,
             Standing::Ready { lane, place, .. } => {
                 self.keys.get_mut(index).standing = Standing::Out;
-                self.ring
-                    .unready(lane, place, |key, at| self.keys.stand_at(key, at));
+                self.ring.unready(lane, place, |key, at| self.keys.stand_at(key, at));
             }
             Standing::Out => {}
         }
         if let Some(head) = head {
             let item = &self.items[head];
             let (line, seq) = ((item.tenant, item.class), item.seq);
-            self.keys.get_mut(index).standing = Standing::Ready {
-                lane: NIL,
-                place: NIL,
-                head,
-            };
-            let lane = self
-                .ring
-                .ready(line, (index, seq), |key, at| self.keys.stand_at(key, at));
-            if let Standing::Ready {
-                lane: stands_in, ..
-            } = &mut self.keys.get_mut(index).standing
+            self.keys.get_mut(index).standing = Standing::Ready { lane: NIL, place: NIL, head };
+            let lane = self.ring.ready(line, (index, seq), |key, at| self.keys.stand_at(key, at));
+            if let Standing::Ready { lane: stands_in, .. } = &mut self.keys.get_mut(index).standing
             {
                 *stands_in = lane;
             }

@@ -124,14 +124,10 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         }
         if let Standing::Ready { head, .. } = key.standing {
             if head != id.index {
-                return Some(Why::KeyBusy {
-                    head: self.items.id(head),
-                });
+                return Some(Why::KeyBusy { head: self.items.id(head) });
             }
         } else {
-            return Some(Why::KeyBusy {
-                head: self.items.id(key.running),
-            });
+            return Some(Why::KeyBusy { head: self.items.id(key.running) });
         }
         let tenant = self.ring.tenant(item.tenant);
         let (running, max) = (tenant.running, tenant.limits.max_running);
@@ -186,11 +182,6 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     fn item(&self, index: u32) -> ItemView<'_, V> {
         let item = &self.items[index];
         let id = self.items.id(index);
-        ItemView {
-            id,
-            class: item.class,
-            since: item.since,
-            value: &item.value,
-        }
+        ItemView { id, class: item.class, since: item.since, value: &item.value }
     }
 }

@@ -91,11 +91,7 @@ impl Path {
 impl Lineage {
     /// A group's own, as it is for tasks that were submitted from outside of any.
     pub(crate) fn of(group: GroupId, kill: Flag) -> Self {
-        Self {
-            path: Path::NONE.within(group),
-            kill: Arc::new(kill),
-            outer: None,
-        }
+        Self { path: Path::NONE.within(group), kill: Arc::new(kill), outer: None }
     }
 
     pub(crate) fn group(&self) -> Option<GroupId> {
@@ -107,40 +103,23 @@ impl Context {
     /// A context of its own: cancelled by nobody else, without a deadline.
     #[must_use]
     pub fn new() -> Self {
-        let node = Node {
-            flag: Flag::default(),
-            parent: None,
-        };
-        Self {
-            node: Arc::new(node),
-            deadline: None,
-            lineage: None,
-        }
+        let node = Node { flag: Flag::default(), parent: None };
+        Self { node: Arc::new(node), deadline: None, lineage: None }
     }
 
     /// A context that ends with this one, and can be cancelled by itself.
     #[must_use]
     pub fn child(&self) -> Self {
         let flag = self.node.flag.child();
-        let node = Node {
-            flag,
-            parent: Some(Arc::clone(&self.node)),
-        };
-        Self {
-            node: Arc::new(node),
-            deadline: self.deadline,
-            lineage: self.lineage.clone(),
-        }
+        let node = Node { flag, parent: Some(Arc::clone(&self.node)) };
+        Self { node: Arc::new(node), deadline: self.deadline, lineage: self.lineage.clone() }
     }
 
     /// A child that ends at `deadline`, or when this one does, whichever is sooner.
     #[must_use]
     pub fn with_deadline(&self, deadline: Instant) -> Self {
         let deadline = self.deadline.map_or(deadline, |own| own.min(deadline));
-        Self {
-            deadline: Some(deadline),
-            ..self.child()
-        }
+        Self { deadline: Some(deadline), ..self.child() }
     }
 
     /// A child that ends after `timeout`, or when this one does, whichever is sooner.
@@ -166,8 +145,7 @@ impl Context {
     /// How long it may still go on; `None` without a deadline.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
-        self.deadline
-            .map(|deadline| deadline.saturating_duration_since(Instant::now()))
+        self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
     /// Whether it may still go on.
@@ -177,10 +155,7 @@ impl Context {
     pub fn check(&self) -> Result<(), Interrupt> {
         if self.node.is_cancelled() || self.lineage().any(|group| group.kill.is_raised()) {
             Err(Interrupt::Cancelled)
-        } else if self
-            .deadline
-            .is_some_and(|deadline| deadline <= Instant::now())
-        {
+        } else if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             Err(Interrupt::TimedOut)
         } else {
             Ok(())
@@ -247,26 +222,17 @@ impl Context {
         let lineage = match &self.lineage {
             None => Arc::clone(group),
             Some(outer) => Arc::new(Lineage {
-                path: group
-                    .group()
-                    .map_or(outer.path, |group| outer.path.within(group)),
+                path: group.group().map_or(outer.path, |group| outer.path.within(group)),
                 kill: Arc::clone(&group.kill),
                 outer: Some(Arc::clone(outer)),
             }),
         };
-        Self {
-            node: Arc::clone(&self.node),
-            deadline: self.deadline,
-            lineage: Some(lineage),
-        }
+        Self { node: Arc::clone(&self.node), deadline: self.deadline, lineage: Some(lineage) }
     }
 
     /// Whether this context, made for a task of `group`, comes out of another of its tasks.
     pub(crate) fn reenters(&self, group: GroupId) -> bool {
-        self.lineage()
-            .skip(1)
-            .any(|around| around.group() == Some(group))
-            || is_current(group)
+        self.lineage().skip(1).any(|around| around.group() == Some(group)) || is_current(group)
     }
 
     fn lineage(&self) -> impl Iterator<Item = &Arc<Lineage>> {
@@ -285,10 +251,7 @@ impl Node {
 impl Flag {
     /// A flag that is waited for as raised once this one is.
     pub(crate) fn child(&self) -> Self {
-        Self {
-            raised: AtomicBool::new(self.is_raised()),
-            token: self.token.child_token(),
-        }
+        Self { raised: AtomicBool::new(self.is_raised()), token: self.token.child_token() }
     }
 
     pub(crate) fn is_raised(&self) -> bool {
@@ -335,14 +298,8 @@ fn chain(innermost: Option<&Arc<Lineage>>) -> impl Iterator<Item = &Arc<Lineage>
 async fn any_killed<'a>(groups: impl Iterator<Item = &'a Arc<Lineage>>) {
     let mut kills: Vec<_> = groups.map(|group| Box::pin(group.kill.raised())).collect();
     std::future::poll_fn(|poller| {
-        let ready = kills
-            .iter_mut()
-            .any(|kill| kill.as_mut().poll(poller).is_ready());
-        if ready {
-            std::task::Poll::Ready(())
-        } else {
-            std::task::Poll::Pending
-        }
+        let ready = kills.iter_mut().any(|kill| kill.as_mut().poll(poller).is_ready());
+        if ready { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
     })
     .await;
 }

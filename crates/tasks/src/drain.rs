@@ -36,18 +36,8 @@ impl DrainReport {
 
 impl fmt::Display for DrainReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            name,
-            handed_back,
-            finished,
-            cancelled,
-            abandoned,
-            took,
-        } = self;
-        write!(
-            f,
-            "{name} drained in {took:.1?}: {finished} finished, {handed_back} handed back"
-        )?;
+        let Self { name, handed_back, finished, cancelled, abandoned, took } = self;
+        write!(f, "{name} drained in {took:.1?}: {finished} finished, {handed_back} handed back")?;
         for (what, those) in [("cancelled", cancelled), ("abandoned", abandoned)] {
             if !those.is_empty() {
                 let names: Vec<&str> = those.iter().map(|one| one.name.as_str()).collect();

@@ -136,11 +136,7 @@ impl TaskGroupBuilder {
             names: Arc::default(),
             counters: Counters::new(),
         };
-        Ok(TaskGroup {
-            handle: Arc::new(Handle {
-                shared: Arc::new(shared),
-            }),
-        })
+        Ok(TaskGroup { handle: Arc::new(Handle { shared: Arc::new(shared) }) })
     }
 }
 
@@ -185,12 +181,7 @@ impl TaskGroup {
         T: Send + 'static,
     {
         let label = Label::Site(Location::caller());
-        self.launch(
-            label,
-            cx.borrow(),
-            work,
-            Place::spawn::<F, Fut, T, AnyValue>,
-        )
+        self.launch(label, cx.borrow(), work, Place::spawn::<F, Fut, T, AnyValue>)
     }
 
     /// [`TaskGroup::submit`] for work that may fail: an `Err` is counted as failed.
@@ -210,12 +201,7 @@ impl TaskGroup {
         E: Send + 'static,
     {
         let label = Label::Site(Location::caller());
-        self.launch(
-            label,
-            cx.borrow(),
-            work,
-            Place::spawn::<F, Fut, Result<T, E>, ByResult>,
-        )
+        self.launch(label, cx.borrow(), work, Place::spawn::<F, Fut, Result<T, E>, ByResult>)
     }
 
     /// [`TaskGroup::submit`] without ever waiting: with [`Overload::Wait`] a task that cannot start
@@ -258,12 +244,7 @@ impl TaskGroup {
         T: Send + 'static,
     {
         let submitted = self.submit(cx, work);
-        async {
-            submitted
-                .await
-                .map_err(|refused| TaskError::Refused(refused.why))?
-                .await
-        }
+        async { submitted.await.map_err(|refused| TaskError::Refused(refused.why))?.await }
     }
 
     /// Lets in work that blocks its thread, such as a computation or a synchronous call. It cannot
@@ -304,16 +285,10 @@ impl TaskGroup {
         async move {
             let shared = self.shared();
             match Name::claim(Arc::clone(&name), &shared.names) {
-                None => Err(shared.refuse(
-                    Refusal::NameTaken {
-                        name: name.to_string(),
-                    },
-                    work,
-                )),
+                None => Err(shared.refuse(Refusal::NameTaken { name: name.to_string() }, work)),
                 Some(name) => {
                     let spawn = Place::spawn::<F, Fut, T, AnyValue>;
-                    self.launch(Label::Named(name), &shared.service, work, spawn)
-                        .await
+                    self.launch(Label::Named(name), &shared.service, work, spawn).await
                 }
             }
         }
@@ -410,12 +385,7 @@ impl TaskGroup {
     {
         let shared = self.shared();
         let cx = cx.inside(&shared.lineage);
-        Launch {
-            shared,
-            label,
-            offer: Some((cx, work, spawn)),
-            waiting: None,
-        }
+        Launch { shared, label, offer: Some((cx, work, spawn)), waiting: None }
     }
 }
 
@@ -443,9 +413,7 @@ where
 
     fn poll(mut self: Pin<&mut Self>, poller: &mut Poller<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let Some((cx, ..)) = &this.offer else {
-            unreachable!("polled after its end")
-        };
+        let Some((cx, ..)) = &this.offer else { unreachable!("polled after its end") };
         let placed = match &mut this.waiting {
             Some(waiting) => ready!(waiting.as_mut().poll(poller)),
             None => match this.shared.admit(cx, &this.label) {
@@ -456,9 +424,7 @@ where
                 admitted => admitted,
             },
         };
-        let Some((cx, work, spawn)) = this.offer.take() else {
-            unreachable!("taken once")
-        };
+        let Some((cx, work, spawn)) = this.offer.take() else { unreachable!("taken once") };
         Poll::Ready(match placed {
             Ok(place) => Ok(spawn(place, cx, work)),
             Err(why) => Err(this.shared.refuse(why, work)),

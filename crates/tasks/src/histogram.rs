@@ -39,10 +39,7 @@ pub struct HistogramSnapshot {
 
 impl Histogram {
     pub(crate) const fn new() -> Self {
-        Self {
-            buckets: [const { AtomicU64::new(0) }; BUCKETS],
-            sum_nanos: AtomicU64::new(0),
-        }
+        Self { buckets: [const { AtomicU64::new(0) }; BUCKETS], sum_nanos: AtomicU64::new(0) }
     }
 
     pub(crate) fn record(&self, duration: Duration) {
@@ -55,11 +52,7 @@ impl Histogram {
 
     pub(crate) fn snapshot(&self) -> HistogramSnapshot {
         HistogramSnapshot {
-            counts: self
-                .buckets
-                .iter()
-                .map(|count| count.load(Ordering::Relaxed))
-                .collect(),
+            counts: self.buckets.iter().map(|count| count.load(Ordering::Relaxed)).collect(),
             sum: Duration::from_nanos(self.sum_nanos.load(Ordering::Relaxed)),
         }
     }
@@ -74,11 +67,7 @@ const fn bucket(nanos: u64) -> usize {
     // The octave from the highest bit, the step from the bits behind it.
     let scaled = units - 1;
     let octave = scaled.ilog2();
-    let step = if octave >= 2 {
-        scaled >> (octave - 2) & 3
-    } else {
-        scaled << (2 - octave) & 3
-    };
+    let step = if octave >= 2 { scaled >> (octave - 2) & 3 } else { scaled << (2 - octave) & 3 };
     let index = (octave * STEPS) as usize + step as usize + 1;
     if index < BUCKETS { index } else { BUCKETS - 1 }
 }
@@ -88,10 +77,7 @@ const fn bound(index: usize) -> Duration {
     if index == 0 {
         return Duration::from_micros(1);
     }
-    let (octave, step) = (
-        (index - 1) as u32 / STEPS,
-        (index - 1) as u64 % STEPS as u64,
-    );
+    let (octave, step) = ((index - 1) as u32 / STEPS, (index - 1) as u64 % STEPS as u64);
     let base = 1u64 << octave;
     // Below four microseconds some steps are empty and share their neighbour's bound.
     Duration::from_micros(base + (base * (step + 1)).div_ceil(STEPS as u64))
@@ -132,11 +118,7 @@ impl HistogramSnapshot {
 
     /// The buckets that hold anything: greatest duration, and how many.
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> {
-        let filled = self
-            .counts
-            .iter()
-            .enumerate()
-            .filter(|(_, count)| **count > 0);
+        let filled = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         filled.map(|(index, count)| (bound(index), *count))
     }
 }

@@ -33,9 +33,7 @@ pub use overload::{Overload, Refusal, Refused};
 pub use panic::{Panic, PanicLocation};
 pub use permits::{AtLimit, OwnedPermit, Permit, Permits};
 pub use roster::Running;
-pub use sluicegate_schedule::{
-    Class, Fault, Invalid, ItemId, Rate, TenantLimits, TenantView, Why,
-};
+pub use sluicegate_schedule::{Class, Fault, Invalid, ItemId, Rate, TenantLimits, TenantView, Why};
 pub use stats::{Gauges, Stats};
 pub use task::{Task, TaskError};
 pub use turnstile::{Admitted, Entry, Turn, Turnstile, TurnstileBuilder, WhyNot};

@@ -66,12 +66,7 @@ impl Panic {
             .unwrap_or_else(|| "a panic with a value that is not text".to_owned());
         // A payload may panic itself when dropped. There is nobody left to tell.
         drop(catch_unwind(AssertUnwindSafe(|| drop(payload))));
-        Self {
-            what: Box::new(What {
-                message,
-                location: LOCATION.take(),
-            }),
-        }
+        Self { what: Box::new(What { message, location: LOCATION.take() }) }
     }
 }
 
@@ -106,11 +101,7 @@ pub(crate) fn watch() {
         std::panic::set_hook(Box::new(move |info| {
             if let Some(at) = info.location() {
                 let file = at.file().to_owned();
-                let noted = PanicLocation {
-                    file,
-                    line: at.line(),
-                    column: at.column(),
-                };
+                let noted = PanicLocation { file, line: at.line(), column: at.column() };
                 // The thread may be on its way out: then nobody will ask.
                 drop(LOCATION.try_with(|location| location.replace(Some(noted))));
             }

@@ -103,10 +103,7 @@ impl Permits {
     /// Names `limit` when it is zero or above [`Permits::MAX`].
     pub fn new(limit: u32) -> Result<Self, Invalid> {
         Invalid::check_count("limit", limit, Self::MAX)?;
-        Ok(Self {
-            state: AtomicU64::new(with_limit(0, limit)),
-            queue: Mutex::new(WaitList::new()),
-        })
+        Ok(Self { state: AtomicU64::new(with_limit(0, limit)), queue: Mutex::new(WaitList::new()) })
     }
 
     /// Takes a permit if one is free and nobody waits for it.
@@ -125,9 +122,7 @@ impl Permits {
     /// [`AtLimit`] at once, with the true counts.
     pub fn try_acquire_owned(self: &Arc<Self>) -> Result<OwnedPermit, AtLimit> {
         self.take()?;
-        Ok(OwnedPermit {
-            permits: Arc::clone(self),
-        })
+        Ok(OwnedPermit { permits: Arc::clone(self) })
     }
 
     /// Waits for a permit, in order of arrival, for as long as the context lets it.
@@ -156,9 +151,7 @@ impl Permits {
             return Ok(permit);
         }
         cx.until_interrupted(Turn::new(Arc::clone(self))).await?;
-        Ok(OwnedPermit {
-            permits: Arc::clone(self),
-        })
+        Ok(OwnedPermit { permits: Arc::clone(self) })
     }
 
     /// Changes the limit. A higher one lets those who wait in at once; a lower one takes nothing
@@ -209,10 +202,7 @@ impl Permits {
     /// How long the first in line has waited.
     #[must_use]
     pub fn oldest_wait(&self) -> Duration {
-        self.queue
-            .lock()
-            .front()
-            .map_or(Duration::ZERO, |first| first.since.elapsed())
+        self.queue.lock().front().map_or(Duration::ZERO, |first| first.since.elapsed())
     }
 
     /// Takes a permit without a guard: the caller is the guard.
@@ -221,10 +211,7 @@ impl Permits {
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
             if state & WAITERS != 0 || in_use(state) >= limit(state) {
-                return Err(AtLimit {
-                    limit: limit(state),
-                    in_use: in_use(state),
-                });
+                return Err(AtLimit { limit: limit(state), in_use: in_use(state) });
             }
             match self.state.compare_exchange_weak(
                 state,
@@ -276,11 +263,7 @@ impl Permits {
                 Err(actual) => state = actual,
             }
         };
-        let waker = if passes {
-            grant_first(&mut queue)
-        } else {
-            None
-        };
+        let waker = if passes { grant_first(&mut queue) } else { None };
         drop(queue);
         if let Some(waker) = waker {
             waker.wake();
@@ -303,11 +286,7 @@ impl Permits {
             }
         }
         let waker = waker.cloned();
-        Ok(Some(queue.push_back(Waiter {
-            waker,
-            since: Instant::now(),
-            granted: false,
-        })))
+        Ok(Some(queue.push_back(Waiter { waker, since: Instant::now(), granted: false })))
     }
 
     /// Leaves the line. A permit that was already handed over goes on to the next.
@@ -324,8 +303,7 @@ impl Permits {
     }
 
     fn swap(&self, state: u64, next: u64) -> Result<u64, u64> {
-        self.state
-            .compare_exchange(state, next, Ordering::AcqRel, Ordering::Relaxed)
+        self.state.compare_exchange(state, next, Ordering::AcqRel, Ordering::Relaxed)
     }
 }
 
@@ -346,21 +324,13 @@ pub(crate) struct Turn<P: Deref<Target = Permits> + Unpin> {
 
 impl<P: Deref<Target = Permits> + Unpin> Turn<P> {
     pub(crate) const fn new(permits: P) -> Self {
-        Self {
-            permits,
-            place: None,
-            held: false,
-        }
+        Self { permits, place: None, held: false }
     }
 
     /// Takes a free permit or a place in line right away, unless `max_waiting` wait already.
     pub(crate) fn queued(permits: P, max_waiting: u32) -> Result<Self, u32> {
         let place = permits.take_or_queue(None, max_waiting)?;
-        Ok(Self {
-            permits,
-            place,
-            held: place.is_none(),
-        })
+        Ok(Self { permits, place, held: place.is_none() })
     }
 }
 

@@ -52,28 +52,20 @@ impl Shared {
     pub(crate) fn admit(self: &Arc<Self>, cx: &Context, label: &Label) -> Result<Place, Refusal> {
         cx.check().map_err(Refusal::Interrupted)?;
         if cx.reenters(self.group) {
-            return Err(Refusal::Nested {
-                group: self.name.clone(),
-            });
+            return Err(Refusal::Nested { group: self.name.clone() });
         }
         let now = Instant::now();
         let place = match (self.try_permit(), self.overload) {
-            (Ok(permit), _) => Place::Start(Hold {
-                permit,
-                since: now,
-                seat: self.seat(label, Some(now)),
-            }),
+            (Ok(permit), _) => {
+                Place::Start(Hold { permit, since: now, seat: self.seat(label, Some(now)) })
+            }
             (Err(at_limit), Overload::Wait | Overload::FailFast) => {
                 return Err(Refusal::AtLimit(at_limit));
             }
             (Err(_), Overload::HandBack { capacity, .. } | Overload::Queue { capacity }) => {
                 let turn = Turn::queued(Arc::clone(&self.permits), capacity)
                     .map_err(|queued| Refusal::QueueFull { queued, capacity })?;
-                Place::InLine(InLine {
-                    turn,
-                    since: now,
-                    seat: self.seat(label, None),
-                })
+                Place::InLine(InLine { turn, since: now, seat: self.seat(label, None) })
             }
         };
         self.open(place)
@@ -105,20 +97,12 @@ impl Shared {
         let now = Instant::now();
         self.counters.waited(now - since);
         let seat = self.seat(&label, Some(now));
-        self.open(Place::Start(Hold {
-            permit: HeldPermit::Own,
-            since: now,
-            seat,
-        }))
+        self.open(Place::Start(Hold { permit: HeldPermit::Own, since: now, seat }))
     }
 
     pub(crate) fn refuse<W>(&self, why: Refusal, work: W) -> Refused<W> {
         self.counters.rejected(&why);
-        Refused {
-            why,
-            retry_after: self.overload.retry_after(),
-            work,
-        }
+        Refused { why, retry_after: self.overload.retry_after(), work }
     }
 
     /// The groups around this one's tasks.
@@ -192,11 +176,7 @@ impl InLine {
         let now = Instant::now();
         shared.counters.waited(now - since);
         seat.begin(now);
-        Ok(Hold {
-            permit: HeldPermit::Own,
-            since: now,
-            seat,
-        })
+        Ok(Hold { permit: HeldPermit::Own, since: now, seat })
     }
 }
 

@@ -67,12 +67,7 @@ pub(crate) type Names = Mutex<HashSet<Arc<str>>>;
 impl Name {
     pub(crate) fn claim(name: Arc<str>, taken: &Arc<Names>) -> Option<Arc<Self>> {
         let claimed = taken.lock().insert(Arc::clone(&name));
-        claimed.then(|| {
-            Arc::new(Self {
-                name,
-                taken: Arc::clone(taken),
-            })
-        })
+        claimed.then(|| Arc::new(Self { name, taken: Arc::clone(taken) }))
     }
 }
 
@@ -128,17 +123,10 @@ impl Roster {
             let shard = shard.lock();
             all.extend(shard.entries.iter().flatten().filter_map(|entry| {
                 let running_for = now.saturating_duration_since(entry.since?);
-                Some(Running {
-                    name: entry.label.to_string(),
-                    running_for,
-                })
+                Some(Running { name: entry.label.to_string(), running_for })
             }));
         }
-        all.sort_by(|a, b| {
-            b.running_for
-                .cmp(&a.running_for)
-                .then_with(|| a.name.cmp(&b.name))
-        });
+        all.sort_by(|a, b| b.running_for.cmp(&a.running_for).then_with(|| a.name.cmp(&b.name)));
         all
     }
 
@@ -193,9 +181,7 @@ impl<S: HasRoster> Seat<S> {
     /// Enters, running `since` then, or not running yet.
     pub(crate) fn enter(of: Arc<S>, label: Label, since: Option<Instant>) -> Self {
         let shard = SHARD.with(|shard| *shard);
-        let place = of.roster().shards[shard as usize]
-            .lock()
-            .enter(Entry { label, since });
+        let place = of.roster().shards[shard as usize].lock().enter(Entry { label, since });
         Self { of, shard, place }
     }
 

@@ -174,30 +174,18 @@ mod tests {
 
     #[test]
     fn every_refusal_has_a_counter() {
-        let at_limit = AtLimit {
-            limit: 1,
-            in_use: 1,
-        };
+        let at_limit = AtLimit { limit: 1, in_use: 1 };
         let all = [
             Refusal::AtLimit(at_limit),
-            Refusal::QueueFull {
-                queued: 1,
-                capacity: 1,
-            },
+            Refusal::QueueFull { queued: 1, capacity: 1 },
             Refusal::TenantQueueFull { queued: 1, max: 1 },
             Refusal::TenantAtLimit(at_limit),
             Refusal::KeyBusy,
-            Refusal::RateLimited {
-                retry_in: Duration::ZERO,
-            },
+            Refusal::RateLimited { retry_in: Duration::ZERO },
             Refusal::Interrupted(Interrupt::Cancelled),
             Refusal::Interrupted(Interrupt::TimedOut),
-            Refusal::Nested {
-                group: String::new(),
-            },
-            Refusal::NameTaken {
-                name: String::new(),
-            },
+            Refusal::Nested { group: String::new() },
+            Refusal::NameTaken { name: String::new() },
             Refusal::Draining,
         ];
         let counters = Counters::new();

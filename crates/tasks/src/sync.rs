@@ -23,9 +23,7 @@ mod model {
         }
 
         pub(crate) fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
-            self.0
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner)
+            self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
         }
     }
 }

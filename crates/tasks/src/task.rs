@@ -134,15 +134,8 @@ pin_project! {
 
 impl<F, Fut, D> Run<F, Fut, D> {
     pub(crate) const fn new(hold: Hold, cx: Context, work: F) -> Self {
-        let stage = Stage::Fresh {
-            work: Some((work, cx)),
-        };
-        Self {
-            hold: Some(hold),
-            abort: None,
-            stage,
-            verdict: PhantomData,
-        }
+        let stage = Stage::Fresh { work: Some((work, cx)) };
+        Self { hold: Some(hold), abort: None, stage, verdict: PhantomData }
     }
 }
 
@@ -180,9 +173,7 @@ where
                 // Watched only once the work waits: short work never pays for it.
                 Ok(Poll::Pending) => {
                     let abort = &hold.seat.of.abort;
-                    let abort = this
-                        .abort
-                        .get_or_insert_with(|| Box::pin(abort.raised_owned()));
+                    let abort = this.abort.get_or_insert_with(|| Box::pin(abort.raised_owned()));
                     ready!(abort.as_mut().poll(poller));
                 }
             }

@@ -25,14 +25,7 @@ struct Node<W> {
 
 impl<W> WaitList<W> {
     pub(crate) const fn new() -> Self {
-        Self {
-            nodes: Vec::new(),
-            free: NIL,
-            first: NIL,
-            last: NIL,
-            waiting: 0,
-            live: 0,
-        }
+        Self { nodes: Vec::new(), free: NIL, first: NIL, last: NIL, waiting: 0, live: 0 }
     }
 
     /// How many wait.
@@ -45,12 +38,7 @@ impl<W> WaitList<W> {
     }
 
     pub(crate) fn push_back(&mut self, waiter: W) -> u32 {
-        let node = Node {
-            before: self.last,
-            behind: NIL,
-            linked: true,
-            waiter: Some(waiter),
-        };
+        let node = Node { before: self.last, behind: NIL, linked: true, waiter: Some(waiter) };
         let at = match self.free {
             NIL => {
                 self.nodes.push(node);

@@ -53,9 +53,7 @@ pub(crate) fn run(options: &Options, steps: &mut Steps) -> Result<(), Stopped> {
     if let Some(interrupt) = interrupt.filter(|_| options.end != End::AtOnce) {
         steps.run("wait", COMMAND, || {
             println!("running until {}", options.end.words());
-            interrupt
-                .wait(options.end)
-                .map_err(|e| Failure::new(e.to_string()))?;
+            interrupt.wait(options.end).map_err(|e| Failure::new(e.to_string()))?;
             Ok(Done::Ok)
         })?;
     }
@@ -84,11 +82,7 @@ fn start(kinds: &[Kind]) -> Result<Vec<Broker>, Failure> {
 
 impl Options {
     fn needs(&self, need: &Need) -> bool {
-        let wanted = |user: &User| {
-            self.kinds
-                .iter()
-                .any(|kind| *user == User::Broker(kind.name()))
-        };
+        let wanted = |user: &User| self.kinds.iter().any(|kind| *user == User::Broker(kind.name()));
         need.users.iter().any(wanted)
     }
 }
@@ -105,15 +99,8 @@ impl End {
 
 /// Name, URL, process and time to the first answer, one line for each broker.
 fn table(running: &[Broker]) -> String {
-    let width = running
-        .iter()
-        .map(|broker| broker.url().len())
-        .max()
-        .unwrap_or(0);
-    let mut lines = vec![format!(
-        "{:10}  {:width$}  {:>7}  ready after",
-        "broker", "url", "pid"
-    )];
+    let width = running.iter().map(|broker| broker.url().len()).max().unwrap_or(0);
+    let mut lines = vec![format!("{:10}  {:width$}  {:>7}  ready after", "broker", "url", "pid")];
     for broker in running {
         let (name, url, pid) = (broker.kind().name(), broker.url(), broker.pid());
         let seconds = broker.ready_after().as_secs_f64();
@@ -153,10 +140,7 @@ impl Interrupt {
                     Err(nix::errno::Errno::EINTR) => continue,
                     result => result?,
                 };
-                watched
-                    .iter()
-                    .map(|fd| fd.any().unwrap_or(true))
-                    .collect::<Vec<_>>()
+                watched.iter().map(|fd| fd.any().unwrap_or(true)).collect::<Vec<_>>()
             };
             let signalled = heard.first().copied().unwrap_or(true);
             let readable = heard.get(1).copied().unwrap_or(false);
@@ -176,15 +160,8 @@ mod tests {
     #[test]
     fn only_the_chosen_brokers_are_installed() {
         let needs = |kinds: &[Kind]| {
-            let options = Options {
-                kinds: kinds.to_vec(),
-                end: End::AtOnce,
-            };
-            NEEDS
-                .iter()
-                .filter(|need| options.needs(need))
-                .map(|n| n.name)
-                .collect::<Vec<_>>()
+            let options = Options { kinds: kinds.to_vec(), end: End::AtOnce };
+            NEEDS.iter().filter(|need| options.needs(need)).map(|n| n.name).collect::<Vec<_>>()
         };
         assert_eq!(needs(&[Kind::Nats]), ["setpriv", "nats"]);
         assert_eq!(needs(&[Kind::ActiveMq]), ["setpriv", "java", "activemq"]);

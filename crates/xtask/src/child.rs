@@ -19,11 +19,7 @@ pub(crate) struct Child {
 
 impl Child {
     pub(crate) fn new(program: &str) -> Child {
-        Child {
-            program: program.to_owned(),
-            arguments: Vec::new(),
-            variables: Vec::new(),
-        }
+        Child { program: program.to_owned(), arguments: Vec::new(), variables: Vec::new() }
     }
 
     /// A cargo command: the arguments are split at spaces.
@@ -76,11 +72,8 @@ impl Child {
 
     /// As [`Child::run`], and hands every line of standard output to `look` as well.
     pub(crate) fn run_watched(&self, mut look: impl FnMut(&str)) -> Result<(), Failure> {
-        let mut child = self
-            .command()
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|e| self.not_started(&e))?;
+        let mut child =
+            self.command().stdout(Stdio::piped()).spawn().map_err(|e| self.not_started(&e))?;
         if let Some(output) = child.stdout.take() {
             let mut ours = std::io::stdout();
             for line in BufReader::new(output).lines() {
@@ -95,11 +88,8 @@ impl Child {
 
     /// Runs it silently and returns what it wrote to standard output.
     pub(crate) fn read(&self) -> Result<Vec<u8>, Failure> {
-        let output = self
-            .command()
-            .stderr(Stdio::inherit())
-            .output()
-            .map_err(|e| self.not_started(&e))?;
+        let output =
+            self.command().stderr(Stdio::inherit()).output().map_err(|e| self.not_started(&e))?;
         self.judge(output.status)?;
         Ok(output.stdout)
     }
@@ -116,9 +106,7 @@ impl Child {
     fn command(&self) -> Command {
         // Cargo tells its children which cargo they run under: stay with that one.
         let own_cargo = (self.program == "cargo").then(|| std::env::var_os("CARGO"));
-        let program = own_cargo
-            .flatten()
-            .unwrap_or_else(|| self.program.clone().into());
+        let program = own_cargo.flatten().unwrap_or_else(|| self.program.clone().into());
         let mut command = Command::new(program);
         command
             .args(&self.arguments)
@@ -157,10 +145,7 @@ impl fmt::Display for Child {
 pub(crate) fn root() -> PathBuf {
     let package = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
-    package
-        .ancestors()
-        .nth(2)
-        .map_or(package.clone(), PathBuf::from)
+    package.ancestors().nth(2).map_or(package.clone(), PathBuf::from)
 }
 
 fn quoted(word: &str) -> String {
@@ -205,20 +190,14 @@ mod tests {
         let sleeper = Child::new("sleep").arg("60");
         let failure = sleeper.run_within(Duration::from_millis(100)).unwrap_err();
         assert!(failure.why.contains("ran longer"), "{}", failure.why);
-        assert!(
-            Child::new("true")
-                .run_within(Duration::from_secs(10))
-                .is_ok()
-        );
+        assert!(Child::new("true").run_within(Duration::from_secs(10)).is_ok());
     }
 
     #[test]
     fn watched_lines_arrive() {
         let mut seen = Vec::new();
         let child = Child::new("printf").arg("one\\ntwo\\n");
-        child
-            .run_watched(|line| seen.push(line.to_owned()))
-            .unwrap();
+        child.run_watched(|line| seen.push(line.to_owned())).unwrap();
         assert_eq!(seen, ["one", "two"]);
     }
 }

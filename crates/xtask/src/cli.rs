@@ -75,34 +75,26 @@ fn test_command() -> Command {
 
 fn sim_command() -> Command {
     let number = |name: &'static str| Arg::new(name).long(name).value_parser(value_parser!(u64));
-    Command::new("sim")
-        .about("Run the deterministic simulation")
-        .args([
-            number("seed")
-                .value_name("N")
-                .help("One run, with the seed that a failed run printed"),
-            number("seeds")
-                .value_name("COUNT")
-                .help("How many seeds to run"),
-        ])
+    Command::new("sim").about("Run the deterministic simulation").args([
+        number("seed").value_name("N").help("One run, with the seed that a failed run printed"),
+        number("seeds").value_name("COUNT").help("How many seeds to run"),
+    ])
 }
 
 fn bench_command() -> Command {
-    Command::new("bench")
-        .about("Run benchmarks, each beside its baseline")
-        .args([
-            Arg::new("name")
-                .value_name("NAME")
-                .help("The benchmark, such as `kernel`; all when left out"),
-            Arg::new("quick")
-                .long("quick")
-                .action(ArgAction::SetTrue)
-                .help("Small sizes: shows that it runs, measures nothing"),
-            Arg::new("json")
-                .long("json")
-                .value_name("PATH")
-                .help("Also write the figures to this file"),
-        ])
+    Command::new("bench").about("Run benchmarks, each beside its baseline").args([
+        Arg::new("name")
+            .value_name("NAME")
+            .help("The benchmark, such as `kernel`; all when left out"),
+        Arg::new("quick")
+            .long("quick")
+            .action(ArgAction::SetTrue)
+            .help("Small sizes: shows that it runs, measures nothing"),
+        Arg::new("json")
+            .long("json")
+            .value_name("PATH")
+            .help("Also write the figures to this file"),
+    ])
 }
 
 fn brokers_command() -> Command {
@@ -146,11 +138,7 @@ fn order(matches: &ArgMatches) -> Order {
         Some(("test", given)) => Order::Test(test::Options {
             no_install: given.get_flag("no-install"),
             package: text(given, "package"),
-            arguments: given
-                .get_many("arguments")
-                .unwrap_or_default()
-                .cloned()
-                .collect(),
+            arguments: given.get_many("arguments").unwrap_or_default().cloned().collect(),
         }),
         Some(("ci", _)) => Order::Ci,
         Some(("sim", given)) => Order::Sim(SimOptions {
@@ -174,11 +162,7 @@ mod tests {
 
     fn parsed(line: &str) -> Order {
         let words = std::iter::once("cargo xtask").chain(line.split(' '));
-        order(
-            &command()
-                .try_get_matches_from(words)
-                .unwrap_or_else(|e| panic!("{line}: {e}")),
-        )
+        order(&command().try_get_matches_from(words).unwrap_or_else(|e| panic!("{line}: {e}")))
     }
 
     #[test]
@@ -189,36 +173,21 @@ mod tests {
     #[test]
     fn every_documented_form_is_understood() {
         let cases = [
-            (
-                "test",
-                "Test(Options { no_install: false, package: None, arguments: [] })",
-            ),
+            ("test", "Test(Options { no_install: false, package: None, arguments: [] })"),
             (
                 "test --no-install -p a -- fair --exact",
                 r#"Test(Options { no_install: true, package: Some("a"), arguments: ["fair", "--exact"] })"#,
             ),
             ("ci", "Ci"),
-            (
-                "sim --seed 7",
-                "Sim(SimOptions { seed: Some(7), seeds: None })",
-            ),
-            (
-                "sim --seeds 100",
-                "Sim(SimOptions { seed: None, seeds: Some(100) })",
-            ),
-            (
-                "bench",
-                "Bench(BenchOptions { name: None, quick: false, json: None })",
-            ),
+            ("sim --seed 7", "Sim(SimOptions { seed: Some(7), seeds: None })"),
+            ("sim --seeds 100", "Sim(SimOptions { seed: None, seeds: Some(100) })"),
+            ("bench", "Bench(BenchOptions { name: None, quick: false, json: None })"),
             (
                 "bench kernel --quick --json f.json",
                 r#"Bench(BenchOptions { name: Some("kernel"), quick: true, json: Some("f.json") })"#,
             ),
             ("tidy", "Tidy"),
-            (
-                "brokers nats",
-                "Brokers(Options { kinds: [Nats], end: Interrupt })",
-            ),
+            ("brokers nats", "Brokers(Options { kinds: [Nats], end: Interrupt })"),
             (
                 "brokers sqs rabbitmq --until-eof",
                 "Brokers(Options { kinds: [Sqs, RabbitMq], end: Eof })",

@@ -38,11 +38,7 @@ pub(crate) fn ci(steps: &mut Steps) -> Result<(), Stopped> {
     docs(steps)?;
     test::run(&test::Options::everything(), steps)?;
     sim(&SimOptions::default(), steps)?;
-    let smoke = BenchOptions {
-        name: Some("kernel".to_owned()),
-        quick: true,
-        json: None,
-    };
+    let smoke = BenchOptions { name: Some("kernel".to_owned()), quick: true, json: None };
     bench(&smoke, steps)
 }
 
@@ -79,9 +75,7 @@ pub(crate) fn sim(options: &SimOptions, steps: &mut Steps) -> Result<(), Stopped
     }
     steps.run("sim", &child.to_string(), || {
         if Workspace::read()?.package("sluicegate-sim").is_none() {
-            return Ok(Done::Skipped(
-                "the workspace has no package sluicegate-sim".to_owned(),
-            ));
+            return Ok(Done::Skipped("the workspace has no package sluicegate-sim".to_owned()));
         }
         child.run().map(|()| Done::Ok)
     })

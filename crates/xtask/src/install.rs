@@ -31,12 +31,7 @@ pub(crate) fn ensure(
     target_folder: &str,
     wanted: impl Fn(&Need) -> bool,
 ) -> Result<Done, Failure> {
-    let missing = || {
-        NEEDS
-            .iter()
-            .filter(|n| wanted(n) && !n.is_met())
-            .collect::<Vec<_>>()
-    };
+    let missing = || NEEDS.iter().filter(|n| wanted(n) && !n.is_met()).collect::<Vec<_>>();
     let before = missing();
     if before.is_empty() {
         println!("    nothing is missing");
@@ -55,9 +50,7 @@ pub(crate) fn ensure(
     if on_ci() {
         return Err(Failure::new(report));
     }
-    Ok(Done::Skipped(format!(
-        "{report}\nwhat needs none of these still runs"
-    )))
+    Ok(Done::Skipped(format!("{report}\nwhat needs none of these still runs")))
 }
 
 /// One line for each missing thing: what for, and how to get it.
@@ -115,10 +108,7 @@ fn as_root() -> Option<Vec<&'static str>> {
         return Some(Vec::new());
     }
     let sudo = vec!["sudo", "-n"];
-    Child::new("sudo")
-        .args(["-n", "true"])
-        .succeeds()
-        .then_some(sudo)
+    Child::new("sudo").args(["-n", "true"]).succeeds().then_some(sudo)
 }
 
 /// Installs Debian packages, all in one go; when that fails, one by one, so that a package which
@@ -127,11 +117,7 @@ fn install_debian(root: &[&str], packages: &[&str]) -> Vec<String> {
     println!("    installing Debian packages: {}", packages.join(" "));
     // The lists may be old yet good enough, so a failed update is not the end.
     let updated = apt(root, &["update"]).run();
-    let mut troubles: Vec<String> = updated
-        .err()
-        .map(|failure| failure.why)
-        .into_iter()
-        .collect();
+    let mut troubles: Vec<String> = updated.err().map(|failure| failure.why).into_iter().collect();
     let policy = match DeniedStarts::begin(root) {
         Ok(policy) => policy,
         Err(failure) => return vec![failure.why],
@@ -142,9 +128,7 @@ fn install_debian(root: &[&str], packages: &[&str]) -> Vec<String> {
         apt(root, &words).run()
     };
     if install(packages).is_err() {
-        let failed = packages
-            .iter()
-            .filter_map(|package| install(&[*package]).err());
+        let failed = packages.iter().filter_map(|package| install(&[*package]).err());
         troubles.extend(failed.map(|failure| failure.why));
     }
     troubles.extend(policy.end().err().map(|failure| failure.why));
@@ -153,12 +137,7 @@ fn install_debian(root: &[&str], packages: &[&str]) -> Vec<String> {
 
 fn apt(root: &[&str], words: &[&str]) -> Child {
     const BASE: &[&str] = &["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"];
-    const PATIENCE: &[&str] = &[
-        "-o",
-        "Acquire::Retries=2",
-        "-o",
-        "Acquire::http::Timeout=30",
-    ];
+    const PATIENCE: &[&str] = &["-o", "Acquire::Retries=2", "-o", "Acquire::http::Timeout=30"];
     privileged(root, &[BASE, PATIENCE, words].concat())
 }
 
@@ -198,17 +177,9 @@ fn install_python(requirement: &str, target_folder: &str) -> Result<(), Failure>
     println!("    installing the Python package {requirement} into {PYTHON_FOLDER}");
     let folder = Path::new(target_folder).join(PYTHON_FOLDER);
     let folder = folder.display();
-    Child::new("python3")
-        .args(["-m", "venv"])
-        .arg(folder.to_string())
-        .run()?;
+    Child::new("python3").args(["-m", "venv"]).arg(folder.to_string()).run()?;
     Child::new(&format!("{folder}/bin/pip"))
-        .args([
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            requirement,
-        ])
+        .args(["install", "--quiet", "--disable-pip-version-check", requirement])
         .run()
 }
 
@@ -218,13 +189,7 @@ mod tests {
     use sluicegate_testkit::needs::{Need, Origin, Probe, User};
 
     const fn need(name: &'static str, origin: Origin) -> Need {
-        Need {
-            name,
-            purpose: "a test",
-            probe: Probe::Program(&[]),
-            origin,
-            users: &[User::Bench],
-        }
+        Need { name, purpose: "a test", probe: Probe::Program(&[]), origin, users: &[User::Bench] }
     }
 
     #[test]

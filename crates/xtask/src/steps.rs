@@ -24,10 +24,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(why: impl Into<String>) -> Failure {
-        Failure {
-            why: why.into(),
-            repeat: None,
-        }
+        Failure { why: why.into(), repeat: None }
     }
 
     /// Names the command that repeats the failed work.
@@ -72,11 +69,7 @@ impl Steps {
             println!("skipped: {why}");
         }
         let stopped = result.is_err();
-        self.rows.push(Row {
-            name: name.to_owned(),
-            took: begun.elapsed(),
-            result,
-        });
+        self.rows.push(Row { name: name.to_owned(), took: begun.elapsed(), result });
         if stopped { Err(Stopped) } else { Ok(()) }
     }
 
@@ -92,13 +85,7 @@ impl Steps {
 
 impl fmt::Display for Steps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self
-            .rows
-            .iter()
-            .map(|row| row.name.len())
-            .max()
-            .unwrap_or(0)
-            .max(4);
+        let width = self.rows.iter().map(|row| row.name.len()).max().unwrap_or(0).max(4);
         writeln!(f, "{:width$}  seconds  result", "step")?;
         for row in &self.rows {
             let result = match &row.result {
@@ -147,10 +134,7 @@ mod tests {
             "third failed: it broke",
             "repeat it with: do third",
         ] {
-            assert!(
-                table.lines().any(|l| l == line),
-                "no line {line:?} in:\n{table}"
-            );
+            assert!(table.lines().any(|l| l == line), "no line {line:?} in:\n{table}");
         }
     }
 

@@ -23,19 +23,11 @@ pub(crate) struct Options {
 impl Options {
     /// All of it, as the gate runs it.
     pub(crate) fn everything() -> Options {
-        Options {
-            no_install: false,
-            package: None,
-            arguments: Vec::new(),
-        }
+        Options { no_install: false, package: None, arguments: Vec::new() }
     }
 
     fn policy(&self) -> Policy {
-        if self.no_install {
-            Policy::ReportOnly
-        } else {
-            Policy::Install
-        }
+        if self.no_install { Policy::ReportOnly } else { Policy::Install }
     }
 
     fn picks(&self, package: &str) -> bool {
@@ -43,9 +35,7 @@ impl Options {
     }
 
     fn needs(&self, need: &Need) -> bool {
-        need.users
-            .iter()
-            .any(|user| matches!(user, User::TestsOf(name) if self.picks(name)))
+        need.users.iter().any(|user| matches!(user, User::TestsOf(name) if self.picks(name)))
     }
 
     /// `-p NAME` or `--workspace`.
@@ -67,18 +57,10 @@ pub(crate) fn run(options: &Options, steps: &mut Steps) -> Result<(), Stopped> {
     let mut workspace = None;
     steps.run("needs", "cargo xtask test --no-install", || {
         let read = Workspace::read()?;
-        if let Some(name) = options
-            .package
-            .as_deref()
-            .filter(|name| read.package(name).is_none())
-        {
-            return Err(Failure::new(format!(
-                "the workspace has no package `{name}`"
-            )));
+        if let Some(name) = options.package.as_deref().filter(|name| read.package(name).is_none()) {
+            return Err(Failure::new(format!("the workspace has no package `{name}`")));
         }
-        let done = install::ensure(options.policy(), &read.target_directory, |n| {
-            options.needs(n)
-        });
+        let done = install::ensure(options.policy(), &read.target_directory, |n| options.needs(n));
         workspace = Some(read);
         done
     })?;
@@ -87,21 +69,12 @@ pub(crate) fn run(options: &Options, steps: &mut Steps) -> Result<(), Stopped> {
     if !options.arguments.is_empty() {
         return Ok(());
     }
-    let picked: Vec<&Package> = workspace
-        .packages
-        .iter()
-        .filter(|package| options.picks(&package.name))
-        .collect();
+    let picked: Vec<&Package> =
+        workspace.packages.iter().filter(|package| options.picks(&package.name)).collect();
     if picked.iter().any(|package| package.has_library()) {
-        steps.child(
-            "doctests",
-            &Child::cargo("test --doc").args(options.scope()),
-        )?;
+        steps.child("doctests", &Child::cargo("test --doc").args(options.scope()))?;
     }
-    if picked
-        .iter()
-        .any(|package| package.examples().next().is_some())
-    {
+    if picked.iter().any(|package| package.examples().next().is_some()) {
         let build = Child::cargo("build --examples").args(options.scope());
         steps.child("examples", &build)?;
     }
@@ -137,16 +110,12 @@ fn tests(options: &Options) -> Child {
 }
 
 fn run_example(package: &Package, example: &Target) -> Child {
-    let child = Child::cargo("run --quiet -p")
-        .arg(&package.name)
-        .arg("--example")
-        .arg(&example.name);
+    let child =
+        Child::cargo("run --quiet -p").arg(&package.name).arg("--example").arg(&example.name);
     if example.required_features.is_empty() {
         return child;
     }
-    child
-        .arg("--features")
-        .arg(example.required_features.join(","))
+    child.arg("--features").arg(example.required_features.join(","))
 }
 
 /// The interleaving models: another build of the kernel, so in a target folder of its own.
@@ -155,10 +124,7 @@ fn models(workspace: &Workspace, steps: &mut Steps) -> Result<(), Stopped> {
         .arg(MODELLED)
         .args(["--release", "--lib", "--", "loom"])
         .env("RUSTFLAGS", "--cfg sluicegate_loom")
-        .env(
-            "CARGO_TARGET_DIR",
-            format!("{}/loom", workspace.target_directory),
-        );
+        .env("CARGO_TARGET_DIR", format!("{}/loom", workspace.target_directory));
     let line = child.to_string();
     steps.run("models", &line, || {
         if !has_models() {
@@ -169,9 +135,7 @@ fn models(workspace: &Workspace, steps: &mut Steps) -> Result<(), Stopped> {
         let mut passed = 0;
         child.run_watched(|line| passed += passed_in(line))?;
         if passed == 0 {
-            return Err(Failure::new(
-                "no interleaving model ran: none has `loom` in its path",
-            ));
+            return Err(Failure::new("no interleaving model ran: none has `loom` in its path"));
         }
         Ok(Done::Ok)
     })
@@ -181,10 +145,7 @@ fn models(workspace: &Workspace, steps: &mut Steps) -> Result<(), Stopped> {
 /// failure.
 fn has_models() -> bool {
     let search = ["grep", "--untracked", "--quiet", "-e", "mod [a-z_]*loom"];
-    Child::new("git")
-        .args(search)
-        .args(["--", "crates/tasks/src"])
-        .succeeds()
+    Child::new("git").args(search).args(["--", "crates/tasks/src"]).succeeds()
 }
 
 /// How many tests a closing line of cargo's test runner says have passed.
@@ -205,10 +166,7 @@ mod tests {
     #[test]
     fn closing_lines_are_counted() {
         let cases = [
-            (
-                "test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured",
-                5,
-            ),
+            ("test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured", 5),
             ("test result: FAILED. 12 passed; 1 failed; 0 ignored", 12),
             ("test loom::permits ... ok", 0),
             ("running 3 tests", 0),
@@ -221,15 +179,8 @@ mod tests {
     #[test]
     fn one_package_asks_only_for_its_own_needs() {
         let of = |package: Option<&str>| {
-            let options = Options {
-                package: package.map(str::to_owned),
-                ..Options::everything()
-            };
-            NEEDS
-                .iter()
-                .filter(|need| options.needs(need))
-                .map(|n| n.name)
-                .collect::<Vec<_>>()
+            let options = Options { package: package.map(str::to_owned), ..Options::everything() };
+            NEEDS.iter().filter(|need| options.needs(need)).map(|n| n.name).collect::<Vec<_>>()
         };
         assert_eq!(of(Some("sluicegate-schedule")), Vec::<&str>::new());
         assert!(of(Some("sluicegate-testkit")).contains(&"rabbitmq"));
@@ -245,10 +196,8 @@ mod tests {
             {"name": "rich", "kind": ["example"], "required-features": ["a", "b"]}]}]}"#;
         let workspace = Workspace::parse(json).unwrap();
         let package = workspace.package("p").unwrap();
-        let lines: Vec<String> = package
-            .examples()
-            .map(|e| run_example(package, e).to_string())
-            .collect();
+        let lines: Vec<String> =
+            package.examples().map(|e| run_example(package, e).to_string()).collect();
         assert_eq!(
             lines,
             [

@@ -59,17 +59,12 @@ impl Workspace {
 impl Package {
     /// Whether it has a library, and so can have doctests.
     pub(crate) fn has_library(&self) -> bool {
-        self.targets.iter().any(|target| {
-            target
-                .kind
-                .iter()
-                .any(|kind| kind == "lib" || kind == "rlib")
-        })
+        self.targets
+            .iter()
+            .any(|target| target.kind.iter().any(|kind| kind == "lib" || kind == "rlib"))
     }
 
     pub(crate) fn examples(&self) -> impl Iterator<Item = &Target> {
-        self.targets
-            .iter()
-            .filter(|target| target.kind.iter().any(|kind| kind == "example"))
+        self.targets.iter().filter(|target| target.kind.iter().any(|kind| kind == "example"))
     }
 }

@@ -23,9 +23,7 @@ use tokio::time::Instant;
 use crate::context::{Flag, GroupId, Lineage};
 use crate::drain::{Ending, Occupied};
 use crate::stats::{Counters, Gauges};
-use crate::{
-    AtLimit, Context, DrainReport, Overload, Refusal, Refused, Running, Stats,
-};
+use crate::{AtLimit, Context, DrainReport, Overload, Refusal, Refused, Running, Stats};
 use alarm::Alarm;
 use line::{After, Line, Standing};
 
@@ -211,7 +209,12 @@ impl Turnstile {
     ///
     /// # Errors
     /// [`Refused`], with the value inside.
-    pub fn admit<V>(&self, cx: &Context, entry: Entry, value: V) -> Result<Admitted<V>, Refused<V>> {
+    pub fn admit<V>(
+        &self,
+        cx: &Context,
+        entry: Entry,
+        value: V,
+    ) -> Result<Admitted<V>, Refused<V>> {
         let shared = &self.handle.shared;
         match shared.admit(cx, entry) {
             Ok(ticket) => Ok(Admitted { ticket, value }),
@@ -517,7 +520,10 @@ impl Shared {
         Ok(Ticket { place: Some(Place { shared: Arc::clone(self), id, cx }), since })
     }
 
-    fn adjust<R>(&self, adjust: impl FnOnce(&mut line::Fair, sluicegate_schedule::Moment) -> R) -> R {
+    fn adjust<R>(
+        &self,
+        adjust: impl FnOnce(&mut line::Fair, sluicegate_schedule::Moment) -> R,
+    ) -> R {
         let now = self.alarm.now();
         self.after(self.line.adjust(now, |fair| adjust(fair, now)))
     }

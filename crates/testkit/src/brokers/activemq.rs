@@ -23,16 +23,8 @@ pub(super) fn plan(folder: &Folder) -> io::Result<Plan> {
     let logging = folder.write("conf/log4j.properties", LOGGING)?;
     let settings = folder.write("conf/activemq.xml", &settings(stomp, openwire, &data))?;
     let server = Spec::new(program("java")?)
-        .args([
-            "-Xms32m",
-            "-Xmx256m",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
-        ])
-        .args([
-            "-Djava.awt.headless=true",
-            "-Djava.net.preferIPv4Stack=true",
-        ])
+        .args(["-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
+        .args(["-Djava.awt.headless=true", "-Djava.net.preferIPv4Stack=true"])
         .args([
             format!("-Dactivemq.home={HOME}"),
             format!("-Dactivemq.base={}", folder.path().display()),

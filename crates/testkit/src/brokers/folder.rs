@@ -63,10 +63,7 @@ impl Folder {
             let text = fs::read(path).map(|b| String::from_utf8_lossy(&b).into_owned());
             last_lines(&text.unwrap_or_default())
         });
-        tails
-            .filter(|tail| !tail.is_empty())
-            .collect::<Vec<_>>()
-            .join("\n")
+        tails.filter(|tail| !tail.is_empty()).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -77,11 +74,7 @@ fn last_lines(text: &str) -> String {
 
 /// Removes the folders of processes that were killed before they could do so themselves.
 pub(super) fn sweep() {
-    for entry in fs::read_dir(std::env::temp_dir())
-        .into_iter()
-        .flatten()
-        .flatten()
-    {
+    for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let owner = name.to_str().and_then(owner);
         if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {

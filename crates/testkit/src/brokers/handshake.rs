@@ -28,18 +28,11 @@ pub(super) fn of(kind: Kind, address: SocketAddr) -> io::Result<()> {
 
 fn unexpected(wanted: &str, got: &[u8]) -> io::Error {
     let got = String::from_utf8_lossy(got);
-    io::Error::new(
-        io::ErrorKind::InvalidData,
-        format!("wanted {wanted}, got {got:?}"),
-    )
+    io::Error::new(io::ErrorKind::InvalidData, format!("wanted {wanted}, got {got:?}"))
 }
 
 fn wanted(is_there: bool, what: &str, got: &[u8]) -> io::Result<()> {
-    if is_there {
-        Ok(())
-    } else {
-        Err(unexpected(what, got))
-    }
+    if is_there { Ok(()) } else { Err(unexpected(what, got)) }
 }
 
 /// The protocol header is answered by the method connection.start (class 10, method 10).
@@ -75,11 +68,7 @@ fn postgres(stream: &mut (impl Read + Write)) -> io::Result<()> {
     // Authentication, of length 8, kind 0: no password wanted.
     let mut answer = [0; 9];
     stream.read_exact(&mut answer)?;
-    wanted(
-        answer == [b'R', 0, 0, 0, 8, 0, 0, 0, 0],
-        "authentication ok",
-        &answer,
-    )?;
+    wanted(answer == [b'R', 0, 0, 0, 8, 0, 0, 0, 0], "authentication ok", &answer)?;
     stream.write_all(&[b'X', 0, 0, 0, 4])
 }
 

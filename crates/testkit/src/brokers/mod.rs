@@ -50,13 +50,8 @@ pub enum Kind {
 
 impl Kind {
     /// All of them, the slowest to start first.
-    pub const ALL: [Kind; 5] = [
-        Kind::RabbitMq,
-        Kind::ActiveMq,
-        Kind::Postgres,
-        Kind::Sqs,
-        Kind::Nats,
-    ];
+    pub const ALL: [Kind; 5] =
+        [Kind::RabbitMq, Kind::ActiveMq, Kind::Postgres, Kind::Sqs, Kind::Nats];
 
     /// The name used on the command line and in [`crate::needs`].
     #[must_use]
@@ -79,14 +74,9 @@ impl Kind {
     /// What has to be installed before it can start.
     pub fn installed(self) -> Result<(), Missing> {
         let user = User::Broker(self.name());
-        let mut missing = NEEDS
-            .iter()
-            .filter(|n| n.users.contains(&user) && !n.is_met());
+        let mut missing = NEEDS.iter().filter(|n| n.users.contains(&user) && !n.is_met());
         missing.next().map_or(Ok(()), |need| {
-            Err(Missing {
-                what: need.name,
-                install: need.install_command(),
-            })
+            Err(Missing { what: need.name, install: need.install_command() })
         })
     }
 }
@@ -176,9 +166,7 @@ const POLL: Duration = Duration::from_millis(10);
 /// Starts one broker and waits until it answers.
 pub fn start(kind: Kind) -> Result<Broker, StartError> {
     let mut started = start_all(&[kind]);
-    started
-        .pop()
-        .unwrap_or_else(|| unreachable!("one kind gives one result"))
+    started.pop().unwrap_or_else(|| unreachable!("one kind gives one result"))
 }
 
 /// Starts several at once; the results are in the order of the kinds.
@@ -314,10 +302,7 @@ mod tests {
         for kind in Kind::ALL {
             assert_eq!(Kind::named(kind.name()), Some(kind));
             let user = User::Broker(kind.name());
-            assert!(
-                NEEDS.iter().any(|need| need.users.contains(&user)),
-                "{kind}"
-            );
+            assert!(NEEDS.iter().any(|need| need.users.contains(&user)), "{kind}");
         }
         assert_eq!(Kind::named("kafka"), None);
     }

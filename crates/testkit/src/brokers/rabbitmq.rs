@@ -31,12 +31,7 @@ struct Ports {
 
 pub(super) fn plan(folder: &Folder) -> io::Result<Plan> {
     let [amqp, management, distribution, mapper] = free_ports()?;
-    let ports = Ports {
-        amqp,
-        management,
-        distribution,
-        mapper,
-    };
+    let ports = Ports { amqp, management, distribution, mapper };
     folder.make("home")?;
     folder.write("home/.erlang.cookie", "SLUICEGATETEST")?;
     let cookie = folder.at("home/.erlang.cookie");
@@ -88,24 +83,15 @@ fn environment(node: Spec, folder: &Folder, package: &str, ports: &Ports) -> Spe
         .env("RABBITMQ_NODE_PORT", ports.amqp.to_string())
         .env("RABBITMQ_DIST_PORT", ports.distribution.to_string())
         .env("RABBITMQ_CONFIG_FILE", folder.at("rabbitmq.conf"))
-        .env(
-            "RABBITMQ_ADVANCED_CONFIG_FILE",
-            folder.at("advanced.config"),
-        )
-        .env(
-            "RABBITMQ_ENABLED_PLUGINS_FILE",
-            folder.at("enabled_plugins"),
-        )
+        .env("RABBITMQ_ADVANCED_CONFIG_FILE", folder.at("advanced.config"))
+        .env("RABBITMQ_ENABLED_PLUGINS_FILE", folder.at("enabled_plugins"))
         .env("RABBITMQ_GENERATED_CONFIG_DIR", folder.at("generated"))
         .env("RABBITMQ_MNESIA_BASE", folder.at("mnesia"))
         .env("RABBITMQ_LOG_BASE", folder.at("log"))
         .env("RABBITMQ_PID_FILE", folder.at("pid"))
         // By default every node binds its first scheduler to the same core.
         .env("RABBITMQ_SCHEDULER_BIND_TYPE", "u")
-        .env(
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
-            "-kernel inet_dist_use_interface {127,0,0,1}",
-        )
+        .env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", "-kernel inet_dist_use_interface {127,0,0,1}")
         // The start script then becomes the node, so its id is the node's.
         .env("RUNNING_UNDER_SYSTEMD", "true")
 }

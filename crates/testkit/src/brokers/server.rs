@@ -63,10 +63,7 @@ impl Server {
     /// Starts the process through `setpriv`, which asks the kernel to kill it when we end, drops
     /// root's rights where asked to, and then becomes the server: the id stays the same.
     pub(super) fn spawn(spec: &Spec, folder: &Folder) -> io::Result<Server> {
-        let name = spec
-            .program
-            .file_name()
-            .map_or_else(OsString::new, ToOwned::to_owned);
+        let name = spec.program.file_name().map_or_else(OsString::new, ToOwned::to_owned);
         let log = folder.log(&name.to_string_lossy())?;
         let mut command = Command::new(super::plan::program("setpriv")?);
         command.args(["--pdeathsig", "SIGKILL"]);
@@ -90,10 +87,7 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);
-        Ok(Server {
-            child: command.spawn()?,
-            farewell: spec.farewell,
-        })
+        Ok(Server { child: command.spawn()?, farewell: spec.farewell })
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -104,10 +98,7 @@ impl Server {
     /// cannot have gone to another process.
     pub(super) fn has_ended(&self) -> bool {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        !matches!(
-            waitid(Id::Pid(self.group()), flags),
-            Ok(WaitStatus::StillAlive)
-        )
+        !matches!(waitid(Id::Pid(self.group()), flags), Ok(WaitStatus::StillAlive))
     }
 
     /// Ends the process and all of its group at once, and waits for it.
@@ -193,10 +184,7 @@ mod tests {
     fn a_dropped_server_takes_its_descendants_along() {
         let folder = Folder::new("test").unwrap();
         // Deaf to the farewell, and so is its child.
-        let server = shell(
-            &folder,
-            "trap '' TERM; sleep 600 & echo $! > pid; kill -9 $$",
-        );
+        let server = shell(&folder, "trap '' TERM; sleep 600 & echo $! > pid; kill -9 $$");
         until("ended", || server.has_ended());
         let child = std::fs::read_to_string(folder.path().join("pid")).unwrap();
         assert!(runs(child.trim()));
@@ -213,10 +201,7 @@ mod tests {
         let begun = Instant::now();
         drop(server);
         assert!(!runs(&pid));
-        assert!(
-            begun.elapsed() < super::GRACE,
-            "it was not asked, only killed"
-        );
+        assert!(begun.elapsed() < super::GRACE, "it was not asked, only killed");
     }
 
     #[test]

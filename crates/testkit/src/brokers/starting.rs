@@ -63,11 +63,7 @@ impl Slot {
         if let Err(missing) = kind.installed() {
             return Slot::Settled(Err(StartError::Missing(missing)));
         }
-        let failed = |e: io::Error| Failed {
-            kind,
-            why: e.to_string(),
-            log: String::new(),
-        };
+        let failed = |e: io::Error| Failed { kind, why: e.to_string(), log: String::new() };
         Starting::begin(kind, attempt)
             .map_or_else(|e| Slot::Settled(Err(failed(e).into())), Slot::Waiting)
     }
@@ -101,14 +97,7 @@ impl Starting {
         for spec in &plan.servers {
             servers.start(spec, &folder)?;
         }
-        Ok(Starting {
-            kind,
-            attempt,
-            begun,
-            plan,
-            servers,
-            folder,
-        })
+        Ok(Starting { kind, attempt, begun, plan, servers, folder })
     }
 
     fn advance(self) -> Slot {

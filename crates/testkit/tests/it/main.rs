@@ -24,10 +24,7 @@ fn processes_of(folder: &Path) -> Vec<String> {
 /// Drops it and sees to it that nothing is left.
 fn stop(broker: Broker) {
     let (kind, folder) = (broker.kind(), broker.folder().to_owned());
-    assert!(
-        !processes_of(&folder).is_empty(),
-        "{kind}: processes cannot be told by folder"
-    );
+    assert!(!processes_of(&folder).is_empty(), "{kind}: processes cannot be told by folder");
     drop(broker);
     let left = processes_of(&folder);
     assert!(left.is_empty(), "{kind} left {left:?}");
@@ -78,11 +75,7 @@ fn a_broker_ends_with_the_thread_that_started_it() {
     };
     let begun = Instant::now();
     while !processes_of(&folder).is_empty() {
-        assert!(
-            begun.elapsed() < Duration::from_secs(20),
-            "{:?}",
-            processes_of(&folder)
-        );
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", processes_of(&folder));
         std::thread::sleep(Duration::from_millis(10));
     }
     drop(broker);

@@ -53,11 +53,8 @@ fn check_package(package: &Package) -> Vec<Finding> {
         .iter()
         .filter(forbidden)
         .map(|dependency| {
-            let message = format!(
-                "`{name}` must not know `{}`: {}",
-                short(&dependency.name),
-                words(*may)
-            );
+            let message =
+                format!("`{name}` must not know `{}`: {}", short(&dependency.name), words(*may));
             Finding::new(&manifest, 0, message)
         })
         .collect()
@@ -96,11 +93,7 @@ mod tests {
     use crate::workspace::Workspace;
 
     fn found(package: &str, dependency: &str, kind: &str, inside: bool) -> Vec<String> {
-        let kind = if kind.is_empty() {
-            "null".to_owned()
-        } else {
-            format!("\"{kind}\"")
-        };
+        let kind = if kind.is_empty() { "null".to_owned() } else { format!("\"{kind}\"") };
         let path = if inside { r#", "path": "/x""# } else { "" };
         let json = format!(
             r#"{{"target_directory": "t", "packages": [{{"name": "{package}", "dependencies":
@@ -130,11 +123,7 @@ mod tests {
         ];
         for (package, dependency, kind, inside, count) in cases {
             let found = found(package, dependency, kind, inside);
-            assert_eq!(
-                found.len(),
-                count,
-                "{package} -> {dependency} {kind}: {found:?}"
-            );
+            assert_eq!(found.len(), count, "{package} -> {dependency} {kind}: {found:?}");
         }
     }
 
@@ -142,10 +131,8 @@ mod tests {
     fn a_finding_says_what_may_be_known() {
         assert_eq!(
             found("sluicegate-dispatch", "sluicegate-server", "", true),
-            [
-                "crates/dispatch/Cargo.toml:1: `dispatch` must not know `server`: \
-              it knows tasks, schedule only"
-            ]
+            ["crates/dispatch/Cargo.toml:1: `dispatch` must not know `server`: \
+              it knows tasks, schedule only"]
         );
     }
 }

@@ -16,10 +16,7 @@ impl Code {
         let mut scanner = Scanner::new(text);
         while scanner.step() {}
         let lines = |view: &str| view.lines().map(str::to_owned).collect();
-        Code {
-            code: lines(&scanner.code),
-            comments: lines(&scanner.comments),
-        }
+        Code { code: lines(&scanner.code), comments: lines(&scanner.comments) }
     }
 
     /// The line, counted from 1, of the first attribute that keeps code for tests.
@@ -34,8 +31,7 @@ impl Code {
 
 /// The identifiers and keywords of one line of code.
 pub(super) fn words(line: &str) -> impl Iterator<Item = &str> {
-    line.split(|c: char| !is_word(c))
-        .filter(|word| !word.is_empty())
+    line.split(|c: char| !is_word(c)).filter(|word| !word.is_empty())
 }
 
 fn is_word(c: char) -> bool {
@@ -81,8 +77,7 @@ impl Scanner {
                 continue;
             }
             self.code.push(if view == View::Code { c } else { ' ' });
-            self.comments
-                .push(if view == View::Comment { c } else { ' ' });
+            self.comments.push(if view == View::Comment { c } else { ' ' });
         }
     }
 
@@ -202,11 +197,7 @@ mod tests {
             ("r#type", "r#type", ""),
         ];
         for (text, code, comments) in cases {
-            assert_eq!(
-                views(text),
-                (code.to_owned(), comments.to_owned()),
-                "{text}"
-            );
+            assert_eq!(views(text), (code.to_owned(), comments.to_owned()), "{text}");
         }
     }
 
@@ -228,9 +219,6 @@ mod tests {
     #[test]
     fn words_are_identifiers() {
         let found: Vec<&str> = words("use std::time::{Duration, Instant as When};").collect();
-        assert_eq!(
-            found,
-            ["use", "std", "time", "Duration", "Instant", "as", "When"]
-        );
+        assert_eq!(found, ["use", "std", "time", "Duration", "Instant", "as", "When"]);
     }
 }

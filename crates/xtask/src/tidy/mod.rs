@@ -31,11 +31,7 @@ pub(crate) struct Finding {
 
 impl Finding {
     fn new(path: &str, line: usize, message: impl Into<String>) -> Finding {
-        Finding {
-            path: path.to_owned(),
-            line,
-            message: message.into(),
-        }
+        Finding { path: path.to_owned(), line, message: message.into() }
     }
 }
 
@@ -71,11 +67,7 @@ pub(crate) fn step(steps: &mut Steps) -> Result<(), Stopped> {
         for finding in &found {
             println!("{finding}");
         }
-        if found.is_empty() {
-            Ok(Done::Ok)
-        } else {
-            Err(gate::findings(found.len(), COMMAND))
-        }
+        if found.is_empty() { Ok(Done::Ok) } else { Err(gate::findings(found.len(), COMMAND)) }
     })
 }
 
@@ -91,10 +83,7 @@ fn check_repository() -> Result<Vec<Finding>, Failure> {
 /// Runs one check over files given as strings and shows what it found.
 #[cfg(test)]
 fn check(check: Check, files: &[(&str, &str)]) -> Vec<String> {
-    check(&Tree::of(files))
-        .iter()
-        .map(Finding::to_string)
-        .collect()
+    check(&Tree::of(files)).iter().map(Finding::to_string).collect()
 }
 
 #[cfg(test)]

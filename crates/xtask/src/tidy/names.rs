@@ -6,18 +6,9 @@ use super::tree::Tree;
 
 /// The banned words, each with what to do instead.
 const BANNED: &[(&str, &str)] = &[
-    (
-        "manager",
-        "name what it does: noun and doer, as in `LeaseRenewer`",
-    ),
-    (
-        "helper",
-        "put it beside what it serves, under the domain's word",
-    ),
-    (
-        "helpers",
-        "put it beside what it serves, under the domain's word",
-    ),
+    ("manager", "name what it does: noun and doer, as in `LeaseRenewer`"),
+    ("helper", "put it beside what it serves, under the domain's word"),
+    ("helpers", "put it beside what it serves, under the domain's word"),
     ("util", "name the one thing that it is about"),
     ("utils", "name the one thing that it is about"),
     ("common", "name what the sharers have in common"),
@@ -29,11 +20,7 @@ pub(super) fn banned(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     for (file, code) in tree.rust() {
         if let Some((word, advice)) = file.path.split('/').find_map(in_path_part) {
-            found.push(Finding::new(
-                &file.path,
-                0,
-                format!("`{word}` is no name: {advice}"),
-            ));
+            found.push(Finding::new(&file.path, 0, format!("`{word}` is no name: {advice}")));
         }
         for (index, line) in code.code.iter().enumerate() {
             for name in declared(line) {
@@ -63,11 +50,7 @@ fn ban(word: &str) -> Option<(&'static str, &'static str)> {
 fn declared(line: &str) -> Vec<&str> {
     let words: Vec<&str> = words(line).collect();
     let declares = |word: &str| ["mod", "struct", "enum", "trait", "type", "union"].contains(&word);
-    words
-        .windows(2)
-        .filter(|pair| declares(pair[0]))
-        .map(|pair| pair[1])
-        .collect()
+    words.windows(2).filter(|pair| declares(pair[0])).map(|pair| pair[1]).collect()
 }
 
 /// The words of a snake, kebab or camel name, in lower case.
@@ -110,11 +93,7 @@ mod tests {
             ("docs/common.md", "", 0),
         ];
         for (path, text, count) in cases {
-            assert_eq!(
-                check(banned, &[(path, text)]).len(),
-                count,
-                "{path}: {text}"
-            );
+            assert_eq!(check(banned, &[(path, text)]).len(), count, "{path}: {text}");
         }
     }
 
@@ -122,10 +101,8 @@ mod tests {
     fn a_ban_says_what_to_do_instead() {
         assert_eq!(
             check(banned, &[("crates/a/src/lib.rs", "\nstruct PoolManager;")]),
-            [
-                "crates/a/src/lib.rs:2: `PoolManager`: `manager` says nothing: \
-                 name what it does: noun and doer, as in `LeaseRenewer`"
-            ]
+            ["crates/a/src/lib.rs:2: `PoolManager`: `manager` says nothing: \
+                 name what it does: noun and doer, as in `LeaseRenewer`"]
         );
     }
 }

@@ -21,11 +21,7 @@ pub(super) fn coverage(tree: &Tree) -> Vec<Finding> {
         if let Some(id) = rule_id(line)
             && declared.insert(id, index + 1).is_some()
         {
-            found.push(Finding::new(
-                RULES,
-                index + 1,
-                format!("rule `{id}` is declared twice"),
-            ));
+            found.push(Finding::new(RULES, index + 1, format!("rule `{id}` is declared twice")));
         }
     }
     let mut by_code = BTreeSet::new();
@@ -49,11 +45,7 @@ pub(super) fn coverage(tree: &Tree) -> Vec<Finding> {
     for (id, line) in declared {
         for (citing, who) in [(&by_code, "code"), (&by_test, "test")] {
             if !citing.contains(id) {
-                found.push(Finding::new(
-                    RULES,
-                    line,
-                    format!("no {who} cites rule `{id}`"),
-                ));
+                found.push(Finding::new(RULES, line, format!("no {who} cites rule `{id}`")));
             }
         }
     }
@@ -98,14 +90,7 @@ mod tests {
                 &[("docs/rules.md", BOOK), ("a.rs", &both)],
                 &["docs/rules.md:5: no test cites rule `fifo-2`"],
             ),
-            (
-                &[
-                    ("docs/rules.md", BOOK),
-                    ("a.rs", &both),
-                    ("crates/a/tests/it.rs", code),
-                ],
-                &[],
-            ),
+            (&[("docs/rules.md", BOOK), ("a.rs", &both), ("crates/a/tests/it.rs", code)], &[]),
             (
                 &[("docs/rules.md", BOOK), ("crates/a/tests/it.rs", code)],
                 &[
@@ -125,10 +110,7 @@ mod tests {
         let files = [
             ("docs/rules.md", twice),
             ("a.rs", "/// See docs/rules.md#a-1, docs/rules.md#a-2.\n"),
-            (
-                "tests/b.rs",
-                "// docs/rules.md#a-1\nlet s = \"docs/rules.md#a-9\";\n",
-            ),
+            ("tests/b.rs", "// docs/rules.md#a-1\nlet s = \"docs/rules.md#a-9\";\n"),
         ];
         assert_eq!(
             check(coverage, &files),

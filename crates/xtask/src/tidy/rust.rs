@@ -28,11 +28,7 @@ pub(super) fn headers(tree: &Tree) -> Vec<Finding> {
     tree.rust()
         .filter(|(file, _)| in_src(&file.path) && !file.text.starts_with("//!"))
         .map(|(file, _)| {
-            Finding::new(
-                &file.path,
-                1,
-                "begin with a `//!` header that says what the file is for",
-            )
+            Finding::new(&file.path, 1, "begin with a `//!` header that says what the file is for")
         })
         .collect()
 }
@@ -42,10 +38,7 @@ pub(super) fn unfinished(tree: &Tree) -> Vec<Finding> {
     const IN_CODE: &[(&str, &str)] = &[
         ("todo!", "finish it or leave it out"),
         ("unimplemented!", "finish it or leave it out"),
-        (
-            "#[ignore",
-            "a test that does not run proves nothing: mend it or remove it",
-        ),
+        ("#[ignore", "a test that does not run proves nothing: mend it or remove it"),
     ];
     const IN_COMMENTS: &[&str] = &["FIXME", "XXX", "TODO"];
     let mut found = Vec::new();
@@ -53,11 +46,7 @@ pub(super) fn unfinished(tree: &Tree) -> Vec<Finding> {
         for (index, line) in code.code.iter().enumerate() {
             for (word, advice) in IN_CODE {
                 if line.contains(word) {
-                    found.push(Finding::new(
-                        &file.path,
-                        index + 1,
-                        format!("`{word}`: {advice}"),
-                    ));
+                    found.push(Finding::new(&file.path, index + 1, format!("`{word}`: {advice}")));
                 }
             }
         }
@@ -99,17 +88,12 @@ pub(super) fn purity(tree: &Tree) -> Vec<Finding> {
     ];
     const PATHS: &[(&str, &str)] = &[("std::fs", "no I/O"), ("std::net", "no I/O")];
     let mut found = Vec::new();
-    for (file, code) in tree
-        .rust()
-        .filter(|(file, _)| file.path.starts_with(FOLDER))
-    {
+    for (file, code) in tree.rust().filter(|(file, _)| file.path.starts_with(FOLDER)) {
         for (index, line) in code.code.iter().enumerate() {
             if file.is_test_line(index + 1) {
                 break;
             }
-            let by_word = WORDS
-                .iter()
-                .filter(|(word, _)| words(line).any(|w| w == *word));
+            let by_word = WORDS.iter().filter(|(word, _)| words(line).any(|w| w == *word));
             let by_path = PATHS.iter().filter(|(path, _)| line.contains(path));
             for (what, instead) in by_word.chain(by_path) {
                 let message = format!("`{what}` in the pure schedule: {instead}");
@@ -146,10 +130,7 @@ mod tests {
         ];
         let found = check(headers, &files);
         assert_eq!(found.len(), 1);
-        assert!(
-            found[0].starts_with("crates/a/src/bare.rs:1: "),
-            "{found:?}"
-        );
+        assert!(found[0].starts_with("crates/a/src/bare.rs:1: "), "{found:?}");
     }
 
     #[test]
@@ -180,11 +161,7 @@ mod tests {
             ("let s = \"unsafe\";", 0),
         ];
         for (text, count) in cases {
-            assert_eq!(
-                check(forbidden_blocks, &[("a.rs", text)]).len(),
-                count,
-                "{text}"
-            );
+            assert_eq!(check(forbidden_blocks, &[("a.rs", text)]).len(), count, "{text}");
         }
     }
 
@@ -192,34 +169,18 @@ mod tests {
     fn clocks_dice_and_io_are_found_in_the_schedule_only() {
         let cases = [
             ("crates/schedule/src/lib.rs", "use std::time::Instant;", 1),
-            (
-                "crates/schedule/src/lib.rs",
-                "use std::time::{Duration, SystemTime};",
-                1,
-            ),
+            ("crates/schedule/src/lib.rs", "use std::time::{Duration, SystemTime};", 1),
             ("crates/schedule/src/lib.rs", "use std::fs;", 1),
-            (
-                "crates/schedule/src/lib.rs",
-                "tokio::spawn(x); rand::random()",
-                2,
-            ),
+            ("crates/schedule/src/lib.rs", "tokio::spawn(x); rand::random()", 2),
             ("crates/schedule/src/lib.rs", "std::thread::sleep(x)", 1),
             ("crates/schedule/src/lib.rs", "use std::time::Duration;", 0),
             ("crates/schedule/src/lib.rs", "// an Instant", 0),
-            (
-                "crates/schedule/src/lib.rs",
-                "#[cfg(test)]\nuse std::time::Instant;",
-                0,
-            ),
+            ("crates/schedule/src/lib.rs", "#[cfg(test)]\nuse std::time::Instant;", 0),
             ("crates/schedule/src/tests.rs", "use std::time::Instant;", 0),
             ("crates/tasks/src/lib.rs", "use std::time::Instant;", 0),
         ];
         for (path, text, count) in cases {
-            assert_eq!(
-                check(purity, &[(path, text)]).len(),
-                count,
-                "{path}: {text}"
-            );
+            assert_eq!(check(purity, &[(path, text)]).len(), count, "{path}: {text}");
         }
     }
 }

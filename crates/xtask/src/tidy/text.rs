@@ -7,9 +7,7 @@ use super::rules::rule_id;
 use super::tree::{File, Tree};
 
 fn markdown(tree: &Tree) -> impl Iterator<Item = &File> {
-    tree.files
-        .iter()
-        .filter(|file| file.path.ends_with(".md") && !file.path.contains("/fixtures/"))
+    tree.files.iter().filter(|file| file.path.ends_with(".md") && !file.path.contains("/fixtures/"))
 }
 
 /// Relative links lead to files and headings that exist.
@@ -21,11 +19,7 @@ pub(super) fn links(tree: &Tree) -> Vec<Finding> {
                 continue;
             }
             let (to, anchor) = link.split_once('#').unwrap_or((&link, ""));
-            let path = if to.is_empty() {
-                file.path.clone()
-            } else {
-                resolve(&file.path, to)
-            };
+            let path = if to.is_empty() { file.path.clone() } else { resolve(&file.path, to) };
             if !tree.has(&path) {
                 found.push(Finding::new(
                     &file.path,
@@ -34,9 +28,7 @@ pub(super) fn links(tree: &Tree) -> Vec<Finding> {
                 ));
                 continue;
             }
-            let target = tree
-                .file(&path)
-                .filter(|target| target.path.ends_with(".md"));
+            let target = tree.file(&path).filter(|target| target.path.ends_with(".md"));
             let missing =
                 |target: &File| !anchor.is_empty() && !anchors(&target.text).contains(anchor);
             if target.is_some_and(missing) {
@@ -106,20 +98,14 @@ fn anchors(text: &str) -> BTreeSet<String> {
 fn slug(heading: &str) -> String {
     let kept = |c: &char| c.is_alphanumeric() || *c == '-' || *c == '_' || *c == ' ';
     let lowered = heading.to_lowercase();
-    lowered
-        .chars()
-        .filter(kept)
-        .map(|c| if c == ' ' { '-' } else { c })
-        .collect()
+    lowered.chars().filter(kept).map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
 /// No blanks at the end of a line, one newline at the end of a file.
 pub(super) fn whitespace(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     let ours = |path: &str| {
-        let kinds = [
-            ".md", ".toml", ".rs", ".sql", ".html", ".css", ".js", ".yml",
-        ];
+        let kinds = [".md", ".toml", ".rs", ".sql", ".html", ".css", ".js", ".yml"];
         let kind = kinds.iter().any(|kind| path.ends_with(kind)) || path.starts_with(".ci/");
         kind && !path.contains("/fixtures/") && !path.contains("/snapshots/")
     };
@@ -127,20 +113,12 @@ pub(super) fn whitespace(tree: &Tree) -> Vec<Finding> {
         for (index, line) in file.text.lines().enumerate() {
             // In Rust, blanks may stand in a string; the formatter takes care of the rest.
             if line.ends_with([' ', '\t']) && !file.path.ends_with(".rs") {
-                found.push(Finding::new(
-                    &file.path,
-                    index + 1,
-                    "blanks at the end of the line",
-                ));
+                found.push(Finding::new(&file.path, index + 1, "blanks at the end of the line"));
             }
         }
         if !file.text.is_empty() && !file.text.ends_with('\n') {
             let last = file.text.lines().count();
-            found.push(Finding::new(
-                &file.path,
-                last,
-                "no newline at the end of the file",
-            ));
+            found.push(Finding::new(&file.path, last, "no newline at the end of the file"));
         }
     }
     found
@@ -149,11 +127,7 @@ pub(super) fn whitespace(tree: &Tree) -> Vec<Finding> {
 /// Nothing names a folder of somebody's machine.
 pub(super) fn machine_paths(tree: &Tree) -> Vec<Finding> {
     // Split, so that this file does not accuse itself.
-    const FOLDERS: &[&str] = &[
-        concat!("/wo", "rk/"),
-        concat!("/ro", "ot/"),
-        concat!("/ho", "me/"),
-    ];
+    const FOLDERS: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
     let mut found = Vec::new();
     for file in &tree.files {
         for (index, line) in file.text.lines().enumerate() {
@@ -180,20 +154,9 @@ fn names_folder(line: &str, folder: &str) -> bool {
 /// Dependencies come from the public registry, and no file names a mirror of one.
 pub(super) fn registries(tree: &Tree) -> Vec<Finding> {
     const PUBLIC: &str = "source = \"registry+https://github.com/rust-lang/crates.io-index\"";
-    const SUSPECTS: &[&str] = &[
-        "mirror",
-        "registry",
-        "artifactory",
-        "nexus",
-        "pypi",
-        "index-url",
-    ];
+    const SUSPECTS: &[&str] = &["mirror", "registry", "artifactory", "nexus", "pypi", "index-url"];
     let mut found = Vec::new();
-    for file in tree
-        .files
-        .iter()
-        .filter(|file| !file.path.contains("/fixtures/"))
-    {
+    for file in tree.files.iter().filter(|file| !file.path.contains("/fixtures/")) {
         for (index, line) in file.text.lines().enumerate() {
             if file.path == "Cargo.lock" {
                 if line.starts_with("source = ") && line != PUBLIC {
@@ -221,11 +184,7 @@ pub(super) fn changelog(tree: &Tree) -> Vec<Finding> {
     let Some(file) = tree.file("CHANGELOG.md") else {
         return Vec::new();
     };
-    if file
-        .text
-        .lines()
-        .any(|line| line.starts_with("## [Unreleased]"))
-    {
+    if file.text.lines().any(|line| line.starts_with("## [Unreleased]")) {
         return Vec::new();
     }
     vec![Finding::new(&file.path, 0, "no `## [Unreleased]` section")]
@@ -278,11 +237,7 @@ mod tests {
             ("a.png", "no end ", 0),
         ];
         for (path, text, count) in cases {
-            assert_eq!(
-                check(whitespace, &[(path, text)]).len(),
-                count,
-                "{path}: {text:?}"
-            );
+            assert_eq!(check(whitespace, &[(path, text)]).len(), count, "{path}: {text:?}");
         }
     }
 
@@ -297,11 +252,7 @@ mod tests {
             ("/var/lib/sluicegate", 0),
         ];
         for (text, count) in cases {
-            assert_eq!(
-                check(machine_paths, &[("a.md", text)]).len(),
-                count,
-                "{text}"
-            );
+            assert_eq!(check(machine_paths, &[("a.md", text)]).len(), count, "{text}");
         }
     }
 
@@ -311,34 +262,19 @@ mod tests {
         let cases = [
             ("Cargo.lock", public, 0),
             ("Cargo.lock", "source = \"git+https://example.com/x\"", 1),
-            (
-                "a.toml",
-                concat!("url = \"http://cargo-mir", "ror.example/\""),
-                1,
-            ),
+            ("a.toml", concat!("url = \"http://cargo-mir", "ror.example/\""), 1),
             ("a.md", concat!("see https://py", "pi.example/simple"), 1),
-            (
-                "a.md",
-                "see https://docs.rs/x and http://127.0.0.1:8080/",
-                0,
-            ),
+            ("a.md", "see https://docs.rs/x and http://127.0.0.1:8080/", 0),
         ];
         for (path, text, count) in cases {
-            assert_eq!(
-                check(registries, &[(path, text)]).len(),
-                count,
-                "{path}: {text}"
-            );
+            assert_eq!(check(registries, &[(path, text)]).len(), count, "{path}: {text}");
         }
     }
 
     #[test]
     fn a_changelog_without_room_is_found() {
         assert_eq!(check(changelog, &[("README.md", "")]), [""; 0]);
-        assert_eq!(
-            check(changelog, &[("CHANGELOG.md", "## [Unreleased]\n")]),
-            [""; 0]
-        );
+        assert_eq!(check(changelog, &[("CHANGELOG.md", "## [Unreleased]\n")]), [""; 0]);
         assert_eq!(
             check(changelog, &[("CHANGELOG.md", "## [0.1.0]\n")]),
             ["CHANGELOG.md:1: no `## [Unreleased]` section"]

@@ -27,11 +27,7 @@ impl File {
         // Fixtures are inputs of tests: they break the law on purpose.
         let ours = path.ends_with(".rs") && !path.contains("/fixtures/");
         let code = ours.then(|| Code::scan(&text));
-        File {
-            path: path.to_owned(),
-            text,
-            code,
-        }
+        File { path: path.to_owned(), text, code }
     }
 
     /// Whether the whole file is test code.
@@ -52,13 +48,7 @@ impl Tree {
     /// Reads what `git ls-files` lists, tracked or not, but not ignored.
     pub(super) fn read(root: &Path) -> Result<Tree, Failure> {
         let listed = Child::new("git")
-            .args([
-                "ls-files",
-                "-z",
-                "--cached",
-                "--others",
-                "--exclude-standard",
-            ])
+            .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
             .read()?;
         let listed = String::from_utf8_lossy(&listed);
         let mut paths: Vec<&str> = listed.split('\0').filter(|path| !path.is_empty()).collect();
@@ -67,24 +57,16 @@ impl Tree {
         let read = |path: &&str| {
             // A file deleted but not yet staged is listed still.
             let bytes = std::fs::read(root.join(path)).ok()?;
-            Some(File::new(
-                path,
-                String::from_utf8(bytes).unwrap_or_default(),
-            ))
+            Some(File::new(path, String::from_utf8(bytes).unwrap_or_default()))
         };
-        Ok(Tree {
-            files: paths.iter().filter_map(read).collect(),
-        })
+        Ok(Tree { files: paths.iter().filter_map(read).collect() })
     }
 
     /// A tree of strings, for tests.
     #[cfg(test)]
     pub(super) fn of(files: &[(&str, &str)]) -> Tree {
         Tree {
-            files: files
-                .iter()
-                .map(|(path, text)| File::new(path, (*text).to_owned()))
-                .collect(),
+            files: files.iter().map(|(path, text)| File::new(path, (*text).to_owned())).collect(),
         }
     }
 
@@ -103,9 +85,7 @@ impl Tree {
 
     /// The Rust sources.
     pub(super) fn rust(&self) -> impl Iterator<Item = (&File, &Code)> {
-        self.files
-            .iter()
-            .filter_map(|file| Some((file, file.code.as_ref()?)))
+        self.files.iter().filter_map(|file| Some((file, file.code.as_ref()?)))
     }
 }
 
@@ -129,11 +109,7 @@ mod tests {
             ("crates/a/src/walk/tests.rs", 1, true),
         ];
         for (path, line, is_test) in cases {
-            assert_eq!(
-                tree.file(path).unwrap().is_test_line(line),
-                is_test,
-                "{path}:{line}"
-            );
+            assert_eq!(tree.file(path).unwrap().is_test_line(line), is_test, "{path}:{line}");
         }
     }
 

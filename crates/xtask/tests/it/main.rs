@@ -68,19 +68,14 @@ fn a_signal_stops_the_brokers_in_order() -> std::io::Result<()> {
         let mut child = xtask(&["nats"]).spawn()?;
         let lines = read_until(&mut child, "running until");
         let row = lines.iter().find(|line| line.starts_with("nats "));
-        let pid = row
-            .and_then(|row| row.split_whitespace().nth(2))
-            .unwrap_or_default();
+        let pid = row.and_then(|row| row.split_whitespace().nth(2)).unwrap_or_default();
         let process = format!("/proc/{pid}/cmdline");
         let command_line = std::fs::read_to_string(&process)?;
         assert!(command_line.contains("nats-server"), "{command_line}");
         kill(Pid::from_raw(child.id().cast_signed()), signal)?;
         assert!(child.wait()?.success(), "{signal}");
         let left = std::fs::read_to_string(&process).unwrap_or_default();
-        assert!(
-            !left.contains("nats-server"),
-            "{signal}: the broker outlived its command"
-        );
+        assert!(!left.contains("nats-server"), "{signal}: the broker outlived its command");
     }
     Ok(())
 }
@@ -90,9 +85,7 @@ fn the_end_of_standard_input_stops_the_brokers() -> std::io::Result<()> {
     if !nats_is_there() {
         return Ok(());
     }
-    let mut child = xtask(&["nats", "--until-eof"])
-        .stdin(Stdio::piped())
-        .spawn()?;
+    let mut child = xtask(&["nats", "--until-eof"]).stdin(Stdio::piped()).spawn()?;
     read_until(&mut child, "running until");
     assert!(child.try_wait()?.is_none(), "it did not wait");
     drop(child.stdin.take());
