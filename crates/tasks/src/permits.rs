@@ -6,10 +6,14 @@
 //!
 //! Invariants:
 //! 1. `WAITERS` is set exactly while the list is not empty; both change under the lock.
-//! 2. While it is set nobody takes a permit but by hand-over to the first in line: no overtaking.
-//! 3. A returned permit is handed over without being counted out and in, so while somebody waits
-//!    `in_use >= limit` holds at every instant.
+//! 2. While it is set nobody gets a permit but by hand-over to the first in line: no overtaking.
+//! 3. A returned permit is handed over without being counted out and in, and a growing limit and the
+//!    permits that it grants change in one step, so while somebody waits `in_use >= limit` holds at
+//!    every instant.
 //! 4. Lock order: the list's lock is the innermost; no waker is called under it.
+
+#[cfg(all(test, sluicegate_loom))]
+mod loom_tests;
 
 use std::fmt;
 use std::future::Future;
@@ -210,7 +214,8 @@ impl Permits {
     pub(crate) fn take(&self) -> Result<(), AtLimit> {
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
-            if state & WAITERS != 0 || in_use(state) >= limit(state) {
+            // Invariant 3: this also keeps everybody from overtaking the line.
+            if in_use(state) >= limit(state) {
                 return Err(AtLimit { limit: limit(state), in_use: in_use(state) });
             }
             match self.state.compare_exchange_weak(

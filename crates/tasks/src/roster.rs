@@ -3,24 +3,28 @@
 //! Entering and leaving touch one of a few shards, so tasks on different threads seldom meet at a
 //! lock. Lock order: a shard, then the names.
 
+#[cfg(all(test, sluicegate_loom))]
+mod loom_tests;
+
 use std::collections::HashSet;
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-const SHARDS: usize = 8;
+use crate::sync::{AtomicBool, Mutex, Ordering};
+
+const SHARDS: usize = if cfg!(sluicegate_loom) { 2 } else { 8 };
 
 thread_local! {
     /// The shard that this thread enters tasks into.
     static SHARD: u32 = {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS as u32
+        NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % SHARDS as u32
     };
 }
 
@@ -62,7 +66,7 @@ pub(crate) struct Name {
 }
 
 /// The names that are taken.
-pub(crate) type Names = Mutex<HashSet<Arc<str>>>;
+pub(crate) type Names = parking_lot::Mutex<HashSet<Arc<str>>>;
 
 impl Name {
     pub(crate) fn claim(name: Arc<str>, taken: &Arc<Names>) -> Option<Arc<Self>> {
@@ -109,7 +113,7 @@ pub(crate) struct Seat<S: HasRoster> {
 impl Roster {
     pub(crate) fn new() -> Self {
         Self {
-            shards: std::array::from_fn(|_| Mutex::default()),
+            shards: std::array::from_fn(|_| Mutex::new(Shard::default())),
             watched: AtomicBool::new(false),
             someone_left: Notify::new(),
         }
@@ -130,6 +134,10 @@ impl Roster {
         all
     }
 
+    fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| shard.lock().is_empty())
+    }
+
     /// Waits until nobody is there. Cancel safe.
     ///
     /// Only of use once nobody new is let in. Whoever entered a shard before this looks into it is
@@ -141,7 +149,7 @@ impl Roster {
             // Registered before looking, so that a leave in between is not missed.
             let mut left = std::pin::pin!(self.someone_left.notified());
             left.as_mut().enable();
-            if self.shards.iter().all(|shard| shard.lock().is_empty()) {
+            if self.is_empty() {
                 return;
             }
             left.await;

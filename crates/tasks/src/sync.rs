@@ -4,10 +4,10 @@
 #[cfg(not(sluicegate_loom))]
 pub(crate) use parking_lot::Mutex;
 #[cfg(not(sluicegate_loom))]
-pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 #[cfg(sluicegate_loom)]
-pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[cfg(sluicegate_loom)]
 pub(crate) use model::Mutex;
 
