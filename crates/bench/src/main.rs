@@ -1,2 +1,80 @@
-//! Under construction.
-fn main() {}
+//! Benchmarks, each beside its baseline in the same run. `cargo xtask bench` runs them.
+//!
+//! A promise that is broken is printed and written as such, and the exit code says so, except with
+//! `--quick`, which only shows that everything runs.
+
+mod kernel;
+mod load;
+mod probe;
+mod report;
+mod timing;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use report::Report;
+
+const USAGE: &str = "usage: sluicegate-bench [kernel] [--quick] [--json PATH]";
+
+/// A benchmark: quick or not, to its rows.
+type Benchmark = fn(bool) -> Report;
+
+const ALL: [(&str, Benchmark); 1] = [("kernel", kernel::run)];
+
+#[derive(Debug, Default)]
+struct Order {
+    name: Option<String>,
+    quick: bool,
+    json: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let ran = match words.split_first() {
+        Some((first, rest)) if first == "probe" => probe::run(rest).map(|()| true),
+        _ => parse(&words).and_then(|order| benchmark(&order)),
+    };
+    match ran {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("{why}\n{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn parse(words: &[String]) -> Result<Order, String> {
+    let mut order = Order::default();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--quick" => order.quick = true,
+            "--json" => order.json = Some(words.next().ok_or("--json needs a path")?.into()),
+            name if ALL.iter().any(|(known, _)| *known == name) => order.name = Some(word.clone()),
+            other => return Err(format!("unknown benchmark or option: {other}")),
+        }
+    }
+    Ok(order)
+}
+
+fn benchmark(order: &Order) -> Result<bool, String> {
+    let mut kept = true;
+    for (name, benchmark) in ALL {
+        if order.name.as_deref().is_some_and(|wanted| wanted != name) {
+            continue;
+        }
+        let report = benchmark(order.quick);
+        println!("\n{name}, ours beside its baseline\n\n{}", report.table());
+        let default = || PathBuf::from("target/bench").join(format!("{name}.json"));
+        let path = order.json.clone().unwrap_or_else(default);
+        report.write(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        println!("written to {}", path.display());
+        let broken = report.broken();
+        if broken > 0 {
+            println!("{broken} promises broken{}", if order.quick { " (a quick run)" } else { "" });
+        }
+        kept &= broken == 0 || order.quick;
+    }
+    Ok(kept)
+}

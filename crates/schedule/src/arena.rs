@@ -1,8 +1,8 @@
 //! Where records live: stable indices, no copying as it grows, memory given back as it empties.
 //!
 //! A `Vec` would copy every record when it grows and keep its peak size for ever after. Pages do
-//! neither: a page that holds nothing is freed, but for one spare so that a population that goes up
-//! and down by one does not allocate each time.
+//! neither: a page that holds nothing is freed, but for a few spares so that a population that goes
+//! up and down around its size does not allocate each time.
 
 use std::ops::{Index, IndexMut};
 
@@ -14,6 +14,9 @@ const PAGE: usize = 1 << PAGE_BITS;
 const SLOT_MASK: u32 = PAGE as u32 - 1;
 const NO_SLOT: u16 = u16::MAX;
 
+/// So many empty pages are kept, and an eighth of those in use.
+const SPARE_PAGES: usize = 2;
+
 #[derive(Debug)]
 pub(crate) struct Arena<R> {
     pages: Vec<Page<R>>,
@@ -21,6 +24,8 @@ pub(crate) struct Arena<R> {
     open: Vec<u32>,
     /// Pages without memory, to be filled again before new ones are added.
     bare: Vec<u32>,
+    /// Pages with memory and nothing in it.
+    spare: usize,
     len: usize,
 }
 
@@ -41,7 +46,7 @@ enum Slot<R> {
 
 impl<R> Arena<R> {
     pub(crate) const fn new() -> Self {
-        Self { pages: Vec::new(), open: Vec::new(), bare: Vec::new(), len: 0 }
+        Self { pages: Vec::new(), open: Vec::new(), bare: Vec::new(), spare: 0, len: 0 }
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -60,6 +65,9 @@ impl<R> Arena<R> {
             page.first_free = next;
         }
         *slot = Slot::Live(record);
+        if page.live == 0 {
+            self.spare -= 1;
+        }
         page.live += 1;
         if page.first_free == NO_SLOT {
             self.close(page_at);
@@ -87,10 +95,13 @@ impl<R> Arena<R> {
             page.open_at = self.open.len() as u32;
             self.open.push(page_at);
         }
-        if self.len == 0 && self.pages.len() > 1 {
-            self.forget_all_but(page_at);
-        } else if self.pages[page_at as usize].live == 0 && self.open.len() > 1 {
-            self.strip(page_at);
+        if self.pages[page_at as usize].live == 0 {
+            self.spare += 1;
+            if self.len == 0 && self.pages.len() > SPARE_PAGES {
+                self.forget_all_but(page_at);
+            } else if self.spare > SPARE_PAGES + self.len / PAGE / 8 {
+                self.strip(page_at);
+            }
         }
         record
     }
@@ -131,6 +142,7 @@ impl<R> Arena<R> {
             }
         };
         self.open.push(page_at);
+        self.spare += 1;
         page_at
     }
 
@@ -148,6 +160,7 @@ impl<R> Arena<R> {
         self.close(page_at);
         self.pages[page_at as usize].slots = Box::default();
         self.bare.push(page_at);
+        self.spare -= 1;
     }
 
     /// With nothing left alive, keeps a single page.
@@ -157,6 +170,7 @@ impl<R> Arena<R> {
         self.pages = vec![page];
         self.open = vec![0];
         self.bare = Vec::new();
+        self.spare = 1;
     }
 }
 

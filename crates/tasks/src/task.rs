@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use crate::context::within;
+use crate::context::{Path, within};
 use crate::panic::catch;
 use crate::permits::OwnedPermit;
 use crate::place::Shared;
@@ -153,39 +153,60 @@ where
             return Poll::Ready(Err(TaskError::Aborted));
         };
         let path = hold.seat.of.path();
-        let mut ended = Err(TaskError::Aborted);
-        if let StageProjected::Fresh { work } = this.stage.as_mut().project()
-            && let Some((work, cx)) = work.take()
+        if let StageProjected::Fresh { work: Some((_, cx)) } = this.stage.as_mut().project()
+            && let Err(never_ran) = hold.begin(cx)
         {
-            if let Err(never_ran) = hold.begin(&cx) {
-                *this.hold = None;
-                return Poll::Ready(Err(never_ran));
-            }
-            match within(path, || catch(|| work(cx))) {
-                Ok(future) => this.stage.set(Stage::Running { future }),
-                Err(panic) => ended = Err(TaskError::Panicked(panic)),
-            }
+            *this.hold = None;
+            return Poll::Ready(Err(never_ran));
         }
-        if let StageProjected::Running { future } = this.stage.as_mut().project() {
-            match within(path, || catch(|| future.poll(poller))) {
-                Err(panic) => ended = Err(TaskError::Panicked(panic)),
-                Ok(Poll::Ready(value)) => ended = Ok(value),
+        let ended = match within(path, || catch(|| this.stage.as_mut().step(poller))) {
+            Ok(Poll::Ready(value)) => Ok(value),
+            Ok(Poll::Pending) => {
                 // Watched only once the work waits: short work never pays for it.
-                Ok(Poll::Pending) => {
-                    let abort = &hold.seat.of.abort;
-                    let abort = this.abort.get_or_insert_with(|| Box::pin(abort.raised_owned()));
-                    ready!(abort.as_mut().poll(poller));
-                }
+                let abort = &hold.seat.of.abort;
+                let abort = this.abort.get_or_insert_with(|| Box::pin(abort.raised_owned()));
+                ready!(abort.as_mut().poll(poller));
+                this.stage.give_up(path).and(Err(TaskError::Aborted))
             }
-        }
-        // The work's future goes here, and not with this one, since its own drop may panic.
-        if let Err(panic) = within(path, || catch(|| this.stage.set(Stage::Gone))) {
-            ended = Err(TaskError::Panicked(panic));
-        }
+            Err(panic) => {
+                // What the unfinished work leaves may panic once more: the first one counts.
+                drop(this.stage.give_up(path));
+                Err(TaskError::Panicked(panic))
+            }
+        };
         hold.end::<T, D>(&ended);
         // Everything is given back before anybody hears of the end.
         *this.hold = None;
         Poll::Ready(ended)
+    }
+}
+
+impl<F, Fut, T> Stage<F, Fut>
+where
+    F: FnOnce(Context) -> Fut,
+    Fut: Future<Output = T>,
+{
+    /// Makes the future if need be, polls it, and drops it when it is done. Any of it may panic.
+    fn step(mut self: Pin<&mut Self>, poller: &mut Poller<'_>) -> Poll<T> {
+        if let StageProjected::Fresh { work } = self.as_mut().project()
+            && let Some((work, cx)) = work.take()
+        {
+            let future = work(cx);
+            self.as_mut().set(Self::Running { future });
+        }
+        match self.as_mut().project() {
+            StageProjected::Running { future } => {
+                let value = ready!(future.poll(poller));
+                self.set(Self::Gone);
+                Poll::Ready(value)
+            }
+            _ => Poll::Pending,
+        }
+    }
+
+    /// Drops the future where it stands.
+    fn give_up(mut self: Pin<&mut Self>, path: Path) -> Result<(), TaskError> {
+        within(path, || catch(|| self.set(Self::Gone))).map_err(TaskError::Panicked)
     }
 }
 

@@ -10,6 +10,7 @@
 //! 3. Once closed, nothing waits: what is put back or let in later is gone at once.
 //! 4. Wakers are called with the lock released.
 
+use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -26,8 +27,8 @@ pub(crate) type Fair = Schedule<Slot, Arc<str>, Arc<str>>;
 /// What the schedule keeps of each item.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    /// `tenant` or `tenant/key`.
-    pub(crate) label: Arc<str>,
+    tenant: Arc<str>,
+    key: Option<Arc<str>>,
     started: bool,
     waker: Option<Waker>,
 }
@@ -41,6 +42,14 @@ pub(crate) struct Line {
 struct State {
     fair: Fair,
     closed: bool,
+}
+
+/// `tenant` or `tenant/key`.
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.tenant)?;
+        self.key.iter().try_for_each(|key| write!(f, "/{key}"))
+    }
 }
 
 /// What became of an item.
@@ -72,11 +81,11 @@ impl Line {
         &self,
         now: Moment,
         entry: Entry,
-        label: Arc<str>,
         at_once: bool,
     ) -> After<Result<ItemId, Full>> {
         self.change(now, |state, wakers| {
-            let slot = Slot { label, started: false, waker: None };
+            let (tenant, key) = (Arc::clone(entry.tenant()), entry.named_key().cloned());
+            let slot = Slot { tenant, key, started: false, waker: None };
             let id = state.fair.admit(now, entry, slot)?;
             if at_once {
                 state.start(now, wakers);

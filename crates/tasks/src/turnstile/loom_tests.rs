@@ -18,7 +18,7 @@ fn line(concurrency: u32) -> Shared<Line> {
 }
 
 fn admit(line: &Line, key: &str) -> Option<ItemId> {
-    line.admit(NOW, Entry::of("tenant").key(key), "item".into(), false).result.ok()
+    line.admit(NOW, Entry::of("tenant").key(key), false).result.ok()
 }
 
 fn turn(line: &Line, id: ItemId) -> Standing {

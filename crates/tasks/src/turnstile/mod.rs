@@ -512,9 +512,8 @@ impl Shared {
         }
         let since = Instant::now();
         let now = self.alarm.moment(since);
-        let label = label(&entry);
         let at_once = self.overload == Overload::FailFast;
-        let admitted = self.line.admit(now, entry, label, at_once);
+        let admitted = self.line.admit(now, entry, at_once);
         let id = self.after(admitted).map_err(|why| self.refusal(why))?;
         self.counters.admitted.count();
         Ok(Ticket { place: Some(Place { shared: Arc::clone(self), id, cx }), since })
@@ -566,7 +565,7 @@ impl Occupied for Shared {
         let now = self.alarm.now();
         let mut all: Vec<Running> = self.line.view(|fair| {
             let running = fair.running().map(|item| Running {
-                name: item.value.label.to_string(),
+                name: item.value.to_string(),
                 running_for: now - item.since,
             });
             running.collect()
@@ -592,11 +591,4 @@ impl Occupied for Shared {
 
     /// A turn runs in its holder's own task, which is not ours to end.
     fn abort(&self) {}
-}
-
-fn label(entry: &Entry) -> Arc<str> {
-    match entry.named_key() {
-        None => Arc::clone(entry.tenant()),
-        Some(key) => format!("{}/{key}", entry.tenant()).into(),
-    }
 }

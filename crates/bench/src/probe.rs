@@ -1,0 +1,164 @@
+//! Instruction counts: this program runs a part of itself under callgrind and reads the total.
+//!
+//! Times on a shared machine are noise; instructions are the same whatever else it does.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use sluicegate_tasks::{Context, Permits, TaskGroup};
+
+use crate::load::{BATCH, Load, Many};
+
+/// A part of this program that can be run under callgrind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Probe {
+    PermitOurs,
+    PermitTokio,
+    SubmitOurs,
+    SpawnTokio,
+    /// One phase of a schedule's cycle, with so many keys or tenants.
+    Schedule(Phase, Many, u64),
+}
+
+/// Which function's instructions are counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Phase {
+    Decide,
+    Complete,
+    Admit,
+}
+
+impl Probe {
+    /// The probe as words of a command line.
+    fn words(self) -> Vec<String> {
+        let words: &[&str] = match self {
+            Self::PermitOurs => &["permit-ours"],
+            Self::PermitTokio => &["permit-tokio"],
+            Self::SubmitOurs => &["submit-ours"],
+            Self::SpawnTokio => &["spawn-tokio"],
+            Self::Schedule(_, Many::Keys, count) => {
+                return vec!["schedule-keys".to_owned(), count.to_string()];
+            }
+            Self::Schedule(_, Many::Tenants, count) => {
+                return vec!["schedule-tenants".to_owned(), count.to_string()];
+            }
+        };
+        words.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    /// The function whose instructions count; the whole program without one.
+    const fn counted(self) -> &'static str {
+        match self {
+            Self::PermitOurs => "permit_ours",
+            Self::PermitTokio => "permit_tokio",
+            Self::SubmitOurs => "submit_ours",
+            Self::SpawnTokio => "spawn_tokio",
+            Self::Schedule(Phase::Decide, ..) => "phase_decide",
+            Self::Schedule(Phase::Complete, ..) => "phase_complete",
+            Self::Schedule(Phase::Admit, ..) => "phase_admit",
+        }
+    }
+
+    const fn operations(self) -> u64 {
+        match self {
+            Self::Schedule(..) => (CYCLES * BATCH) as u64,
+            _ => LOOPS as u64,
+        }
+    }
+
+    /// Instructions of one operation, or why they could not be counted.
+    pub(crate) fn instructions(self) -> Result<f64, String> {
+        let me = std::env::current_exe().map_err(|error| format!("no path to myself: {error}"))?;
+        let out: PathBuf = std::env::temp_dir().join(format!(
+            "sluicegate-callgrind-{}-{}",
+            std::process::id(),
+            self.counted()
+        ));
+        let run = Command::new("valgrind")
+            .arg("--tool=callgrind")
+            .arg(format!("--callgrind-out-file={}", out.display()))
+            .arg(format!("--toggle-collect=*{}*", self.counted()))
+            .arg(me)
+            .arg("probe")
+            .args(self.words())
+            .stdin(Stdio::null())
+            .output();
+        drop(std::fs::remove_file(&out));
+        let run = run.map_err(|error| format!("valgrind did not start: {error}"))?;
+        let text = String::from_utf8_lossy(&run.stderr);
+        let collected = text.lines().find_map(|line| {
+            line.split_once("Collected :")?.1.split_whitespace().next()?.parse::<u64>().ok()
+        });
+        match collected {
+            Some(total) if run.status.success() && total > 0 => {
+                Ok(total as f64 / self.operations() as f64)
+            }
+            _ => Err(format!("callgrind gave no count: {}", text.trim())),
+        }
+    }
+}
+
+const LOOPS: u32 = 2_000;
+const CYCLES: usize = 20;
+
+/// What runs under callgrind: the words after `probe`.
+pub(crate) fn run(words: &[String]) -> Result<(), String> {
+    let count = || words.get(1).and_then(|word| word.parse().ok()).ok_or("how many?");
+    match words.first().map(String::as_str) {
+        Some("permit-ours") => permit_ours(&Permits::new(8).expect("8 is a limit")),
+        Some("permit-tokio") => permit_tokio(&tokio::sync::Semaphore::new(8)),
+        Some("submit-ours") => in_runtime(submit_ours),
+        Some("spawn-tokio") => in_runtime(spawn_tokio),
+        Some("schedule-keys") => schedule(Many::Keys, count()?),
+        Some("schedule-tenants") => schedule(Many::Tenants, count()?),
+        other => return Err(format!("no probe {other:?}")),
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn permit_ours(permits: &Permits) {
+    for _ in 0..LOOPS {
+        drop(std::hint::black_box(permits.try_acquire()));
+    }
+}
+
+#[inline(never)]
+fn permit_tokio(semaphore: &tokio::sync::Semaphore) {
+    for _ in 0..LOOPS {
+        drop(std::hint::black_box(semaphore.try_acquire()));
+    }
+}
+
+fn schedule(many: Many, count: u64) {
+    let mut load = Load::new(many, count);
+    for _ in 0..CYCLES {
+        load.cycle();
+    }
+}
+
+fn in_runtime(work: fn(&tokio::runtime::Runtime, u32)) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    work(&runtime, LOOPS);
+}
+
+#[inline(never)]
+fn submit_ours(runtime: &tokio::runtime::Runtime, loops: u32) {
+    let group = TaskGroup::new("bench", 64).expect("64 is a limit");
+    runtime.block_on(async {
+        let cx = Context::new();
+        for n in 0..loops {
+            let task = group.submit(&cx, move |_cx| async move { n }).await.expect("there is room");
+            assert_eq!(task.await.expect("it ends"), n);
+        }
+    });
+}
+
+#[inline(never)]
+fn spawn_tokio(runtime: &tokio::runtime::Runtime, loops: u32) {
+    runtime.block_on(async {
+        for n in 0..loops {
+            assert_eq!(tokio::spawn(async move { n }).await.expect("it ends"), n);
+        }
+    });
+}
