@@ -54,10 +54,6 @@ impl<P: Ord + Copy> Heap<P> {
         self.settle(place as usize, at);
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.entries = Vec::new();
-    }
-
     fn settle(&mut self, place: usize, at: impl FnMut(u32, u32)) {
         if place > 0 && self.entries[place].0 < self.entries[(place - 1) / ARITY].0 {
             self.rise(place, at);

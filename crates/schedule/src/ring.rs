@@ -34,6 +34,10 @@ const ROUND: u64 = 1 << 20;
 /// How many sleepers one dispatch may free: more than it can add, so they never pile up.
 const SLEEPERS_PER_DISPATCH: usize = 4;
 
+/// Up to so many sleepers are freed one by one at the end of a busy period, and keep their memory
+/// for the next; more are dropped all at once.
+const SLEEPERS_FREED_SINGLY: usize = 64;
+
 /// Empty heaps kept for the next lane, so that tenants that come and go do not allocate.
 const SPARE_HEAPS: usize = 64;
 
@@ -256,16 +260,17 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
 
     /// Nothing waits and nothing runs: debts are void, and everybody is forgotten.
     pub(crate) fn clear(&mut self) {
-        if self.tenants.len() == 0 {
-            return;
+        if self.tenants.len() > SLEEPERS_FREED_SINGLY {
+            self.tenants = Arena::new();
+            self.by_name = HashMap::new();
+            self.lanes = Arena::new();
+            self.classes.iter_mut().for_each(|ring| ring.asleep = Heap::new());
         }
-        self.tenants = Arena::new();
-        self.by_name = HashMap::new();
-        self.lanes = Arena::new();
-        for ring in &mut self.classes {
-            ring.ready.clear();
-            ring.asleep.clear();
-            ring.round = 0;
+        for class in Class::ALL {
+            while let Some((_, lane)) = self.classes[class.index()].asleep.first() {
+                self.free_sleeper(class, lane);
+            }
+            self.classes[class.index()].round = 0;
         }
     }
 
@@ -413,17 +418,21 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
     /// Frees tenants whose debt the round has passed.
     fn free_sleepers(&mut self, class: Class) {
         for _ in 0..SLEEPERS_PER_DISPATCH {
-            let ring = &mut self.classes[class.index()];
+            let ring = &self.classes[class.index()];
             match ring.asleep.first() {
-                Some((round, lane)) if round <= ring.round => {
-                    ring.asleep.remove(0, |lane, at| self.lanes[lane].place = Place::Asleep(at));
-                    let tenant = self.lanes[lane].tenant;
-                    self.free_lane(lane);
-                    self.free_if_gone(tenant);
-                }
+                Some((round, lane)) if round <= ring.round => self.free_sleeper(class, lane),
                 _ => break,
             }
         }
+    }
+
+    /// Frees the first of the sleepers.
+    fn free_sleeper(&mut self, class: Class, lane: u32) {
+        let ring = &mut self.classes[class.index()];
+        ring.asleep.remove(0, |lane, at| self.lanes[lane].place = Place::Asleep(at));
+        let tenant = self.lanes[lane].tenant;
+        self.free_lane(lane);
+        self.free_if_gone(tenant);
     }
 
     fn free_lane(&mut self, lane: u32) {
