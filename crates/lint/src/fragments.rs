@@ -39,6 +39,15 @@ pub(crate) fn of_macro(tokens: TokenStream) -> Vec<Fragment> {
     found
 }
 
+/// The code in tokens that the parser knows as a whole but not in its parts. They are cut here:
+/// to parse them again would give the same.
+pub(crate) fn of_verbatim(tokens: TokenStream) -> Vec<Fragment> {
+    let mut found = Vec::new();
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    read_chains(&tokens, &mut found);
+    found
+}
+
 /// The code on the right-hand sides of a `macro_rules!` definition.
 pub(crate) fn of_rules(tokens: TokenStream) -> Vec<Fragment> {
     let mut found = Vec::new();

@@ -73,13 +73,15 @@ impl Checker<'_> {
         if path.segments.len() == 1 && last == "Self" {
             return self.self_type.clone();
         }
+        let targets = self.index.resolve(place, path);
+        let is_ours = |target: &Target| matches!(target, Target::Item { .. });
         let inner = if known::is_map(last) { arguments.last() } else { arguments.first() };
         if (known::is_wrapper(last) || known::is_map(last))
             && let Some(inner) = inner
+            && !targets.iter().any(is_ours)
         {
             return self.type_at(place, inner, aliases + 1);
         }
-        let targets = self.index.resolve(place, path);
         if targets.is_empty() {
             return known::type_by_name(last).unwrap_or(Ty::Foreign);
         }

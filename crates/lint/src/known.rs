@@ -128,6 +128,11 @@ pub(crate) fn is_scope(path: &[String]) -> bool {
     in_runtime(path) && path.last().is_some_and(|name| SCOPES.contains(&name.as_str()))
 }
 
+/// Whether a name is that of a crate in the tables.
+pub(crate) fn is_crate(name: &str) -> bool {
+    name == "core" || RUNTIMES.iter().any(|runtime| runtime[0] == name)
+}
+
 /// `mem::forget` and `ManuallyDrop::new`, under `std` or `core`.
 pub(crate) fn is_forget(path: &[String]) -> bool {
     let tail: Vec<&str> = path.iter().skip(1).map(String::as_str).collect();

@@ -18,6 +18,7 @@ struct Level {
     links: usize,
     outer_links: usize,
     after_brace: bool,
+    after_hash: bool,
 }
 
 /// The place where the file gets too deep, if it does.
@@ -27,6 +28,7 @@ pub(crate) fn too_deep(stream: &TokenStream) -> Option<Span> {
         links: 0,
         outer_links,
         after_brace: false,
+        after_hash: false,
     };
     let mut open = vec![level(stream.clone(), 0)];
     while let Some(top) = open.last_mut() {
@@ -56,7 +58,8 @@ impl Level {
             TokenTree::Punct(punct) => match punct.as_char() {
                 ',' | ';' => self.links = 0,
                 // Attributes: a documentation comment is one per line, side by side.
-                '#' => {}
+                '#' => self.after_hash = true,
+                '!' if std::mem::take(&mut self.after_hash) => {}
                 _ => self.links += 1,
             },
             TokenTree::Group(group) => self.after_brace = is_brace(group),

@@ -21,7 +21,7 @@ impl<'ast> Visit<'ast> for Checker<'_> {
             return;
         }
         match item {
-            syn::Item::Verbatim(tokens) => self.fragments(fragments::of_macro(tokens.clone())),
+            syn::Item::Verbatim(tokens) => self.fragments(fragments::of_verbatim(tokens.clone())),
             _ => visit::visit_item(self, item),
         }
     }
@@ -128,7 +128,7 @@ impl<'ast> Visit<'ast> for Checker<'_> {
 
     fn visit_expr(&mut self, expression: &'ast Expr) {
         match expression {
-            Expr::Verbatim(tokens) => self.fragments(fragments::of_macro(tokens.clone())),
+            Expr::Verbatim(tokens) => self.fragments(fragments::of_verbatim(tokens.clone())),
             _ => visit::visit_expr(self, expression),
         }
     }

@@ -74,7 +74,8 @@ impl Query<'_> {
         if self.scope(&module.names, here, segments) {
             return;
         }
-        if imported || segments.len() > 1 {
+        // A type that nothing here defines is not a crate.
+        if imported || (segments.len() > 1 && !first.starts_with(char::is_uppercase)) {
             self.external(place.module, segments);
         }
     }
@@ -115,7 +116,7 @@ impl Query<'_> {
                 Target::Extern(mut path) => {
                     path.extend_from_slice(segments);
                     // A foreign glob may or may not hold the name: believe it for known ones only.
-                    if known::is_known(&path) {
+                    if !known::is_crate(&segments[0]) && known::is_known(&path) {
                         self.found.push(Target::Extern(path));
                     }
                 }
