@@ -17,7 +17,7 @@ pub(crate) enum Fragment {
     /// Statements of one block, in order.
     Statements(Vec<Stmt>),
     /// An expression by itself.
-    Expression(Expr),
+    Expression(Box<Expr>),
 }
 
 /// The items of a macro that wraps items, such as `cfg_rt! { … }`.
@@ -70,7 +70,10 @@ fn read(tokens: TokenStream, found: &mut Vec<Fragment>) {
         return;
     }
     if let Ok(list) = Punctuated::<Expr, Token![,]>::parse_terminated.parse2(tokens.clone()) {
-        return found.extend(list.into_iter().map(Fragment::Expression));
+        return found.extend(
+            list.into_iter()
+                .map(|one| Fragment::Expression(Box::new(one))),
+        );
     }
     if let Ok(statements) = Block::parse_within.parse2(tokens.clone()) {
         return found.push(Fragment::Statements(statements));
@@ -86,7 +89,9 @@ fn pieces(tokens: &[TokenTree]) -> Vec<&[TokenTree]> {
     let mut pieces = Vec::new();
     let mut start = 0;
     for at in 0..tokens.len() {
-        let TokenTree::Punct(punct) = &tokens[at] else { continue };
+        let TokenTree::Punct(punct) = &tokens[at] else {
+            continue;
+        };
         let arrow = punct.as_char() == '>'
             && at > 0
             && matches!(&tokens[at - 1], TokenTree::Punct(p) if joint(p, '='));
@@ -122,7 +127,7 @@ fn read_piece(piece: &[TokenTree], found: &mut Vec<Fragment>) {
     if let Some(at) = equals {
         let value: TokenStream = piece[at + 1..].iter().cloned().collect();
         if let Ok(expression) = syn::parse2::<Expr>(value) {
-            found.push(Fragment::Expression(expression));
+            found.push(Fragment::Expression(Box::new(expression)));
             return;
         }
     }
@@ -140,7 +145,10 @@ fn read_chains(tokens: &[TokenTree], found: &mut Vec<Fragment>) {
         if let TokenTree::Ident(word) = &tokens[at]
             && word == "use"
         {
-            at += tokens[at..].iter().take_while(|token| !is_punct(token, ';')).count();
+            at += tokens[at..]
+                .iter()
+                .take_while(|token| !is_punct(token, ';'))
+                .count();
             continue;
         }
         let length = chain_length(&tokens[at..]);
@@ -148,7 +156,7 @@ fn read_chains(tokens: &[TokenTree], found: &mut Vec<Fragment>) {
         if length > 1
             && let Ok(expression) = syn::parse2::<Expr>(chain)
         {
-            found.push(Fragment::Expression(expression));
+            found.push(Fragment::Expression(Box::new(expression)));
             at += length;
             continue;
         }
@@ -161,11 +169,15 @@ fn read_chains(tokens: &[TokenTree], found: &mut Vec<Fragment>) {
 
 /// The length of `#[test] … { … }`, which is test code.
 fn test_code(tokens: &[TokenTree]) -> Option<usize> {
-    let [TokenTree::Punct(hash), TokenTree::Group(attribute), ..] = tokens else { return None };
+    let [TokenTree::Punct(hash), TokenTree::Group(attribute), ..] = tokens else {
+        return None;
+    };
     if hash.as_char() != '#' || !is_test_attribute(attribute.stream()) {
         return None;
     }
-    let end = tokens.iter().position(|token| is_brace(token) || is_punct(token, ';'));
+    let end = tokens
+        .iter()
+        .position(|token| is_brace(token) || is_punct(token, ';'));
     Some(end.map_or(tokens.len(), |end| end + 1))
 }
 
@@ -243,7 +255,9 @@ fn drop_repetition(
     plain: &mut Vec<TokenTree>,
 ) {
     for _ in 0..2 {
-        let Some(TokenTree::Punct(punct)) = tokens.peek() else { return };
+        let Some(TokenTree::Punct(punct)) = tokens.peek() else {
+            return;
+        };
         let char = punct.as_char();
         if !matches!(char, '*' | '+' | '?' | ',' | ';') {
             return;

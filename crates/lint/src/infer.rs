@@ -41,15 +41,24 @@ pub(crate) enum Ty {
 
 impl Checker<'_> {
     pub(crate) fn place(&self) -> Place<'_> {
-        Place { module: self.module, blocks: &self.blocks }
+        Place {
+            module: self.module,
+            blocks: &self.blocks,
+        }
     }
 
     /// What a path of the source means here; `Self` is replaced by the type around.
     pub(crate) fn targets(&self, path: &PathRef) -> Vec<Target> {
         if path.segments.first().is_some_and(|first| first == "Self") {
-            let Ty::Local(module, name) = &self.self_type else { return Vec::new() };
+            let Ty::Local(module, name) = &self.self_type else {
+                return Vec::new();
+            };
             let rest = path.segments[1..].to_vec();
-            return vec![Target::Item { module: *module, name: name.clone(), rest }];
+            return vec![Target::Item {
+                module: *module,
+                name: name.clone(),
+                rest,
+            }];
         }
         self.index.resolve(self.place(), path)
     }
@@ -64,9 +73,15 @@ impl Checker<'_> {
 
     fn type_at(&self, place: Place<'_>, ty: &TypeExpr, aliases: usize) -> Ty {
         let TypeExpr::Path(path, arguments) = ty else {
-            return if *ty == TypeExpr::Unit { Ty::Unit } else { Ty::Unknown };
+            return if *ty == TypeExpr::Unit {
+                Ty::Unit
+            } else {
+                Ty::Unknown
+            };
         };
-        let Some(last) = path.segments.last() else { return Ty::Unknown };
+        let Some(last) = path.segments.last() else {
+            return Ty::Unknown;
+        };
         if aliases > MAX_ALIASES {
             return Ty::Unknown;
         }
@@ -75,7 +90,11 @@ impl Checker<'_> {
         }
         let targets = self.index.resolve(place, path);
         let is_ours = |target: &Target| matches!(target, Target::Item { .. });
-        let inner = if known::is_map(last) { arguments.last() } else { arguments.first() };
+        let inner = if known::is_map(last) {
+            arguments.last()
+        } else {
+            arguments.first()
+        };
         if (known::is_wrapper(last) || known::is_map(last))
             && let Some(inner) = inner
             && !targets.iter().any(is_ours)
@@ -85,7 +104,9 @@ impl Checker<'_> {
         if targets.is_empty() {
             return known::type_by_name(last).unwrap_or(Ty::Foreign);
         }
-        let kinds = targets.iter().map(|target| self.type_of_target(target, place, aliases));
+        let kinds = targets
+            .iter()
+            .map(|target| self.type_of_target(target, place, aliases));
         // With several definitions the most telling counts.
         let rank = |ty: &Ty| match ty {
             Ty::Unknown | Ty::Foreign => 0,
@@ -127,7 +148,9 @@ impl Checker<'_> {
 
     /// What a method of a local type returns, if the type has that method.
     pub(crate) fn own_method(&self, ty: &Ty, method: &str) -> Option<Ty> {
-        let Ty::Local(module, name) = ty else { return None };
+        let Ty::Local(module, name) = ty else {
+            return None;
+        };
         let facts = self.index.types.get(&(*module, name.clone()))?;
         let returned = facts.methods.get(method)?;
         if matches!(returned, TypeExpr::Path(path, _) if path.segments == ["Self"]) {
@@ -158,7 +181,9 @@ impl Checker<'_> {
             },
             Expr::Match(choice) => {
                 let arms = choice.arms.iter().map(|arm| self.infer(&arm.body));
-                arms.into_iter().find(|ty| *ty != Ty::Unknown).unwrap_or(Ty::Unknown)
+                arms.into_iter()
+                    .find(|ty| *ty != Ty::Unknown)
+                    .unwrap_or(Ty::Unknown)
             }
             _ => Ty::Unknown,
         }
@@ -185,7 +210,9 @@ impl Checker<'_> {
     }
 
     fn infer_field(&self, field: &syn::ExprField) -> Ty {
-        let Ty::Local(module, name) = self.infer(&field.base) else { return Ty::Unknown };
+        let Ty::Local(module, name) = self.infer(&field.base) else {
+            return Ty::Unknown;
+        };
         let member = match &field.member {
             Member::Named(name) => plain(name),
             Member::Unnamed(index) => index.index.to_string(),
@@ -200,11 +227,21 @@ impl Checker<'_> {
     }
 
     fn infer_call(&self, call: &syn::ExprCall) -> Ty {
-        let Expr::Path(function) = &*call.func else { return Ty::Unknown };
+        let Expr::Path(function) = &*call.func else {
+            return Ty::Unknown;
+        };
         let path = PathRef::of(&function.path);
         let name = path.segments.last().map(String::as_str).unwrap_or_default();
-        let owner = path.segments.len().checked_sub(2).map(|at| path.segments[at].as_str());
-        let first = || call.args.first().map_or(Ty::Unknown, |argument| self.infer(argument));
+        let owner = path
+            .segments
+            .len()
+            .checked_sub(2)
+            .map(|at| path.segments[at].as_str());
+        let first = || {
+            call.args
+                .first()
+                .map_or(Ty::Unknown, |argument| self.infer(argument))
+        };
         if matches!(name, "Some" | "Ok") && owner.is_none() {
             return first();
         }
@@ -254,15 +291,22 @@ impl Checker<'_> {
         match rest {
             [] => {
                 let meanings = self.index.modules[module].names.entries.get(name);
-                let returned = meanings.into_iter().flatten().find_map(|meaning| match meaning {
-                    Name::Value(ty) => Some(self.type_in(module, ty)),
-                    Name::Type => Some(Ty::Local(module, name.to_owned())),
-                    _ => None,
-                });
+                let returned = meanings
+                    .into_iter()
+                    .flatten()
+                    .find_map(|meaning| match meaning {
+                        Name::Value(ty) => Some(self.type_in(module, ty)),
+                        Name::Type => Some(Ty::Local(module, name.to_owned())),
+                        _ => None,
+                    });
                 returned.unwrap_or(Ty::Unknown)
             }
             [method] => {
-                let item = Target::Item { module, name: name.to_owned(), rest: Vec::new() };
+                let item = Target::Item {
+                    module,
+                    name: name.to_owned(),
+                    rest: Vec::new(),
+                };
                 let ty = self.type_of_target(&item, Place::module(module), 0);
                 match &ty {
                     Ty::Local(..) => self.own_method(&ty, method).unwrap_or(Ty::Unknown),
@@ -315,14 +359,25 @@ impl Checker<'_> {
             Pat::Or(choices) => choices.cases.iter().for_each(|case| self.bind(case, ty)),
             Pat::TupleStruct(tuple) => {
                 let through = matches!(
-                    tuple.path.segments.last().map(|last| last.ident.to_string()).as_deref(),
+                    tuple
+                        .path
+                        .segments
+                        .last()
+                        .map(|last| last.ident.to_string())
+                        .as_deref(),
                     Some("Some" | "Ok" | "Ready")
                 );
                 let ty = if through { ty } else { &Ty::Unknown };
-                tuple.elems.iter().for_each(|element| self.bind(element, ty));
+                tuple
+                    .elems
+                    .iter()
+                    .for_each(|element| self.bind(element, ty));
             }
             Pat::Tuple(tuple) => tuple.elems.iter().for_each(|e| self.bind(e, &Ty::Unknown)),
-            Pat::Slice(slice) => slice.elems.iter().for_each(|element| self.bind(element, ty)),
+            Pat::Slice(slice) => slice
+                .elems
+                .iter()
+                .for_each(|element| self.bind(element, ty)),
             Pat::Struct(fields) => {
                 let owner = match self.type_of(&TypeExpr::of_path(&fields.path)) {
                     Ty::Local(module, name) => Some((module, name)),

@@ -94,7 +94,12 @@ const SPAWNERS: &[&str] = &[
 const FAMOUS: &[&str] = &["JoinMap", "JoinSet", "LocalSet", "TaskTracker"];
 
 /// Functions that hand a scope, which spawns, to a closure.
-const SCOPES: &[&str] = &["in_place_scope", "in_place_scope_fifo", "scope", "scope_fifo"];
+const SCOPES: &[&str] = &[
+    "in_place_scope",
+    "in_place_scope_fifo",
+    "scope",
+    "scope_fifo",
+];
 
 pub(crate) fn is_spawn_name(name: &str) -> bool {
     SPAWNS.binary_search(&name).is_ok()
@@ -125,7 +130,10 @@ pub(crate) fn is_spawn(path: &[String]) -> bool {
 }
 
 pub(crate) fn is_scope(path: &[String]) -> bool {
-    in_runtime(path) && path.last().is_some_and(|name| SCOPES.contains(&name.as_str()))
+    in_runtime(path)
+        && path
+            .last()
+            .is_some_and(|name| SCOPES.contains(&name.as_str()))
 }
 
 /// Whether a name is that of a crate in the tables.
@@ -140,7 +148,8 @@ pub(crate) fn is_forget(path: &[String]) -> bool {
 }
 
 fn is_std(path: &[String]) -> bool {
-    path.first().is_some_and(|first| ["std", "core", "alloc"].contains(&first.as_str()))
+    path.first()
+        .is_some_and(|first| ["std", "core", "alloc"].contains(&first.as_str()))
 }
 
 /// Whether a path found through a foreign glob import means something to a rule.
@@ -155,7 +164,9 @@ pub(crate) fn is_known(path: &[String]) -> bool {
 
 /// What kind of thing a foreign type is.
 pub(crate) fn type_of(path: &[String]) -> Ty {
-    let Some(name) = path.last().map(String::as_str) else { return Ty::Foreign };
+    let Some(name) = path.last().map(String::as_str) else {
+        return Ty::Foreign;
+    };
     let krate = path[0].as_str();
     let ours = krate.starts_with("sluicegate");
     match name {
@@ -190,11 +201,41 @@ pub(crate) fn type_by_name(name: &str) -> Option<Ty> {
 /// Types that hold another and hand it out: seen through.
 pub(crate) fn is_wrapper(name: &str) -> bool {
     const WRAPPERS: &[&str] = &[
-        "Arc", "ArcSwap", "AssertUnwindSafe", "Box", "Cell", "Cow", "Deref", "DerefMut", "Future",
-        "IntoIter", "IntoIterator", "Iterator", "Lazy", "LazyCell", "LazyLock", "ManuallyDrop",
-        "Mutex", "MutexGuard", "Once", "OnceCell", "OnceLock", "Option", "OwnedMutexGuard", "Pin",
-        "Rc", "Ref", "RefCell", "RefMut", "Result", "RwLock", "RwLockReadGuard",
-        "RwLockWriteGuard", "Vec", "VecDeque", "Weak",
+        "Arc",
+        "ArcSwap",
+        "AssertUnwindSafe",
+        "Box",
+        "Cell",
+        "Cow",
+        "Deref",
+        "DerefMut",
+        "Future",
+        "IntoIter",
+        "IntoIterator",
+        "Iterator",
+        "Lazy",
+        "LazyCell",
+        "LazyLock",
+        "ManuallyDrop",
+        "Mutex",
+        "MutexGuard",
+        "Once",
+        "OnceCell",
+        "OnceLock",
+        "Option",
+        "OwnedMutexGuard",
+        "Pin",
+        "Rc",
+        "Ref",
+        "RefCell",
+        "RefMut",
+        "Result",
+        "RwLock",
+        "RwLockReadGuard",
+        "RwLockWriteGuard",
+        "Vec",
+        "VecDeque",
+        "Weak",
     ];
     WRAPPERS.binary_search(&name).is_ok()
 }
@@ -207,14 +248,65 @@ pub(crate) fn is_map(name: &str) -> bool {
 /// Methods that lead from a wrapper, a builder or a reference to the thing itself.
 pub(crate) fn keeps_type(method: &str) -> bool {
     const KEEPING: &[&str] = &[
-        "as_deref", "as_deref_mut", "as_mut", "as_ref", "await", "blocking_lock", "borrow",
-        "borrow_mut", "by_ref", "clone", "cloned", "context", "copied", "deref", "deref_mut",
-        "entry", "expect", "first", "first_mut", "flatten", "get", "get_mut", "get_or_init",
-        "get_or_insert_with", "handle", "insert", "into_inner", "into_iter", "iter", "iter_mut",
-        "last", "last_mut", "load", "lock", "map_err", "next", "ok", "ok_or", "ok_or_else",
-        "or_default", "or_insert", "or_insert_with", "pop", "pop_front", "read", "remove",
-        "replace", "spawner", "take", "to_owned", "try_lock", "unwrap", "unwrap_or",
-        "unwrap_or_default", "unwrap_or_else", "upgrade", "values", "values_mut", "with_context",
+        "as_deref",
+        "as_deref_mut",
+        "as_mut",
+        "as_ref",
+        "await",
+        "blocking_lock",
+        "borrow",
+        "borrow_mut",
+        "by_ref",
+        "clone",
+        "cloned",
+        "context",
+        "copied",
+        "deref",
+        "deref_mut",
+        "entry",
+        "expect",
+        "first",
+        "first_mut",
+        "flatten",
+        "get",
+        "get_mut",
+        "get_or_init",
+        "get_or_insert_with",
+        "handle",
+        "insert",
+        "into_inner",
+        "into_iter",
+        "iter",
+        "iter_mut",
+        "last",
+        "last_mut",
+        "load",
+        "lock",
+        "map_err",
+        "next",
+        "ok",
+        "ok_or",
+        "ok_or_else",
+        "or_default",
+        "or_insert",
+        "or_insert_with",
+        "pop",
+        "pop_front",
+        "read",
+        "remove",
+        "replace",
+        "spawner",
+        "take",
+        "to_owned",
+        "try_lock",
+        "unwrap",
+        "unwrap_or",
+        "unwrap_or_default",
+        "unwrap_or_else",
+        "upgrade",
+        "values",
+        "values_mut",
+        "with_context",
         "write",
     ];
     KEEPING.binary_search(&method).is_ok()
@@ -223,8 +315,19 @@ pub(crate) fn keeps_type(method: &str) -> bool {
 /// Methods whose closure receives what the receiver holds.
 pub(crate) fn hands_over(method: &str) -> bool {
     const HANDING: &[&str] = &[
-        "and_then", "filter", "filter_map", "flat_map", "for_each", "inspect", "is_some_and",
-        "map", "map_or", "map_or_else", "with", "with_borrow", "with_borrow_mut",
+        "and_then",
+        "filter",
+        "filter_map",
+        "flat_map",
+        "for_each",
+        "inspect",
+        "is_some_and",
+        "map",
+        "map_or",
+        "map_or_else",
+        "with",
+        "with_borrow",
+        "with_borrow_mut",
     ];
     HANDING.binary_search(&method).is_ok()
 }
@@ -235,13 +338,30 @@ mod tests {
     fn tables_are_sorted() {
         assert!(super::SPAWNS.is_sorted() && super::UNMISTAKABLE.is_sorted());
         // Each entry finds itself only if the private tables are in order.
-        for name in ["ArcSwap", "Arc", "Weak", "Mutex", "Option", "IntoIter", "Once", "OnceCell"] {
+        for name in [
+            "ArcSwap", "Arc", "Weak", "Mutex", "Option", "IntoIter", "Once", "OnceCell",
+        ] {
             assert!(super::is_wrapper(name), "{name}");
         }
-        for name in ["as_deref", "clone", "get", "get_or_init", "handle", "write", "unwrap", "ok"] {
+        for name in [
+            "as_deref",
+            "clone",
+            "get",
+            "get_or_init",
+            "handle",
+            "write",
+            "unwrap",
+            "ok",
+        ] {
             assert!(super::keeps_type(name), "{name}");
         }
-        for name in ["and_then", "for_each", "is_some_and", "map", "with_borrow_mut"] {
+        for name in [
+            "and_then",
+            "for_each",
+            "is_some_and",
+            "map",
+            "with_borrow_mut",
+        ] {
             assert!(super::hands_over(name), "{name}");
         }
     }

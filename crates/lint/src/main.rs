@@ -19,7 +19,11 @@ const CANNOT_CHECK: u8 = 2;
 ///
 /// Exit status: 0 clean, 1 findings, 2 could not check.
 #[derive(Parser)]
-#[command(name = "cargo-sluicegate-lint", bin_name = "cargo sluicegate-lint", version)]
+#[command(
+    name = "cargo-sluicegate-lint",
+    bin_name = "cargo sluicegate-lint",
+    version
+)]
 struct Arguments {
     /// Files and folders to check [default: the current folder]
     paths: Vec<PathBuf>,
@@ -67,13 +71,20 @@ fn main() -> ExitCode {
     {
         return cannot(&format!("cannot write the report: {error}"));
     }
-    ExitCode::from(if report.findings.is_empty() { 0 } else { FINDINGS })
+    ExitCode::from(if report.findings.is_empty() {
+        0
+    } else {
+        FINDINGS
+    })
 }
 
 /// Without the `sluicegate-lint` that cargo puts first.
 fn own_arguments(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.collect();
-    if arguments.get(1).is_some_and(|first| first == "sluicegate-lint") {
+    if arguments
+        .get(1)
+        .is_some_and(|first| first == "sluicegate-lint")
+    {
         arguments.remove(1);
     }
     arguments

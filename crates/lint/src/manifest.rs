@@ -31,7 +31,10 @@ impl Manifest {
         let package = table.get("package").and_then(Value::as_table);
         let library = table.get("lib").and_then(Value::as_table);
         let name = |table: Option<&Table>| {
-            table.and_then(|table| table.get("name")).and_then(Value::as_str).map(in_code)
+            table
+                .and_then(|table| table.get("name"))
+                .and_then(Value::as_str)
+                .map(in_code)
         };
         let mut manifest = Self {
             folder: folder.to_owned(),
@@ -46,7 +49,9 @@ impl Manifest {
         };
         manifest.read_dependencies(&table);
         for kind in ["workspace", "target"] {
-            let Some(table) = table.get(kind).and_then(Value::as_table) else { continue };
+            let Some(table) = table.get(kind).and_then(Value::as_table) else {
+                continue;
+            };
             manifest.read_dependencies(table);
             for target in table.values().filter_map(Value::as_table) {
                 manifest.read_dependencies(target);
@@ -66,7 +71,9 @@ impl Manifest {
 
     fn read_dependencies(&mut self, table: &Table) {
         for kind in ["dependencies", "dev-dependencies", "build-dependencies"] {
-            let Some(dependencies) = table.get(kind).and_then(Value::as_table) else { continue };
+            let Some(dependencies) = table.get(kind).and_then(Value::as_table) else {
+                continue;
+            };
             for (alias, value) in dependencies {
                 if let Some(real) = value.get("package").and_then(Value::as_str) {
                     self.renames.insert(in_code(alias), in_code(real));

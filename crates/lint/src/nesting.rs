@@ -59,10 +59,15 @@ impl Level {
                 ',' | ';' => self.links = 0,
                 // Attributes: a documentation comment is one per line, side by side.
                 '#' => self.after_hash = true,
-                '!' if std::mem::take(&mut self.after_hash) => {}
+                '!' if self.after_hash => {}
                 _ => self.links += 1,
             },
-            TokenTree::Group(group) => self.after_brace = is_brace(group),
+            TokenTree::Group(group) => {
+                self.after_brace = is_brace(group);
+                // `f()()()`, `a[0][0]`: a bracket may be a link too.
+                self.links += usize::from(!self.after_brace && !self.after_hash);
+                self.after_hash = false;
+            }
             TokenTree::Ident(ident) => self.links += usize::from(is_prefix(ident)),
             TokenTree::Literal(_) => {}
         }
@@ -74,9 +79,11 @@ fn is_brace(group: &Group) -> bool {
 }
 
 fn is_prefix(ident: &proc_macro2::Ident) -> bool {
-    ["else", "return", "break", "move", "async", "unsafe", "yield", "dyn", "mut", "const"]
-        .iter()
-        .any(|word| ident == word)
+    [
+        "else", "return", "break", "move", "async", "unsafe", "yield", "dyn", "mut", "const", "as",
+    ]
+    .iter()
+    .any(|word| ident == word)
 }
 
 fn continues(token: &TokenTree) -> bool {

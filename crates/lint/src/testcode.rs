@@ -7,12 +7,22 @@
 use proc_macro2::{TokenStream, TokenTree};
 use syn::{Attribute, Meta};
 
-const TEST_ATTRIBUTES: &[&str] =
-    &["test", "bench", "rstest", "test_case", "test_matrix", "quickcheck", "proptest", "wasm_bindgen_test"];
+const TEST_ATTRIBUTES: &[&str] = &[
+    "test",
+    "bench",
+    "rstest",
+    "test_case",
+    "test_matrix",
+    "quickcheck",
+    "proptest",
+    "wasm_bindgen_test",
+];
 
 /// Whether the attributes limit what they stand on to test builds.
 pub(crate) fn is_test_only(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| is_test_meta(&attribute.meta))
+    attributes
+        .iter()
+        .any(|attribute| is_test_meta(&attribute.meta))
 }
 
 fn is_test_meta(meta: &Meta) -> bool {

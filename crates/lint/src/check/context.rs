@@ -74,14 +74,20 @@ impl Checker<'_> {
         if !self.has_context || self.in_task || submit.name == "submit_detached" {
             return;
         }
-        let Some(Expr::Call(call)) = submit.arguments.first() else { return };
-        let Expr::Path(path) = &*call.func else { return };
+        let Some(Expr::Call(call)) = submit.arguments.first() else {
+            return;
+        };
+        let Expr::Path(path) = &*call.func else {
+            return;
+        };
         let written = PathRef::of(&path.path);
         let targets = self.targets(&written);
         let fresh = if targets.is_empty() {
             self.is_fresh(&written, None)
         } else {
-            targets.iter().any(|target| self.is_fresh(&written, Some(target)))
+            targets
+                .iter()
+                .any(|target| self.is_fresh(&written, Some(target)))
         };
         if fresh {
             self.report_fresh(path);

@@ -29,7 +29,9 @@ impl Checker<'_> {
                 }
             }
             Stmt::Expr(Expr::Assign(_), _) => {
-                let Stmt::Expr(expression, _) = statement else { return };
+                let Stmt::Expr(expression, _) = statement else {
+                    return;
+                };
                 self.check_discarded_assign(expression);
             }
             Stmt::Expr(expression, Some(_)) => self.check_dropped_at_once(expression),
@@ -65,7 +67,9 @@ impl Checker<'_> {
                 if is_acquire(&method) {
                     return self.gives_permit(call, &method).then(|| call.method.span());
                 }
-                is_passing(&method).then(|| self.acquired(&call.receiver)).flatten()
+                is_passing(&method)
+                    .then(|| self.acquired(&call.receiver))
+                    .flatten()
             }
             Expr::Call(call) => self.acquired_by_path(call),
             _ => None,
@@ -74,7 +78,9 @@ impl Checker<'_> {
 
     /// `Semaphore::acquire(&semaphore)`
     fn acquired_by_path(&self, call: &syn::ExprCall) -> Option<proc_macro2::Span> {
-        let Expr::Path(path) = &*call.func else { return None };
+        let Expr::Path(path) = &*call.func else {
+            return None;
+        };
         let (name, owner) = split_owner(path)?;
         let permits = is_acquire(&name) && self.type_of(&owner) == Ty::Semaphore;
         permits.then(|| super::spawn::path_span(path))
@@ -129,9 +135,17 @@ impl Checker<'_> {
 
     /// `Box::leak(Box::new(permit))`, `Arc::into_raw(permit)`
     pub(super) fn check_leak_call(&mut self, call: &syn::ExprCall) {
-        let Expr::Path(path) = &*call.func else { return };
-        let names: Vec<String> =
-            path.path.segments.iter().rev().take(2).map(|segment| plain(&segment.ident)).collect();
+        let Expr::Path(path) = &*call.func else {
+            return;
+        };
+        let names: Vec<String> = path
+            .path
+            .segments
+            .iter()
+            .rev()
+            .take(2)
+            .map(|segment| plain(&segment.ident))
+            .collect();
         let [name, owner] = &names[..] else { return };
         let leaks = match name.as_str() {
             "leak" | "into_raw" => known::is_wrapper(owner),
@@ -152,10 +166,12 @@ impl Checker<'_> {
         match expression {
             Expr::Macro(call) => {
                 let tokens = call.mac.tokens.clone();
-                crate::fragments::of_macro(tokens).iter().any(|fragment| match fragment {
-                    crate::fragments::Fragment::Expression(inner) => self.holds_permit(inner),
-                    crate::fragments::Fragment::Statements(_) => false,
-                })
+                crate::fragments::of_macro(tokens)
+                    .iter()
+                    .any(|fragment| match fragment {
+                        crate::fragments::Fragment::Expression(inner) => self.holds_permit(inner),
+                        crate::fragments::Fragment::Statements(_) => false,
+                    })
             }
             _ => self.infer(expression) == Ty::Permit || self.acquired(expression).is_some(),
         }
@@ -173,8 +189,17 @@ fn split_owner(path: &syn::ExprPath) -> Option<(String, crate::names::types::Typ
 fn is_passing(method: &str) -> bool {
     matches!(
         method,
-        "unwrap" | "expect" | "ok" | "map_err" | "context" | "with_context" | "unwrap_or_else"
-            | "ok_or" | "ok_or_else" | "now_or_never" | "transpose"
+        "unwrap"
+            | "expect"
+            | "ok"
+            | "map_err"
+            | "context"
+            | "with_context"
+            | "unwrap_or_else"
+            | "ok_or"
+            | "ok_or_else"
+            | "now_or_never"
+            | "transpose"
     )
 }
 

@@ -65,14 +65,18 @@ impl Checker<'_> {
             self.report(Rule::LeakyPermit, span, message, USE_DROP);
             return true;
         }
-        let (name, owner) = real.split_last().map_or(("", real), |(n, owner)| (n.as_str(), owner));
+        let (name, owner) = real
+            .split_last()
+            .map_or(("", real), |(n, owner)| (n.as_str(), owner));
         self.check_associated(span, &known::type_of(owner), name)
     }
 
     /// `<Handle>::spawn`, `<Semaphore as Limit>::add_permits`.
     fn check_qualified(&mut self, path: &syn::ExprPath, of: &TypeExpr) {
         let ty = self.type_of(of);
-        let Some(name) = path.path.segments.last().map(|last| plain(&last.ident)) else { return };
+        let Some(name) = path.path.segments.last().map(|last| plain(&last.ident)) else {
+            return;
+        };
         self.check_associated(path_span(path), &ty, &name);
     }
 
@@ -126,7 +130,9 @@ impl Checker<'_> {
 
     /// Whether the one argument looks like something to run; calls count if `or_call`.
     fn is_given_work(&self, call: &syn::ExprMethodCall, or_call: bool) -> bool {
-        let [argument] = &call.args.iter().collect::<Vec<_>>()[..] else { return false };
+        let [argument] = &call.args.iter().collect::<Vec<_>>()[..] else {
+            return false;
+        };
         if self.infer(argument) == Ty::Work {
             return true;
         }
@@ -141,7 +147,9 @@ impl Checker<'_> {
 
 /// `Bundle::new(…)`, `Sprite(…)`: makes a value, as game engines spawn them; not a future.
 fn is_constructor(call: &syn::ExprCall) -> bool {
-    let Expr::Path(path) = &*call.func else { return false };
+    let Expr::Path(path) = &*call.func else {
+        return false;
+    };
     let names: Vec<String> = path.path.segments.iter().map(|s| plain(&s.ident)).collect();
     let upper = |name: &str| name.starts_with(char::is_uppercase);
     match &names[..] {
@@ -157,11 +165,19 @@ fn is_constructor(call: &syn::ExprCall) -> bool {
 
 pub(super) fn path_span(path: &syn::ExprPath) -> proc_macro2::Span {
     let span = path.span();
-    let last = path.path.segments.last().map_or(span, |last| last.ident.span());
+    let last = path
+        .path
+        .segments
+        .last()
+        .map_or(span, |last| last.ident.span());
     let first = match (&path.qself, path.path.leading_colon) {
         (Some(qself), _) => qself.lt_token.span(),
         (None, Some(colon)) => colon.spans[0],
-        _ => path.path.segments.first().map_or(span, |first| first.ident.span()),
+        _ => path
+            .path
+            .segments
+            .first()
+            .map_or(span, |first| first.ident.span()),
     };
     joined(first, last)
 }

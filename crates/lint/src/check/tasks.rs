@@ -59,10 +59,7 @@ pub(super) fn is_submit_name(name: &str) -> bool {
 }
 
 impl Checker<'_> {
-    pub(super) fn submit_by_method<'a>(
-        &self,
-        call: &'a syn::ExprMethodCall,
-    ) -> Option<Submit<'a>> {
+    pub(super) fn submit_by_method<'a>(&self, call: &'a syn::ExprMethodCall) -> Option<Submit<'a>> {
         let name = plain(&call.method);
         if !is_submit_name(&name) {
             return None;
@@ -89,7 +86,9 @@ impl Checker<'_> {
 
     /// `TaskGroup::submit(&group, cx, |cx| …)`
     pub(super) fn submit_by_path<'a>(&self, call: &'a syn::ExprCall) -> Option<Submit<'a>> {
-        let Expr::Path(path) = &*call.func else { return None };
+        let Expr::Path(path) = &*call.func else {
+            return None;
+        };
         let mut owner = PathRef::of(&path.path);
         let name = owner.segments.pop().filter(|name| is_submit_name(name))?;
         let of = match &path.qself {
@@ -116,7 +115,9 @@ impl Checker<'_> {
             self.visit_expr(function);
         }
         self.visit_expr(submit.group);
-        let Some((task, before)) = submit.arguments.split_last() else { return };
+        let Some((task, before)) = submit.arguments.split_last() else {
+            return;
+        };
         before.iter().for_each(|argument| self.visit_expr(argument));
         self.task_argument(task, submit.name != "run");
     }
@@ -135,7 +136,9 @@ impl Checker<'_> {
             Expr::Reference(inner) => self.task_argument(&inner.expr, has_context),
             Expr::Call(call) if closure_in(argument).is_some() => {
                 self.visit_expr(&call.func);
-                call.args.iter().for_each(|inner| self.task_argument(inner, has_context));
+                call.args
+                    .iter()
+                    .for_each(|inner| self.task_argument(inner, has_context));
             }
             // `{ let group = group.clone(); move |cx| … }`
             Expr::Block(block) if block.label.is_none() => self.scoped(|checker| {
@@ -167,19 +170,26 @@ impl Checker<'_> {
             return None;
         }
         let name = path.segments.last()?;
-        HANDLER_TRAITS.iter().find(|(known, _)| known == name).map(|(_, methods)| *methods)
+        HANDLER_TRAITS
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, methods)| *methods)
     }
 }
 
 /// A method that registers a handler.
 pub(super) fn is_handler_method(call: &syn::ExprMethodCall) -> bool {
-    ["handler", "handle", "consumer", "on_message"].iter().any(|name| call.method == name)
+    ["handler", "handle", "consumer", "on_message"]
+        .iter()
+        .any(|name| call.method == name)
 }
 
 pub(super) fn is_handler_function(attributes: &[syn::Attribute]) -> bool {
     let last = |attribute: &syn::Attribute| {
         attribute.path().segments.last().is_some_and(|last| {
-            ["handler", "job", "consumer"].iter().any(|name| last.ident == name)
+            ["handler", "job", "consumer"]
+                .iter()
+                .any(|name| last.ident == name)
         })
     };
     attributes.iter().any(last)
@@ -193,11 +203,17 @@ pub(super) fn closure_in(expression: &Expr) -> Option<&syn::ExprClosure> {
         Expr::Group(inner) => closure_in(&inner.expr),
         Expr::Reference(inner) => closure_in(&inner.expr),
         Expr::Call(call) if call.args.len() == 1 => {
-            let Expr::Path(path) = &*call.func else { return None };
+            let Expr::Path(path) = &*call.func else {
+                return None;
+            };
             let boxes = path.path.segments.first().is_some_and(|first| {
-                ["Box", "Arc", "Rc", "Some"].iter().any(|name| first.ident == name)
+                ["Box", "Arc", "Rc", "Some"]
+                    .iter()
+                    .any(|name| first.ident == name)
             });
-            boxes.then(|| call.args.first().and_then(closure_in)).flatten()
+            boxes
+                .then(|| call.args.first().and_then(closure_in))
+                .flatten()
         }
         _ => None,
     }
@@ -235,7 +251,11 @@ impl<'ast> Visit<'ast> for TaskNames {
         visit::visit_expr_call(self, call);
         if let Expr::Path(path) = &*call.func
             && path.path.segments.len() > 1
-            && path.path.segments.last().is_some_and(|last| is_submit_name(&plain(&last.ident)))
+            && path
+                .path
+                .segments
+                .last()
+                .is_some_and(|last| is_submit_name(&plain(&last.ident)))
             && call.args.len() >= 3
         {
             self.submitted.extend(call.args.last().and_then(named));

@@ -27,8 +27,12 @@ impl<'ast> Visit<'ast> for Checker<'_> {
     }
 
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
-        let Some((_, items)) = &item.content else { return };
-        let Some(module) = self.index.child(self.module, &plain(&item.ident)) else { return };
+        let Some((_, items)) = &item.content else {
+            return;
+        };
+        let Some(module) = self.index.child(self.module, &plain(&item.ident)) else {
+            return;
+        };
         let outer = std::mem::replace(&mut self.module, module);
         self.apart(|checker| items.iter().for_each(|item| checker.visit_item(item)));
         self.module = outer;
@@ -41,7 +45,9 @@ impl<'ast> Visit<'ast> for Checker<'_> {
             let outer_type = std::mem::replace(&mut checker.self_type, self_type);
             let handler = checker.handler_trait(item);
             let outer_handler = std::mem::replace(&mut checker.handler_impl, handler);
-            item.items.iter().for_each(|item| checker.visit_impl_item(item));
+            item.items
+                .iter()
+                .for_each(|item| checker.visit_impl_item(item));
             checker.handler_impl = outer_handler;
             checker.self_type = outer_type;
         });
@@ -52,13 +58,18 @@ impl<'ast> Visit<'ast> for Checker<'_> {
         let outer = std::mem::replace(&mut self.self_type, own);
         let names = generics(&item.generics);
         self.with_names(names, |checker| {
-            item.items.iter().for_each(|item| checker.visit_trait_item(item));
+            item.items
+                .iter()
+                .for_each(|item| checker.visit_trait_item(item));
         });
         self.self_type = outer;
     }
 
     fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
-        let submitted = self.submitted_functions.submitted.contains(&plain(&item.sig.ident));
+        let submitted = self
+            .submitted_functions
+            .submitted
+            .contains(&plain(&item.sig.ident));
         if submitted {
             self.check_task_function(item);
         }
@@ -69,7 +80,9 @@ impl<'ast> Visit<'ast> for Checker<'_> {
     fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
         if !is_test_only(&item.attrs) {
             let is_task = tasks::is_handler_function(&item.attrs)
-                || self.handler_impl.is_some_and(|names| names.iter().any(|n| item.sig.ident == n));
+                || self
+                    .handler_impl
+                    .is_some_and(|names| names.iter().any(|n| item.sig.ident == n));
             self.function(&item.sig, &item.block, is_task);
         }
     }
@@ -119,7 +132,11 @@ impl<'ast> Visit<'ast> for Checker<'_> {
         }
         if let (Pat::Tuple(names), Expr::Tuple(values)) = (&local.pat, &*init.expr) {
             let types: Vec<Ty> = values.elems.iter().map(|value| self.infer(value)).collect();
-            names.elems.iter().zip(&types).for_each(|(name, ty)| self.bind(name, ty));
+            names
+                .elems
+                .iter()
+                .zip(&types)
+                .for_each(|(name, ty)| self.bind(name, ty));
             return;
         }
         let ty = self.infer(&init.expr);
@@ -183,7 +200,12 @@ impl<'ast> Visit<'ast> for Checker<'_> {
             && self.variable(&name) == Some(&Ty::Unknown)
         {
             let ty = self.infer(&assign.right);
-            if let Some(known) = self.variables.iter_mut().rev().find_map(|s| s.get_mut(&name)) {
+            if let Some(known) = self
+                .variables
+                .iter_mut()
+                .rev()
+                .find_map(|s| s.get_mut(&name))
+            {
                 *known = ty;
             }
         }
@@ -323,7 +345,10 @@ impl Checker<'_> {
     /// Walks a closure whose parameters are of the given type.
     pub(super) fn closure(&mut self, closure: &syn::ExprClosure, given: &Ty) {
         self.scoped(|checker| {
-            closure.inputs.iter().for_each(|input| checker.bind(input, given));
+            closure
+                .inputs
+                .iter()
+                .for_each(|input| checker.bind(input, given));
             checker.visit_expr(&closure.body);
         });
     }
@@ -331,7 +356,10 @@ impl Checker<'_> {
     /// What the closures among a method's arguments are called with.
     fn handed_to_closures(&self, call: &syn::ExprMethodCall) -> Ty {
         let method = plain(&call.method);
-        let has_closure = call.args.iter().any(|argument| matches!(argument, Expr::Closure(_)));
+        let has_closure = call
+            .args
+            .iter()
+            .any(|argument| matches!(argument, Expr::Closure(_)));
         if !has_closure {
             return Ty::Unknown;
         }
@@ -346,7 +374,9 @@ impl Checker<'_> {
 
     fn is_scope(&self, path: &syn::ExprPath) -> bool {
         let targets = self.targets(&PathRef::of(&path.path));
-        targets.iter().any(|target| matches!(target, Target::Extern(path) if known::is_scope(path)))
+        targets
+            .iter()
+            .any(|target| matches!(target, Target::Extern(path) if known::is_scope(path)))
     }
 }
 
@@ -355,7 +385,11 @@ fn generics(generics: &syn::Generics) -> Names {
     let mut names = Names::default();
     for parameter in generics.type_params() {
         let mut bound = TypeExpr::of_bounds(&parameter.bounds);
-        for predicate in generics.where_clause.iter().flat_map(|clause| &clause.predicates) {
+        for predicate in generics
+            .where_clause
+            .iter()
+            .flat_map(|clause| &clause.predicates)
+        {
             if let syn::WherePredicate::Type(predicate) = predicate
                 && let syn::Type::Path(of) = &predicate.bounded_ty
                 && of.path.is_ident(&parameter.ident)

@@ -58,7 +58,11 @@ struct Cursor<'a> {
 
 /// Builds the index; the answer has a seat for each file.
 pub(crate) fn collect(files: &[Parsed<'_>], manifests: &[Manifest]) -> (Index, Vec<Seat>) {
-    let by_path = files.iter().enumerate().map(|(at, file)| (file.path, at)).collect();
+    let by_path = files
+        .iter()
+        .enumerate()
+        .map(|(at, file)| (file.path, at))
+        .collect();
     let mut collector = Collector {
         files,
         by_path,
@@ -66,9 +70,14 @@ pub(crate) fn collect(files: &[Parsed<'_>], manifests: &[Manifest]) -> (Index, V
         index: Index::default(),
         methods: Vec::new(),
     };
-    collector.index.renames = manifests.iter().map(|manifest| manifest.renames.clone()).collect();
-    let packages: Vec<Option<usize>> =
-        files.iter().map(|file| package_of(file.path, manifests)).collect();
+    collector.index.renames = manifests
+        .iter()
+        .map(|manifest| manifest.renames.clone())
+        .collect();
+    let packages: Vec<Option<usize>> = files
+        .iter()
+        .map(|file| package_of(file.path, manifests))
+        .collect();
     for (file, package) in packages.iter().enumerate() {
         if let Some(package) = *package {
             collector.load_if_root(file, package, &manifests[package]);
@@ -76,22 +85,36 @@ pub(crate) fn collect(files: &[Parsed<'_>], manifests: &[Manifest]) -> (Index, V
     }
     collector.load_orphans(&packages);
     collector.attach_methods();
-    let seats = collector.seats.iter().map(|seat| seat.unwrap_or(NOWHERE)).collect();
+    let seats = collector
+        .seats
+        .iter()
+        .map(|seat| seat.unwrap_or(NOWHERE))
+        .collect();
     (collector.index, seats)
 }
 
 /// Never used: every file is seated by [`Collector::load_orphans`].
-const NOWHERE: Seat = Seat { module: 0, test_only: false };
+const NOWHERE: Seat = Seat {
+    module: 0,
+    test_only: false,
+};
 
 fn package_of(path: &Path, manifests: &[Manifest]) -> Option<usize> {
-    let around = manifests.iter().enumerate().filter(|(_, m)| path.starts_with(&m.folder));
-    around.max_by_key(|(_, m)| m.folder.components().count()).map(|(at, _)| at)
+    let around = manifests
+        .iter()
+        .enumerate()
+        .filter(|(_, m)| path.starts_with(&m.folder));
+    around
+        .max_by_key(|(_, m)| m.folder.components().count())
+        .map(|(at, _)| at)
 }
 
 impl<'a> Collector<'a> {
     fn load_if_root(&mut self, file: usize, package: usize, manifest: &Manifest) {
         let path = self.files[file].path;
-        let Ok(inner) = path.strip_prefix(&manifest.folder) else { return };
+        let Ok(inner) = path.strip_prefix(&manifest.folder) else {
+            return;
+        };
         let parts: Vec<&str> = inner.iter().filter_map(|part| part.to_str()).collect();
         let is_library = match &manifest.library_path {
             Some(library) => path == library,
@@ -118,8 +141,9 @@ impl<'a> Collector<'a> {
 
     /// Files outside any crate: those that no other file declares are roots.
     fn load_orphans(&mut self, packages: &[Option<usize>]) {
-        let orphans: Vec<usize> =
-            (0..self.files.len()).filter(|file| self.seats[*file].is_none()).collect();
+        let orphans: Vec<usize> = (0..self.files.len())
+            .filter(|file| self.seats[*file].is_none())
+            .collect();
         let mut declared = HashSet::new();
         for file in &orphans {
             let path = self.files[*file].path;
@@ -143,7 +167,11 @@ impl<'a> Collector<'a> {
 
     fn load_root(&mut self, file: usize, package: Option<usize>) -> ModuleId {
         let root = self.index.modules.len();
-        self.index.modules.push(Module { root, package, ..Module::default() });
+        self.index.modules.push(Module {
+            root,
+            package,
+            ..Module::default()
+        });
         self.load(file, root, false, true);
         root
     }
@@ -166,7 +194,9 @@ impl<'a> Collector<'a> {
         for item in items {
             match item {
                 Item::Mod(module) => self.module(module, cursor),
-                Item::Impl(block) if !is_test_only(&block.attrs) => self.implementation(block, cursor),
+                Item::Impl(block) if !is_test_only(&block.attrs) => {
+                    self.implementation(block, cursor)
+                }
                 Item::Macro(call) if call.ident.is_none() && !is_test_only(&call.attrs) => {
                     // `cfg_rt! { pub use … }`: names may hide in there.
                     let items = fragments::items(call.mac.tokens.clone()).unwrap_or_default();
@@ -189,7 +219,13 @@ impl<'a> Collector<'a> {
                 None => self.new_child(cursor.module, &name),
             };
             let folder = cursor.folder.join(&name);
-            let inner = Cursor { module, folder, inline: true, test_only, ..cursor.clone() };
+            let inner = Cursor {
+                module,
+                folder,
+                inline: true,
+                test_only,
+                ..cursor.clone()
+            };
             return self.items(items, &inner);
         }
         let (folder, beside) = (&cursor.folder, cursor.beside);
@@ -201,7 +237,9 @@ impl<'a> Collector<'a> {
         let Some(file) = found else { return };
         match self.seats[file] {
             Some(seat) if test_only || !seat.test_only => {
-                self.index.modules[cursor.module].names.add(name, Name::Module(seat.module));
+                self.index.modules[cursor.module]
+                    .names
+                    .add(name, Name::Module(seat.module));
             }
             _ => {
                 let module = self.new_child(cursor.module, &name);
@@ -239,14 +277,19 @@ impl<'a> Collector<'a> {
 
     fn implementation(&mut self, block: &syn::ItemImpl, cursor: &Cursor<'a>) {
         let methods = block.items.iter().filter_map(|item| match item {
-            ImplItem::Fn(function) if !is_test_only(&function.attrs) => {
-                Some((plain(&function.sig.ident), TypeExpr::of_return(&function.sig.output)))
-            }
+            ImplItem::Fn(function) if !is_test_only(&function.attrs) => Some((
+                plain(&function.sig.ident),
+                TypeExpr::of_return(&function.sig.output),
+            )),
             _ => None,
         });
         let methods = methods.collect();
         let of = TypeExpr::of(&block.self_ty);
-        self.methods.push(Methods { module: cursor.module, of, methods });
+        self.methods.push(Methods {
+            module: cursor.module,
+            of,
+            methods,
+        });
     }
 
     /// Fields of structs and methods of traits.
@@ -263,8 +306,15 @@ impl<'a> Collector<'a> {
     }
 
     fn attach_methods(&mut self) {
-        for Methods { module, of, methods } in std::mem::take(&mut self.methods) {
-            let TypeExpr::Path(path, _) = of else { continue };
+        for Methods {
+            module,
+            of,
+            methods,
+        } in std::mem::take(&mut self.methods)
+        {
+            let TypeExpr::Path(path, _) = of else {
+                continue;
+            };
             for target in self.index.resolve(Place::module(module), &path) {
                 if let Target::Item { module, name, rest } = target
                     && rest.is_empty()
@@ -278,10 +328,13 @@ impl<'a> Collector<'a> {
 }
 
 fn fields_of(fields: &Fields) -> Vec<(String, TypeExpr)> {
-    let name = |at: usize, field: &syn::Field| {
-        field.ident.as_ref().map_or_else(|| at.to_string(), plain)
-    };
-    fields.iter().enumerate().map(|(at, f)| (name(at, f), TypeExpr::of(&f.ty))).collect()
+    let name =
+        |at: usize, field: &syn::Field| field.ident.as_ref().map_or_else(|| at.to_string(), plain);
+    fields
+        .iter()
+        .enumerate()
+        .map(|(at, f)| (name(at, f), TypeExpr::of(&f.ty)))
+        .collect()
 }
 
 fn methods_of(item: &syn::ItemTrait) -> Vec<(String, TypeExpr)> {
@@ -289,23 +342,37 @@ fn methods_of(item: &syn::ItemTrait) -> Vec<(String, TypeExpr)> {
         TraitItem::Fn(function) => Some(&function.sig),
         _ => None,
     });
-    functions.map(|sig| (plain(&sig.ident), TypeExpr::of_return(&sig.output))).collect()
+    functions
+        .map(|sig| (plain(&sig.ident), TypeExpr::of_return(&sig.output)))
+        .collect()
 }
 
 fn children_folder(path: &Path, is_root: bool) -> PathBuf {
     let folder = path.parent().unwrap_or(Path::new(""));
-    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-    if is_root || stem == "mod" { folder.to_owned() } else { folder.join(stem) }
+    let stem = path
+        .file_stem()
+        .and_then(|stem| stem.to_str())
+        .unwrap_or_default();
+    if is_root || stem == "mod" {
+        folder.to_owned()
+    } else {
+        folder.join(stem)
+    }
 }
 
 fn path_attribute(item: &syn::ItemMod) -> Option<String> {
-    item.attrs.iter().find_map(|attribute| match &attribute.meta {
-        syn::Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
-            syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) => Some(text.value()),
+    item.attrs
+        .iter()
+        .find_map(|attribute| match &attribute.meta {
+            syn::Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
+                syn::Expr::Lit(syn::ExprLit {
+                    lit: syn::Lit::Str(text),
+                    ..
+                }) => Some(text.value()),
+                _ => None,
+            },
             _ => None,
-        },
-        _ => None,
-    })
+        })
 }
 
 /// Without `.` and `..`, as `#[path]` may have them.
@@ -327,16 +394,28 @@ fn clean(path: &Path) -> PathBuf {
 pub(crate) fn add_item(names: &mut Names, item: &Item) {
     match item {
         Item::Use(item) if !is_test_only(&item.attrs) => {
-            let start = PathRef { leading: item.leading_colon.is_some(), segments: Vec::new() };
+            let start = PathRef {
+                leading: item.leading_colon.is_some(),
+                segments: Vec::new(),
+            };
             add_use(names, &item.tree, start);
         }
         Item::ExternCrate(item) if !is_test_only(&item.attrs) => {
-            let target = PathRef { leading: true, segments: vec![plain(&item.ident)] };
-            let name = item.rename.as_ref().map_or(&item.ident, |(_, rename)| rename);
+            let target = PathRef {
+                leading: true,
+                segments: vec![plain(&item.ident)],
+            };
+            let name = item
+                .rename
+                .as_ref()
+                .map_or(&item.ident, |(_, rename)| rename);
             names.add(plain(name), Name::Use(target));
         }
         Item::Fn(item) if !is_test_only(&item.attrs) => {
-            names.add(plain(&item.sig.ident), Name::Value(TypeExpr::of_return(&item.sig.output)));
+            names.add(
+                plain(&item.sig.ident),
+                Name::Value(TypeExpr::of_return(&item.sig.output)),
+            );
         }
         Item::Const(item) => names.add(plain(&item.ident), Name::Value(TypeExpr::of(&item.ty))),
         Item::Static(item) => names.add(plain(&item.ident), Name::Value(TypeExpr::of(&item.ty))),

@@ -14,7 +14,11 @@ pub(crate) enum Target {
     Extern(Vec<String>),
     Module(ModuleId),
     /// An item of the checked code, and the path's segments behind it.
-    Item { module: ModuleId, name: String, rest: Vec<String> },
+    Item {
+        module: ModuleId,
+        name: String,
+        rest: Vec<String>,
+    },
     /// A generic parameter with its bound.
     Generic(TypeExpr),
 }
@@ -28,14 +32,22 @@ pub(crate) struct Place<'a> {
 
 impl Place<'static> {
     pub(crate) fn module(module: ModuleId) -> Self {
-        Self { module, blocks: &[] }
+        Self {
+            module,
+            blocks: &[],
+        }
     }
 }
 
 impl Index {
     /// All the meanings of a path; none when it is not known.
     pub(crate) fn resolve(&self, place: Place<'_>, path: &PathRef) -> Vec<Target> {
-        let mut query = Query { index: self, found: Vec::new(), globs_seen: Vec::new(), hops: 0 };
+        let mut query = Query {
+            index: self,
+            found: Vec::new(),
+            globs_seen: Vec::new(),
+            hops: 0,
+        };
         query.path(place, path.leading, &path.segments, false);
         query.found
     }
@@ -51,7 +63,9 @@ struct Query<'i> {
 
 impl Query<'_> {
     fn path(&mut self, place: Place<'_>, leading: bool, segments: &[String], imported: bool) {
-        let Some(first) = segments.first() else { return };
+        let Some(first) = segments.first() else {
+            return;
+        };
         if self.hops > MAX_HOPS {
             return;
         }
@@ -65,7 +79,10 @@ impl Query<'_> {
             _ => {}
         }
         for depth in (0..place.blocks.len()).rev() {
-            let here = Place { module: place.module, blocks: &place.blocks[..=depth] };
+            let here = Place {
+                module: place.module,
+                blocks: &place.blocks[..=depth],
+            };
             if self.scope(&place.blocks[depth], here, segments) {
                 return;
             }
@@ -104,8 +121,12 @@ impl Query<'_> {
     fn glob(&mut self, glob: &PathRef, place: Place<'_>, segments: &[String]) {
         self.hops += 1;
         let targets = {
-            let mut query =
-                Query { index: self.index, found: Vec::new(), globs_seen: Vec::new(), hops: self.hops };
+            let mut query = Query {
+                index: self.index,
+                found: Vec::new(),
+                globs_seen: Vec::new(),
+                hops: self.hops,
+            };
             query.globs_seen.push(place.module);
             query.path(place, glob.leading, &glob.segments, true);
             query.found
@@ -126,13 +147,7 @@ impl Query<'_> {
         self.hops -= 1;
     }
 
-    fn follow(
-        &mut self,
-        meaning: &Name,
-        siblings: &[Name],
-        place: Place<'_>,
-        segments: &[String],
-    ) {
+    fn follow(&mut self, meaning: &Name, siblings: &[Name], place: Place<'_>, segments: &[String]) {
         let (first, rest) = (&segments[0], &segments[1..]);
         self.hops += 1;
         match meaning {
@@ -188,7 +203,11 @@ impl Query<'_> {
             return;
         }
         self.hops += 1;
-        self.scope(&self.index.modules[module].names, Place::module(module), segments);
+        self.scope(
+            &self.index.modules[module].names,
+            Place::module(module),
+            segments,
+        );
         self.hops -= 1;
     }
 
@@ -196,7 +215,9 @@ impl Query<'_> {
         let index = self.index;
         let package = index.modules[module].package;
         let renames = package.and_then(|package| index.renames.get(package));
-        let real = renames.and_then(|renames| renames.get(&segments[0])).unwrap_or(&segments[0]);
+        let real = renames
+            .and_then(|renames| renames.get(&segments[0]))
+            .unwrap_or(&segments[0]);
         let before = self.found.len();
         if let Some(library) = index.libraries.get(real) {
             self.inside(*library, &segments[1..]);

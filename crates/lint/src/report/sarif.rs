@@ -67,5 +67,9 @@ fn uri(path: &str) -> String {
             text.push_str(&format!("%{byte:02X}"));
         }
     }
-    if path.starts_with('/') { format!("file://{text}") } else { text }
+    if path.starts_with('/') {
+        format!("file://{text}")
+    } else {
+        text
+    }
 }
