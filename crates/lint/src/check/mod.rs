@@ -1,5 +1,7 @@
 //! The walk over one file: scopes, test code and macros. The rules are the modules below.
 
+mod attributes;
+mod bind;
 mod context;
 mod mentions;
 mod nested;

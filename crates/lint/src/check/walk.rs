@@ -5,19 +5,20 @@ use std::collections::HashMap;
 use syn::visit::{self, Visit};
 use syn::{Expr, FnArg, Pat, Stmt};
 
+use super::attributes::{of_expression, of_item};
 use super::{Checker, tasks};
 use crate::fragments::{self, Fragment};
 use crate::infer::Ty;
 use crate::known;
-use crate::names::collect::add_item;
+use crate::names::items::{add_item, generics};
 use crate::names::resolve::Target;
 use crate::names::types::{TypeExpr, plain};
-use crate::names::{Name, Names, PathRef};
+use crate::names::{Names, PathRef};
 use crate::testcode::is_test_only;
 
 impl<'ast> Visit<'ast> for Checker<'_> {
     fn visit_item(&mut self, item: &'ast syn::Item) {
-        if is_test_only(item_attributes(item)) {
+        if is_test_only(of_item(item)) {
             return;
         }
         match item {
@@ -103,7 +104,7 @@ impl<'ast> Visit<'ast> for Checker<'_> {
         let skipped = match statement {
             Stmt::Local(local) => is_test_only(&local.attrs),
             Stmt::Macro(call) => is_test_only(&call.attrs),
-            Stmt::Expr(expression, _) => is_test_only(expression_attributes(expression)),
+            Stmt::Expr(expression, _) => is_test_only(of_expression(expression)),
             Stmt::Item(_) => false,
         };
         if skipped {
@@ -377,70 +378,5 @@ impl Checker<'_> {
         targets
             .iter()
             .any(|target| matches!(target, Target::Extern(path) if known::is_scope(path)))
-    }
-}
-
-/// The generic parameters as names, each with its bound.
-fn generics(generics: &syn::Generics) -> Names {
-    let mut names = Names::default();
-    for parameter in generics.type_params() {
-        let mut bound = TypeExpr::of_bounds(&parameter.bounds);
-        for predicate in generics
-            .where_clause
-            .iter()
-            .flat_map(|clause| &clause.predicates)
-        {
-            if let syn::WherePredicate::Type(predicate) = predicate
-                && let syn::Type::Path(of) = &predicate.bounded_ty
-                && of.path.is_ident(&parameter.ident)
-                && bound == TypeExpr::Other
-            {
-                bound = TypeExpr::of_bounds(&predicate.bounds);
-            }
-        }
-        names.add(plain(&parameter.ident), Name::Generic(bound));
-    }
-    names
-}
-
-fn item_attributes(item: &syn::Item) -> &[syn::Attribute] {
-    use syn::Item as I;
-    match item {
-        I::Const(syn::ItemConst { attrs, .. })
-        | I::Enum(syn::ItemEnum { attrs, .. })
-        | I::Fn(syn::ItemFn { attrs, .. })
-        | I::Impl(syn::ItemImpl { attrs, .. })
-        | I::Macro(syn::ItemMacro { attrs, .. })
-        | I::Mod(syn::ItemMod { attrs, .. })
-        | I::Static(syn::ItemStatic { attrs, .. })
-        | I::Struct(syn::ItemStruct { attrs, .. })
-        | I::Trait(syn::ItemTrait { attrs, .. }) => attrs,
-        _ => &[],
-    }
-}
-
-/// The attributes of the expressions that people put `#[cfg]` on.
-fn expression_attributes(expression: &Expr) -> &[syn::Attribute] {
-    use syn::Expr as E;
-    match expression {
-        // The parser gives the attributes of a statement to its leftmost part.
-        E::Assign(syn::ExprAssign { left, .. }) | E::Binary(syn::ExprBinary { left, .. }) => {
-            expression_attributes(left)
-        }
-        E::Await(syn::ExprAwait { attrs, .. })
-        | E::Block(syn::ExprBlock { attrs, .. })
-        | E::Call(syn::ExprCall { attrs, .. })
-        | E::Closure(syn::ExprClosure { attrs, .. })
-        | E::ForLoop(syn::ExprForLoop { attrs, .. })
-        | E::If(syn::ExprIf { attrs, .. })
-        | E::Loop(syn::ExprLoop { attrs, .. })
-        | E::Macro(syn::ExprMacro { attrs, .. })
-        | E::Match(syn::ExprMatch { attrs, .. })
-        | E::MethodCall(syn::ExprMethodCall { attrs, .. })
-        | E::Return(syn::ExprReturn { attrs, .. })
-        | E::Try(syn::ExprTry { attrs, .. })
-        | E::Unsafe(syn::ExprUnsafe { attrs, .. })
-        | E::While(syn::ExprWhile { attrs, .. }) => attrs,
-        _ => &[],
     }
 }

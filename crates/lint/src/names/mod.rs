@@ -6,6 +6,7 @@
 //! several targets, and a rule fires if any of them is forbidden.
 
 pub(crate) mod collect;
+pub(crate) mod items;
 pub(crate) mod resolve;
 pub(crate) mod types;
 
