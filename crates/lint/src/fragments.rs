@@ -151,11 +151,7 @@ fn read_chains(tokens: &[TokenTree], found: &mut Vec<Fragment>) {
                 .count();
             continue;
         }
-        let length = chain_length(&tokens[at..]);
-        let chain: TokenStream = tokens[at..at + length].iter().cloned().collect();
-        if length > 1
-            && let Ok(expression) = syn::parse2::<Expr>(chain)
-        {
+        if let Some((expression, length)) = read_chain(&tokens[at..]) {
             found.push(Fragment::Expression(Box::new(expression)));
             at += length;
             continue;
@@ -165,6 +161,19 @@ fn read_chains(tokens: &[TokenTree], found: &mut Vec<Fragment>) {
         }
         at += 1;
     }
+}
+
+/// The chain at the beginning: with its brackets if they can be read, else the path before them.
+fn read_chain(tokens: &[TokenTree]) -> Option<(Expr, usize)> {
+    let length = chain_length(tokens);
+    let is_group = |token: &TokenTree| matches!(token, TokenTree::Group(_));
+    let path = tokens[..length].iter().position(is_group).unwrap_or(length);
+    let read = |length: usize| {
+        let chain: TokenStream = tokens[..length].iter().cloned().collect();
+        let expression = syn::parse2::<Expr>(chain).ok().filter(|_| length > 1)?;
+        Some((expression, length))
+    };
+    read(length).or_else(|| read(path))
 }
 
 /// The length of `#[test] … { … }`, which is test code.

@@ -9,7 +9,7 @@ use crate::check::Checker;
 use crate::known;
 use crate::names::resolve::{Place, Target};
 use crate::names::types::{TypeExpr, plain};
-use crate::names::{ModuleId, Name, PathRef};
+use crate::names::{ModuleId, Name, PathRef, TypeFacts};
 
 /// Aliases of aliases; more is a cycle.
 const MAX_ALIASES: usize = 8;
@@ -21,6 +21,7 @@ pub(crate) enum Ty {
     /// A type that is neither of the checked code nor in a table.
     Foreign,
     Unit,
+    Tuple(Vec<Ty>),
     /// Starts tasks or threads: `Handle`, `JoinSet`, `thread::Builder`, …
     Spawner,
     /// Builds a spawner: `runtime::Builder`, `ThreadPoolBuilder`.
@@ -72,12 +73,14 @@ impl Checker<'_> {
     }
 
     fn type_at(&self, place: Place<'_>, ty: &TypeExpr, aliases: usize) -> Ty {
-        let TypeExpr::Path(path, arguments) = ty else {
-            return if *ty == TypeExpr::Unit {
-                Ty::Unit
-            } else {
-                Ty::Unknown
-            };
+        let (path, arguments) = match ty {
+            TypeExpr::Path(path, arguments) => (path, arguments),
+            TypeExpr::Tuple(parts) => {
+                let of_part = |part| self.type_at(place, part, aliases);
+                return Ty::Tuple(parts.iter().map(of_part).collect());
+            }
+            TypeExpr::Unit => return Ty::Unit,
+            TypeExpr::Other => return Ty::Unknown,
         };
         let Some(last) = path.segments.last() else {
             return Ty::Unknown;
@@ -146,13 +149,20 @@ impl Checker<'_> {
         })
     }
 
+    /// What is known of a type, from a block and from its module.
+    fn facts(&self, module: ModuleId, name: &str) -> impl Iterator<Item = &TypeFacts> {
+        let by_module = self.index.types.get(&(module, name.to_owned()));
+        self.block_types.get(name).into_iter().chain(by_module)
+    }
+
     /// What a method of a local type returns, if the type has that method.
     pub(crate) fn own_method(&self, ty: &Ty, method: &str) -> Option<Ty> {
         let Ty::Local(module, name) = ty else {
             return None;
         };
-        let facts = self.index.types.get(&(*module, name.clone()))?;
-        let returned = facts.methods.get(method)?;
+        let returned = self
+            .facts(*module, name)
+            .find_map(|facts| facts.methods.get(method))?;
         if matches!(returned, TypeExpr::Path(path, _) if path.segments == ["Self"]) {
             return Some(ty.clone());
         }
@@ -175,16 +185,23 @@ impl Checker<'_> {
             Expr::Call(call) => self.infer_call(call),
             Expr::MethodCall(call) => self.infer_method(call),
             Expr::Struct(literal) => self.type_of(&TypeExpr::of_path(&literal.path)),
-            Expr::If(branches) => match branches.then_branch.stmts.last() {
-                Some(syn::Stmt::Expr(value, None)) => self.infer(value),
-                _ => Ty::Unknown,
-            },
+            Expr::Tuple(tuple) => Ty::Tuple(tuple.elems.iter().map(|e| self.infer(e)).collect()),
+            Expr::If(branches) => self.infer_block(&branches.then_branch),
+            Expr::Block(block) => self.infer_block(&block.block),
+            Expr::Unsafe(block) => self.infer_block(&block.block),
             Expr::Match(choice) => {
                 let arms = choice.arms.iter().map(|arm| self.infer(&arm.body));
                 arms.into_iter()
                     .find(|ty| *ty != Ty::Unknown)
                     .unwrap_or(Ty::Unknown)
             }
+            _ => Ty::Unknown,
+        }
+    }
+
+    fn infer_block(&self, block: &syn::Block) -> Ty {
+        match block.stmts.last() {
+            Some(syn::Stmt::Expr(value, None)) => self.infer(value),
             _ => Ty::Unknown,
         }
     }
@@ -197,9 +214,14 @@ impl Checker<'_> {
         }
         let value = |target| match target {
             Target::Item { module, name, rest } if rest.is_empty() => {
+                if self.block_types.contains_key(&name) {
+                    return Some(Ty::Local(module, name));
+                }
                 let meanings = self.index.modules[module].names.entries.get(&name)?;
                 meanings.iter().find_map(|meaning| match meaning {
                     Name::Value(ty) => Some(self.type_in(module, ty)),
+                    // A unit struct is its own value.
+                    Name::Type => Some(Ty::Local(module, name.clone())),
                     _ => None,
                 })
             }
@@ -210,19 +232,22 @@ impl Checker<'_> {
     }
 
     fn infer_field(&self, field: &syn::ExprField) -> Ty {
-        let Ty::Local(module, name) = self.infer(&field.base) else {
-            return Ty::Unknown;
-        };
-        let member = match &field.member {
-            Member::Named(name) => plain(name),
-            Member::Unnamed(index) => index.index.to_string(),
-        };
-        self.field_type(module, &name, &member)
+        match (self.infer(&field.base), &field.member) {
+            (Ty::Local(module, name), member) => {
+                self.field_type(module, &name, &member_name(member))
+            }
+            (Ty::Tuple(parts), Member::Unnamed(index)) => parts
+                .into_iter()
+                .nth(index.index as usize)
+                .unwrap_or(Ty::Unknown),
+            _ => Ty::Unknown,
+        }
     }
 
     pub(crate) fn field_type(&self, module: ModuleId, name: &str, member: &str) -> Ty {
-        let facts = self.index.types.get(&(module, name.to_owned()));
-        let written = facts.and_then(|facts| facts.fields.get(member));
+        let written = self
+            .facts(module, name)
+            .find_map(|facts| facts.fields.get(member));
         written.map_or(Ty::Unknown, |ty| self.type_in(module, ty))
     }
 
@@ -337,6 +362,13 @@ impl Checker<'_> {
             (Ty::Work, _) => Ty::Work,
             _ => Ty::Unknown,
         }
+    }
+}
+
+pub(crate) fn member_name(member: &Member) -> String {
+    match member {
+        Member::Named(name) => plain(name),
+        Member::Unnamed(index) => index.index.to_string(),
     }
 }
 

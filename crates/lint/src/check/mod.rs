@@ -19,7 +19,7 @@ use syn::visit::Visit;
 use crate::finding::{Finding, Rule};
 use crate::infer::Ty;
 use crate::names::collect::Seat;
-use crate::names::{Index, ModuleId, Names};
+use crate::names::{Index, ModuleId, Names, TypeFacts};
 
 /// Checks one file, which sits at `seat` in the module tree.
 pub(crate) fn check_file(
@@ -36,6 +36,7 @@ pub(crate) fn check_file(
         index,
         module: seat.module,
         blocks: Vec::new(),
+        block_types: HashMap::new(),
         variables: vec![HashMap::new()],
         self_type: Ty::Unknown,
         task_depth: 0,
@@ -66,6 +67,8 @@ pub(crate) struct Checker<'i> {
     pub(crate) module: ModuleId,
     /// Names of the blocks around, and of generics; innermost last.
     pub(crate) blocks: Vec<Names>,
+    /// Types that blocks define: seldom, and then under names of their own.
+    pub(crate) block_types: HashMap<String, TypeFacts>,
     variables: Vec<HashMap<String, Ty>>,
     /// What `Self` and `self` are.
     pub(crate) self_type: Ty,

@@ -10,10 +10,10 @@ use super::{Checker, tasks};
 use crate::fragments::{self, Fragment};
 use crate::infer::Ty;
 use crate::known;
-use crate::names::items::{add_item, generics};
+use crate::names::items::{add_item, facts_of, generics, methods_of_impl};
 use crate::names::resolve::Target;
 use crate::names::types::{TypeExpr, plain};
-use crate::names::{Names, PathRef};
+use crate::names::{Names, PathRef, TypeFacts};
 use crate::testcode::is_test_only;
 
 impl<'ast> Visit<'ast> for Checker<'_> {
@@ -130,15 +130,6 @@ impl<'ast> Visit<'ast> for Checker<'_> {
         }
         if let Some((_, otherwise)) = &init.diverge {
             self.visit_expr(otherwise);
-        }
-        if let (Pat::Tuple(names), Expr::Tuple(values)) = (&local.pat, &*init.expr) {
-            let types: Vec<Ty> = values.elems.iter().map(|value| self.infer(value)).collect();
-            names
-                .elems
-                .iter()
-                .zip(&types)
-                .for_each(|(name, ty)| self.bind(name, ty));
-            return;
         }
         let ty = self.infer(&init.expr);
         self.bind(&local.pat, &ty);
@@ -290,11 +281,35 @@ impl Checker<'_> {
         for statement in statements {
             if let Stmt::Item(item) = statement {
                 add_item(&mut names, item);
+                self.note_block_type(item);
             }
         }
         self.with_names(names, |checker| {
             checker.scoped(|checker| statements.iter().for_each(|s| checker.visit_stmt(s)));
         });
+    }
+
+    fn note_block_type(&mut self, item: &syn::Item) {
+        let (name, facts) = match item {
+            syn::Item::Impl(block) => match TypeExpr::of(&block.self_ty) {
+                TypeExpr::Path(PathRef { segments, .. }, _) if segments.len() == 1 => {
+                    let methods = methods_of_impl(block).into_iter().collect();
+                    (
+                        segments.concat(),
+                        TypeFacts {
+                            methods,
+                            ..TypeFacts::default()
+                        },
+                    )
+                }
+                _ => return,
+            },
+            item => match facts_of(item) {
+                Some(facts) => facts,
+                None => return,
+            },
+        };
+        self.block_types.entry(name).or_default().extend(facts);
     }
 
     /// Runs `walk` without what surrounds it: an item inside a function sees none of it.

@@ -7,9 +7,9 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use syn::{Fields, ImplItem, Item, TraitItem};
+use syn::Item;
 
-use super::items::add_item;
+use super::items::{add_item, facts_of, methods_of_impl};
 use super::resolve::{Place, Target};
 use super::types::{TypeExpr, plain};
 use super::{Index, Module, ModuleId, Name};
@@ -205,7 +205,10 @@ impl<'a> Collector<'a> {
                 }
                 _ => {
                     add_item(&mut self.index.modules[cursor.module].names, item);
-                    self.facts(item, cursor.module);
+                    if let Some((name, facts)) = facts_of(item) {
+                        let known = self.index.types.entry((cursor.module, name)).or_default();
+                        known.extend(facts);
+                    }
                 }
             }
         }
@@ -277,33 +280,13 @@ impl<'a> Collector<'a> {
     }
 
     fn implementation(&mut self, block: &syn::ItemImpl, cursor: &Cursor<'a>) {
-        let methods = block.items.iter().filter_map(|item| match item {
-            ImplItem::Fn(function) if !is_test_only(&function.attrs) => Some((
-                plain(&function.sig.ident),
-                TypeExpr::of_return(&function.sig.output),
-            )),
-            _ => None,
-        });
-        let methods = methods.collect();
+        let methods = methods_of_impl(block);
         let of = TypeExpr::of(&block.self_ty);
         self.methods.push(Methods {
             module: cursor.module,
             of,
             methods,
         });
-    }
-
-    /// Fields of structs and methods of traits.
-    fn facts(&mut self, item: &Item, module: ModuleId) {
-        let (ident, fields, methods) = match item {
-            Item::Struct(item) => (&item.ident, fields_of(&item.fields), Vec::new()),
-            Item::Enum(item) => (&item.ident, Vec::new(), Vec::new()),
-            Item::Trait(item) => (&item.ident, Vec::new(), methods_of(item)),
-            _ => return,
-        };
-        let facts = self.index.types.entry((module, plain(ident))).or_default();
-        facts.fields.extend(fields);
-        facts.methods.extend(methods);
     }
 
     fn attach_methods(&mut self) {
@@ -326,26 +309,6 @@ impl<'a> Collector<'a> {
             }
         }
     }
-}
-
-fn fields_of(fields: &Fields) -> Vec<(String, TypeExpr)> {
-    let name =
-        |at: usize, field: &syn::Field| field.ident.as_ref().map_or_else(|| at.to_string(), plain);
-    fields
-        .iter()
-        .enumerate()
-        .map(|(at, f)| (name(at, f), TypeExpr::of(&f.ty)))
-        .collect()
-}
-
-fn methods_of(item: &syn::ItemTrait) -> Vec<(String, TypeExpr)> {
-    let functions = item.items.iter().filter_map(|item| match item {
-        TraitItem::Fn(function) => Some(&function.sig),
-        _ => None,
-    });
-    functions
-        .map(|sig| (plain(&sig.ident), TypeExpr::of_return(&sig.output)))
-        .collect()
 }
 
 fn children_folder(path: &Path, is_root: bool) -> PathBuf {

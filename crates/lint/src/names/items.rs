@@ -1,9 +1,9 @@
 //! The names that one item defines, in a module or in a block.
 
-use syn::Item;
+use syn::{Fields, ImplItem, Item, TraitItem};
 
 use super::types::{TypeExpr, plain};
-use super::{Name, Names, PathRef};
+use super::{Name, Names, PathRef, TypeFacts};
 use crate::testcode::is_test_only;
 
 /// Adds the name an item defines; test-only items define none.
@@ -100,4 +100,63 @@ pub(crate) fn generics(generics: &syn::Generics) -> Names {
         names.add(plain(&parameter.ident), Name::Generic(bound));
     }
     names
+}
+
+/// What an item that defines a type says about it.
+pub(crate) fn facts_of(item: &Item) -> Option<(String, TypeFacts)> {
+    let mut facts = TypeFacts::default();
+    let ident = match item {
+        Item::Struct(item) => {
+            facts.fields.extend(fields_of(&item.fields));
+            &item.ident
+        }
+        Item::Enum(item) => {
+            for variant in &item.variants {
+                let prefix = plain(&variant.ident);
+                let fields = fields_of(&variant.fields).into_iter();
+                facts
+                    .fields
+                    .extend(fields.map(|(name, ty)| (format!("{prefix}.{name}"), ty)));
+            }
+            &item.ident
+        }
+        Item::Trait(item) => {
+            facts.methods.extend(methods_of_trait(item));
+            &item.ident
+        }
+        _ => return None,
+    };
+    Some((plain(ident), facts))
+}
+
+/// The methods of an `impl`, with what they return.
+pub(crate) fn methods_of_impl(block: &syn::ItemImpl) -> Vec<(String, TypeExpr)> {
+    let methods = block.items.iter().filter_map(|item| match item {
+        ImplItem::Fn(function) if !is_test_only(&function.attrs) => Some((
+            plain(&function.sig.ident),
+            TypeExpr::of_return(&function.sig.output),
+        )),
+        _ => None,
+    });
+    methods.collect()
+}
+
+fn fields_of(fields: &Fields) -> Vec<(String, TypeExpr)> {
+    let name =
+        |at: usize, field: &syn::Field| field.ident.as_ref().map_or_else(|| at.to_string(), plain);
+    fields
+        .iter()
+        .enumerate()
+        .map(|(at, f)| (name(at, f), TypeExpr::of(&f.ty)))
+        .collect()
+}
+
+fn methods_of_trait(item: &syn::ItemTrait) -> Vec<(String, TypeExpr)> {
+    let functions = item.items.iter().filter_map(|item| match item {
+        TraitItem::Fn(function) => Some(&function.sig),
+        _ => None,
+    });
+    functions
+        .map(|sig| (plain(&sig.ident), TypeExpr::of_return(&sig.output)))
+        .collect()
 }

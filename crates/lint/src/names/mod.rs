@@ -72,6 +72,13 @@ pub(crate) struct TypeFacts {
     pub(crate) methods: HashMap<String, TypeExpr>,
 }
 
+impl TypeFacts {
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.fields.extend(other.fields);
+        self.methods.extend(other.methods);
+    }
+}
+
 /// Everything known about names.
 #[derive(Debug, Default)]
 pub(crate) struct Index {

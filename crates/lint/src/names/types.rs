@@ -11,6 +11,7 @@ pub(crate) enum TypeExpr {
     #[default]
     Other,
     Unit,
+    Tuple(Vec<TypeExpr>),
     Path(PathRef, Vec<TypeExpr>),
 }
 
@@ -24,6 +25,7 @@ impl TypeExpr {
             Type::Slice(inner) => Self::of(&inner.elem),
             Type::Array(inner) => Self::of(&inner.elem),
             Type::Tuple(tuple) if tuple.elems.is_empty() => Self::Unit,
+            Type::Tuple(tuple) => Self::Tuple(tuple.elems.iter().map(Self::of).collect()),
             Type::ImplTrait(bounds) => Self::of_bounds(&bounds.bounds),
             Type::TraitObject(bounds) => Self::of_bounds(&bounds.bounds),
             Type::Path(path) if path.qself.is_none() => Self::of_path(&path.path),
