@@ -138,7 +138,12 @@ pub(crate) fn is_scope(path: &[String]) -> bool {
 
 /// Whether a name is that of a crate in the tables.
 pub(crate) fn is_crate(name: &str) -> bool {
-    name == "core" || RUNTIMES.iter().any(|runtime| runtime[0] == name)
+    name == "core" || is_kernel(name) || RUNTIMES.iter().any(|runtime| runtime[0] == name)
+}
+
+/// The crates of this project.
+pub(crate) fn is_kernel(name: &str) -> bool {
+    name.starts_with("sluicegate")
 }
 
 /// `mem::forget` and `ManuallyDrop::new`, under `std` or `core`.
@@ -168,7 +173,7 @@ pub(crate) fn type_of(path: &[String]) -> Ty {
         return Ty::Foreign;
     };
     let krate = path[0].as_str();
-    let ours = krate.starts_with("sluicegate");
+    let ours = is_kernel(krate);
     match name {
         "Command" | "CommandBuilder" | "AsyncCommand" => Ty::Command,
         "Builder" if starts_with(path, &["tokio", "runtime"]) => Ty::SpawnerBuilder,

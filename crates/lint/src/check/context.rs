@@ -123,7 +123,7 @@ impl Checker<'_> {
             },
             Some(Target::Item { module, name, rest }) => {
                 let kernel = self.index.libraries.iter().any(|(library, root)| {
-                    library.starts_with("sluicegate") && *root == self.index.modules[*module].root
+                    known::is_kernel(library) && *root == self.index.modules[*module].root
                 });
                 kernel && name == "Context" && matches!(&rest[..], [method] if makes(method))
             }

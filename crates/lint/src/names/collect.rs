@@ -85,6 +85,7 @@ pub(crate) fn collect(files: &[Parsed<'_>], manifests: &[Manifest]) -> (Index, V
         }
     }
     collector.load_orphans(&packages);
+    collector.index.resolve_globs();
     collector.attach_methods();
     let seats = collector
         .seats

@@ -12,6 +12,7 @@ pub(crate) mod types;
 
 use std::collections::HashMap;
 
+use self::resolve::Target;
 use self::types::TypeExpr;
 
 /// Index of a module in [`Index::modules`].
@@ -83,6 +84,8 @@ impl TypeFacts {
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     pub(crate) modules: Vec<Module>,
+    /// For each module, what its glob imports open.
+    pub(crate) globs: Vec<Vec<Target>>,
     pub(crate) types: HashMap<(ModuleId, String), TypeFacts>,
     /// Crates of the workspace, as code spells them.
     pub(crate) libraries: HashMap<String, ModuleId>,

@@ -1,7 +1,7 @@
 //! From a path as written at a place to what it means.
 
 use super::types::TypeExpr;
-use super::{Index, ModuleId, Name, Names, PathRef};
+use super::{Index, Module, ModuleId, Name, Names, PathRef};
 use crate::known;
 
 /// Imports of imports of imports …: nobody writes more.
@@ -42,13 +42,36 @@ impl Place<'static> {
 impl Index {
     /// All the meanings of a path; none when it is not known.
     pub(crate) fn resolve(&self, place: Place<'_>, path: &PathRef) -> Vec<Target> {
-        let mut query = Query {
-            index: self,
-            found: Vec::new(),
-            globs_seen: Vec::new(),
-            hops: 0,
-        };
+        let mut query = Query::new(self);
         query.path(place, path.leading, &path.segments, false);
+        query.found
+    }
+
+    /// Follows every module's globs once. A glob may lead through another one: the second round
+    /// sees what the first found.
+    pub(crate) fn resolve_globs(&mut self) {
+        for _ in 0..2 {
+            let of_module = |(id, module): (ModuleId, &Module)| {
+                let place = Place::module(id);
+                let globs = module.names.globs.iter();
+                globs
+                    .flat_map(|glob| self.glob_targets(place, glob))
+                    .collect()
+            };
+            self.globs = self.modules.iter().enumerate().map(of_module).collect();
+        }
+    }
+
+    /// What a glob import opens, unless no rule can care.
+    fn glob_targets(&self, place: Place<'_>, glob: &PathRef) -> Vec<Target> {
+        let mut query = Query::new(self);
+        query.through_block_globs = false;
+        query.path(place, glob.leading, &glob.segments, true);
+        query.found.retain(|target| match target {
+            Target::Module(_) => true,
+            Target::Extern(path) => known::is_crate(&path[0]),
+            Target::Item { .. } | Target::Generic(_) => false,
+        });
         query.found
     }
 }
@@ -58,7 +81,22 @@ struct Query<'i> {
     found: Vec<Target>,
     /// Modules whose globs were followed already: globs may form cycles.
     globs_seen: Vec<ModuleId>,
+    /// Off while a block's own globs are resolved: they would lead to themselves.
+    through_block_globs: bool,
     hops: usize,
+}
+
+impl<'i> Query<'i> {
+    fn new(index: &'i Index) -> Self {
+        let (found, globs_seen) = (Vec::new(), Vec::new());
+        Self {
+            index,
+            found,
+            globs_seen,
+            through_block_globs: true,
+            hops: 0,
+        }
+    }
 }
 
 impl Query<'_> {
@@ -106,36 +144,30 @@ impl Query<'_> {
             }
             return true;
         }
-        if place.blocks.is_empty() {
-            if self.globs_seen.contains(&place.module) {
-                return false;
+        if !place.blocks.is_empty() {
+            if self.through_block_globs {
+                for glob in &names.globs {
+                    self.opened(&self.index.glob_targets(place, glob), segments);
+                }
             }
+        } else if !self.globs_seen.contains(&place.module) {
             self.globs_seen.push(place.module);
-        }
-        for glob in &names.globs {
-            self.glob(glob, place, segments);
+            let index = self.index;
+            self.opened(
+                index.globs.get(place.module).map_or(&[], Vec::as_slice),
+                segments,
+            );
         }
         self.found.len() > before
     }
 
-    fn glob(&mut self, glob: &PathRef, place: Place<'_>, segments: &[String]) {
-        self.hops += 1;
-        let targets = {
-            let mut query = Query {
-                index: self.index,
-                found: Vec::new(),
-                globs_seen: Vec::new(),
-                hops: self.hops,
-            };
-            query.globs_seen.push(place.module);
-            query.path(place, glob.leading, &glob.segments, true);
-            query.found
-        };
+    /// Looks a path up in what globs opened.
+    fn opened(&mut self, targets: &[Target], segments: &[String]) {
         for target in targets {
             match target {
-                Target::Module(module) => self.inside(module, segments),
-                Target::Extern(mut path) => {
-                    path.extend_from_slice(segments);
+                Target::Module(module) => self.inside(*module, segments),
+                Target::Extern(prefix) => {
+                    let path = [prefix, segments].concat();
                     // A foreign glob may or may not hold the name: believe it for known ones only.
                     if !known::is_crate(&segments[0]) && known::is_known(&path) {
                         self.found.push(Target::Extern(path));
@@ -144,7 +176,6 @@ impl Query<'_> {
                 Target::Item { .. } | Target::Generic(_) => {}
             }
         }
-        self.hops -= 1;
     }
 
     fn follow(&mut self, meaning: &Name, siblings: &[Name], place: Place<'_>, segments: &[String]) {
@@ -218,14 +249,17 @@ impl Query<'_> {
         let real = renames
             .and_then(|renames| renames.get(&segments[0]))
             .unwrap_or(&segments[0]);
-        let before = self.found.len();
-        if let Some(library) = index.libraries.get(real) {
-            self.inside(*library, &segments[1..]);
-        }
-        if self.found.len() == before {
-            let mut path = segments.to_vec();
-            path[0].clone_from(real);
+        let mut path = segments.to_vec();
+        path[0].clone_from(real);
+        let library = index.libraries.get(real);
+        // A vendored runtime is still the runtime. The kernel is known by name and by its source.
+        if known::is_crate(real) || library.is_none() {
             self.found.push(Target::Extern(path));
+        }
+        if let Some(library) = library
+            && (known::is_kernel(real) || !known::is_crate(real))
+        {
+            self.inside(*library, &segments[1..]);
         }
     }
 }

@@ -148,6 +148,9 @@ fn nesting_never_exhausts_the_stack() {
         ("", ".a()"),
         ("", "?"),
         ("|| ", ""),
+        ("'a' | ", ""),
+        ("{ 'a' | ", "}"),
+        ("{1 + ", "}"),
         ("f(", ")"),
         ("if a {} else ", ""),
         ("async move { ", "}"),
@@ -175,7 +178,7 @@ fn nesting_never_exhausts_the_stack() {
         ("&!{", "}"),
         ("'a: loop { break 'a ", "}"),
     ];
-    for times in [90, 600, 50_000] {
+    for times in [90, 145, 290, 590, 50_000] {
         for (open, close) in shapes {
             let bench = Workbench::new(&[]);
             bench.write("src/lib.rs", deep(open, close, times));

@@ -64,3 +64,34 @@ fn cycles_of_names_end() {
     let bench = Workbench::new(&[("src/lib.rs", text)]);
     assert_eq!(bench.findings(&[]), ["src/lib.rs:10 naked-spawn"]);
 }
+
+#[test]
+fn a_vendored_runtime_is_still_the_runtime() {
+    let bench = Workbench::new(&[
+        ("vendor/tokio/Cargo.toml", "[package]\nname = \"tokio\"\n"),
+        (
+            "vendor/tokio/src/lib.rs",
+            "pub mod runtime;\npub fn spawn<F>(future: F) {}\n",
+        ),
+        (
+            "vendor/tokio/src/runtime.rs",
+            "pub struct Handle;\nimpl Handle { pub fn spawn(&self) {} }\n",
+        ),
+        (
+            "src/lib.rs",
+            "fn f(handle: &tokio::runtime::Handle) {\n    tokio::spawn(g());\n    \
+             handle.spawn(job);\n}\n",
+        ),
+    ]);
+    let expected = ["src/lib.rs:2 naked-spawn", "src/lib.rs:3 naked-spawn"];
+    assert_eq!(bench.findings(&["src"]), expected);
+}
+
+#[test]
+fn many_globs_in_a_block_are_no_maze() {
+    let globs: String = (0..40).map(|n| format!("use kinds::K{n}::*; ")).collect();
+    let names: String = (0..200).map(|n| format!("A{n}; a{n}(); ")).collect();
+    let text = format!("fn f() {{ {globs}{names} use tokio::*; spawn(g()); }}\n{globs}\n");
+    let bench = Workbench::new(&[("src/lib.rs", &text)]);
+    assert_eq!(bench.findings(&[]), ["src/lib.rs:1 naked-spawn"]);
+}
