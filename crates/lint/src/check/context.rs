@@ -1,0 +1,137 @@
+//! `context-dropped`: a task hears of cancellation and deadlines through the context it is given.
+//!
+//! Findings: a task closure that takes no context, names it `_`, or never mentions it; a fresh
+//! context built inside a task closure; a fresh one given to a submit by a function that was
+//! itself given one.
+
+use syn::{Expr, FnArg, Pat};
+
+use super::mentions::{mentions, mentions_in_block};
+use super::spawn::path_span;
+use super::tasks::Submit;
+use super::{Checker, joined};
+use crate::finding::Rule;
+use crate::infer::Ty;
+use crate::known;
+use crate::names::PathRef;
+use crate::names::resolve::Target;
+use crate::names::types::plain;
+
+const USE_IT: &str = "take it as `|cx|` and use it: pass `cx.child()` on, or race with its \
+                      cancellation";
+const USE_CHILD: &str = "derive it from the caller's: `cx.child()`; work that outlives the caller \
+                         goes to `submit_detached`";
+
+impl Checker<'_> {
+    pub(super) fn check_task_closure(&mut self, closure: &syn::ExprClosure) {
+        let Some(first) = closure.inputs.first() else {
+            let bars = joined(closure.inputs_begin.spans[0], closure.inputs_end.spans[0]);
+            let message = "the task takes no context".to_owned();
+            return self.report(Rule::ContextDropped, bars, message, USE_IT);
+        };
+        self.check_context_parameter(first, |name| mentions(name, &closure.body));
+    }
+
+    /// The same for a function that is submitted by name.
+    pub(super) fn check_task_function(&mut self, item: &syn::ItemFn) {
+        match item.sig.inputs.first() {
+            Some(FnArg::Typed(first)) => {
+                self.check_context_parameter(&first.pat, |name| {
+                    mentions_in_block(name, &item.block)
+                });
+            }
+            Some(FnArg::Receiver(_)) => {}
+            None => {
+                let message = "the task takes no context".to_owned();
+                self.report(Rule::ContextDropped, item.sig.ident.span(), message, USE_IT);
+            }
+        }
+    }
+
+    fn check_context_parameter(&mut self, pattern: &Pat, is_used: impl Fn(&str) -> bool) {
+        match pattern {
+            Pat::Type(inner) => self.check_context_parameter(&inner.pat, is_used),
+            Pat::Paren(inner) => self.check_context_parameter(&inner.pat, is_used),
+            Pat::Wild(wild) => {
+                let message = "the task ignores its context".to_owned();
+                self.report(
+                    Rule::ContextDropped,
+                    wild.underscore_token.spans[0],
+                    message,
+                    USE_IT,
+                );
+            }
+            Pat::Ident(name) if !is_used(&plain(&name.ident)) => {
+                let message = format!("the task never uses its context `{}`", name.ident);
+                self.report(Rule::ContextDropped, name.ident.span(), message, USE_IT);
+            }
+            _ => {}
+        }
+    }
+
+    /// `group.submit(Context::new(), …)` where the caller's context is at hand.
+    pub(super) fn check_given_context(&mut self, submit: &Submit<'_>) {
+        if !self.has_context || self.in_task || submit.name == "submit_detached" {
+            return;
+        }
+        let Some(Expr::Call(call)) = submit.arguments.first() else {
+            return;
+        };
+        let Expr::Path(path) = &*call.func else {
+            return;
+        };
+        let written = PathRef::of(&path.path);
+        let targets = self.targets(&written);
+        let fresh = if targets.is_empty() {
+            self.is_fresh(&written, None)
+        } else {
+            targets
+                .iter()
+                .any(|target| self.is_fresh(&written, Some(target)))
+        };
+        if fresh {
+            self.report_fresh(path);
+        }
+    }
+
+    pub(super) fn check_fresh_context(
+        &mut self,
+        path: &syn::ExprPath,
+        written: &PathRef,
+        target: Option<&Target>,
+    ) {
+        if self.in_task && self.is_fresh(written, target) {
+            self.report_fresh(path);
+        }
+    }
+
+    fn report_fresh(&mut self, path: &syn::ExprPath) {
+        let message = "a fresh context takes the place of the one that was given".to_owned();
+        self.report(Rule::ContextDropped, path_span(path), message, USE_CHILD);
+    }
+
+    /// Whether a path is a constructor of the kernel's context. A `Context` of another crate, such
+    /// as a template engine's, is not; one that cannot be followed is taken for the kernel's.
+    fn is_fresh(&self, written: &PathRef, target: Option<&Target>) -> bool {
+        match target {
+            None => {
+                matches!(&written.segments[..], [.., owner, name] if owner == "Context" && makes(name))
+            }
+            Some(Target::Extern(real)) => match real.split_last() {
+                Some((name, owner)) => makes(name) && known::type_of(owner) == Ty::Context,
+                None => false,
+            },
+            Some(Target::Item { module, name, rest }) => {
+                let kernel = self.index.libraries.iter().any(|(library, root)| {
+                    known::is_kernel(library) && *root == self.index.modules[*module].root
+                });
+                kernel && name == "Context" && matches!(&rest[..], [method] if makes(method))
+            }
+            Some(Target::Module(_) | Target::Generic(_)) => false,
+        }
+    }
+}
+
+fn makes(function: &str) -> bool {
+    matches!(function, "new" | "default" | "background" | "root")
+}

@@ -1,0 +1,183 @@
+//! `naked-spawn`, and the other rules that a path alone can break.
+//!
+//! A path is a finding wherever it is taken, called or not: `let go = tokio::spawn;` is one. A
+//! method is decided by its receiver:
+//!
+//! | receiver | `.spawn(…)` | `.spawn_blocking(…)` and other unmistakable names |
+//! |---|---|---|
+//! | a spawner | finding | finding |
+//! | a command | – | – |
+//! | a type of the checked code with that method | – (its body is checked) | – |
+//! | another declared type | if given an async block or a closure | finding |
+//! | unknown | if given one async block, closure, future or call | finding |
+
+use syn::Expr;
+use syn::spanned::Spanned;
+
+use super::{Checker, joined};
+use crate::finding::Rule;
+use crate::infer::Ty;
+use crate::known;
+use crate::names::PathRef;
+use crate::names::resolve::Target;
+use crate::names::types::{TypeExpr, plain};
+
+const USE_GROUP: &str = "submit it to a group: `group.submit(cx, |cx| async move { … })`";
+const USE_BLOCKING: &str = "submit it to a group: `group.submit_blocking(cx, |cx| { … })`";
+const USE_DROP: &str = "let the value drop where its scope ends: that gives the permit back";
+const USE_RESIZE: &str = "change the limit with `Permits::resize`; permits come back by drop";
+
+impl Checker<'_> {
+    /// All that is forbidden by name: spawns, `mem::forget`, permits by hand, fresh contexts.
+    pub(super) fn check_path(&mut self, path: &syn::ExprPath) {
+        if let Some(name) = path.path.get_ident()
+            && self.variable(&plain(name)).is_some()
+        {
+            return;
+        }
+        if let Some(qself) = &path.qself {
+            return self.check_qualified(path, &TypeExpr::of(&qself.ty));
+        }
+        let written = PathRef::of(&path.path);
+        let targets = self.targets(&written);
+        if targets.is_empty() {
+            self.check_fresh_context(path, &written, None);
+        }
+        for target in targets {
+            if let Target::Extern(real) = &target
+                && self.check_extern(path, real)
+            {
+                return;
+            }
+            self.check_fresh_context(path, &written, Some(&target));
+        }
+    }
+
+    fn check_extern(&mut self, path: &syn::ExprPath, real: &[String]) -> bool {
+        let span = path_span(path);
+        let shown = real.join("::");
+        if known::is_spawn(real) {
+            self.report_spawn(span, &shown, real[0] == "std");
+            return true;
+        }
+        if known::is_forget(real) {
+            let message = format!("`{shown}` keeps a value from being dropped");
+            self.report(Rule::LeakyPermit, span, message, USE_DROP);
+            return true;
+        }
+        let (name, owner) = real
+            .split_last()
+            .map_or(("", real), |(n, owner)| (n.as_str(), owner));
+        self.check_associated(span, &known::type_of(owner), name)
+    }
+
+    /// `<Handle>::spawn`, `<Semaphore as Limit>::add_permits`.
+    fn check_qualified(&mut self, path: &syn::ExprPath, of: &TypeExpr) {
+        let ty = self.type_of(of);
+        let Some(name) = path.path.segments.last().map(|last| plain(&last.ident)) else {
+            return;
+        };
+        self.check_associated(path_span(path), &ty, &name);
+    }
+
+    fn check_associated(&mut self, span: proc_macro2::Span, ty: &Ty, name: &str) -> bool {
+        match (ty, name) {
+            (Ty::Spawner, name) if known::is_spawn_name(name) => {
+                self.report_spawn(span, name, false);
+            }
+            (Ty::Permit, "forget") => {
+                let message = "a forgotten permit never comes back".to_owned();
+                self.report(Rule::LeakyPermit, span, message, USE_DROP);
+            }
+            (Ty::Semaphore, "add_permits" | "forget_permits") => {
+                let message = format!("`{name}` changes the count of permits by hand");
+                self.report(Rule::LeakyPermit, span, message, USE_RESIZE);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    pub(super) fn check_spawn_method(&mut self, call: &syn::ExprMethodCall) {
+        let method = plain(&call.method);
+        if !known::is_spawn_name(&method) || method == "unblock" {
+            return;
+        }
+        let receiver = self.infer(&call.receiver);
+        if self.own_method(&receiver, &method).is_some() {
+            return;
+        }
+        let unmistakable = known::is_unmistakable_spawn(&method);
+        let starts_work = match receiver {
+            Ty::Spawner => true,
+            Ty::Foreign => unmistakable || self.is_given_work(call, false),
+            Ty::Unknown | Ty::Local(..) => unmistakable || self.is_given_work(call, true),
+            _ => false,
+        };
+        if starts_work {
+            let span = call.method.span();
+            self.report_spawn(span, &format!(".{method}(…)"), false);
+        }
+    }
+
+    fn report_spawn(&mut self, span: proc_macro2::Span, shown: &str, thread: bool) {
+        let blocking = thread || shown.contains("blocking");
+        let what = if thread { "thread" } else { "task" };
+        let message = format!("`{shown}` starts a {what} that no group owns");
+        let help = if blocking { USE_BLOCKING } else { USE_GROUP };
+        self.report(Rule::NakedSpawn, span, message, help);
+    }
+
+    /// Whether the one argument looks like something to run; calls count if `or_call`.
+    fn is_given_work(&self, call: &syn::ExprMethodCall, or_call: bool) -> bool {
+        let [argument] = &call.args.iter().collect::<Vec<_>>()[..] else {
+            return false;
+        };
+        if self.infer(argument) == Ty::Work {
+            return true;
+        }
+        or_call
+            && match argument {
+                Expr::Call(call) => !is_constructor(call),
+                Expr::MethodCall(_) => true,
+                _ => false,
+            }
+    }
+}
+
+/// `Bundle::new(…)`, `Sprite(…)`: makes a value, as game engines spawn them; not a future.
+fn is_constructor(call: &syn::ExprCall) -> bool {
+    let Expr::Path(path) = &*call.func else {
+        return false;
+    };
+    let names: Vec<String> = path.path.segments.iter().map(|s| plain(&s.ident)).collect();
+    let upper = |name: &str| name.starts_with(char::is_uppercase);
+    match &names[..] {
+        [.., name] if upper(name) => true,
+        [.., owner, name] if upper(owner) => {
+            matches!(name.as_str(), "new" | "default" | "from")
+                || name.starts_with("with_")
+                || name.starts_with("from_")
+        }
+        _ => false,
+    }
+}
+
+pub(super) fn path_span(path: &syn::ExprPath) -> proc_macro2::Span {
+    let span = path.span();
+    let last = path
+        .path
+        .segments
+        .last()
+        .map_or(span, |last| last.ident.span());
+    let first = match (&path.qself, path.path.leading_colon) {
+        (Some(qself), _) => qself.lt_token.span(),
+        (None, Some(colon)) => colon.spans[0],
+        _ => path
+            .path
+            .segments
+            .first()
+            .map_or(span, |first| first.ident.span()),
+    };
+    joined(first, last)
+}

@@ -1,0 +1,397 @@
+//! The visitor: opens and closes scopes, skips test code, enters macros, and asks the rules.
+
+use std::collections::HashMap;
+
+use syn::visit::{self, Visit};
+use syn::{Expr, FnArg, Pat, Stmt};
+
+use super::attributes::{of_expression, of_item};
+use super::{Checker, tasks};
+use crate::fragments::{self, Fragment};
+use crate::infer::Ty;
+use crate::known;
+use crate::names::items::{add_item, facts_of, generics, methods_of_impl};
+use crate::names::resolve::Target;
+use crate::names::types::{TypeExpr, plain};
+use crate::names::{Names, PathRef, TypeFacts};
+use crate::testcode::is_test_only;
+
+impl<'ast> Visit<'ast> for Checker<'_> {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        if is_test_only(of_item(item)) {
+            return;
+        }
+        match item {
+            syn::Item::Verbatim(tokens) => self.fragments(fragments::of_verbatim(tokens.clone())),
+            _ => visit::visit_item(self, item),
+        }
+    }
+
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        let Some((_, items)) = &item.content else {
+            return;
+        };
+        let Some(module) = self.index.child(self.module, &plain(&item.ident)) else {
+            return;
+        };
+        let outer = std::mem::replace(&mut self.module, module);
+        self.apart(|checker| items.iter().for_each(|item| checker.visit_item(item)));
+        self.module = outer;
+    }
+
+    fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
+        let names = generics(&item.generics);
+        self.with_names(names, |checker| {
+            let self_type = checker.type_of(&TypeExpr::of(&item.self_ty));
+            let outer_type = std::mem::replace(&mut checker.self_type, self_type);
+            let handler = checker.handler_trait(item);
+            let outer_handler = std::mem::replace(&mut checker.handler_impl, handler);
+            item.items
+                .iter()
+                .for_each(|item| checker.visit_impl_item(item));
+            checker.handler_impl = outer_handler;
+            checker.self_type = outer_type;
+        });
+    }
+
+    fn visit_item_trait(&mut self, item: &'ast syn::ItemTrait) {
+        let own = Ty::Local(self.module, plain(&item.ident));
+        let outer = std::mem::replace(&mut self.self_type, own);
+        let names = generics(&item.generics);
+        self.with_names(names, |checker| {
+            item.items
+                .iter()
+                .for_each(|item| checker.visit_trait_item(item));
+        });
+        self.self_type = outer;
+    }
+
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        let submitted = self
+            .submitted_functions
+            .submitted
+            .contains(&plain(&item.sig.ident));
+        if submitted {
+            self.check_task_function(item);
+        }
+        let is_task = submitted || tasks::is_handler_function(&item.attrs);
+        self.function(&item.sig, &item.block, is_task);
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        if !is_test_only(&item.attrs) {
+            let is_task = tasks::is_handler_function(&item.attrs)
+                || self
+                    .handler_impl
+                    .is_some_and(|names| names.iter().any(|n| item.sig.ident == n));
+            self.function(&item.sig, &item.block, is_task);
+        }
+    }
+
+    fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
+        if let Some(block) = &item.default
+            && !is_test_only(&item.attrs)
+        {
+            self.function(&item.sig, block, false);
+        }
+    }
+
+    fn visit_block(&mut self, block: &'ast syn::Block) {
+        self.statements(&block.stmts);
+    }
+
+    fn visit_stmt(&mut self, statement: &'ast Stmt) {
+        let skipped = match statement {
+            Stmt::Local(local) => is_test_only(&local.attrs),
+            Stmt::Macro(call) => is_test_only(&call.attrs),
+            Stmt::Expr(expression, _) => is_test_only(of_expression(expression)),
+            Stmt::Item(_) => false,
+        };
+        if skipped {
+            return;
+        }
+        self.check_discarded(statement);
+        visit::visit_stmt(self, statement);
+    }
+
+    fn visit_local(&mut self, local: &'ast syn::Local) {
+        let Some(init) = &local.init else {
+            return self.bind(&local.pat, &Ty::Unknown);
+        };
+        match (&local.pat, tasks::closure_in(&init.expr)) {
+            (Pat::Ident(name), Some(closure)) if self.submitted.contains(&plain(&name.ident)) => {
+                self.check_task_closure(closure);
+                self.task_closure(closure);
+            }
+            (Pat::Ident(name), Some(closure)) if self.handled.contains(&plain(&name.ident)) => {
+                self.task_closure(closure);
+            }
+            _ => self.visit_expr(&init.expr),
+        }
+        if let Some((_, otherwise)) = &init.diverge {
+            self.visit_expr(otherwise);
+        }
+        let ty = self.infer(&init.expr);
+        self.bind(&local.pat, &ty);
+    }
+
+    fn visit_expr(&mut self, expression: &'ast Expr) {
+        match expression {
+            Expr::Verbatim(tokens) => self.fragments(fragments::of_verbatim(tokens.clone())),
+            _ => visit::visit_expr(self, expression),
+        }
+    }
+
+    fn visit_expr_path(&mut self, path: &'ast syn::ExprPath) {
+        self.check_path(path);
+        visit::visit_expr_path(self, path);
+    }
+
+    fn visit_expr_call(&mut self, call: &'ast syn::ExprCall) {
+        self.check_leak_call(call);
+        if let Some(submit) = self.submit_by_path(call) {
+            return self.submit(&submit);
+        }
+        self.visit_expr(&call.func);
+        let scope = matches!(&*call.func, Expr::Path(path) if self.is_scope(path));
+        for argument in &call.args {
+            match argument {
+                Expr::Closure(closure) if scope => self.closure(closure, &Ty::Spawner),
+                _ => self.visit_expr(argument),
+            }
+        }
+    }
+
+    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
+        self.check_spawn_method(call);
+        self.check_permit_method(call);
+        if let Some(submit) = self.submit_by_method(call) {
+            return self.submit(&submit);
+        }
+        self.visit_expr(&call.receiver);
+        let handler = tasks::is_handler_method(call);
+        let handed = self.handed_to_closures(call);
+        for argument in &call.args {
+            match argument {
+                Expr::Closure(closure) if handler => self.task_closure(closure),
+                Expr::Closure(closure) => self.closure(closure, &handed),
+                _ => self.visit_expr(argument),
+            }
+        }
+    }
+
+    fn visit_expr_closure(&mut self, closure: &'ast syn::ExprClosure) {
+        self.closure(closure, &Ty::Unknown);
+    }
+
+    fn visit_expr_assign(&mut self, assign: &'ast syn::ExprAssign) {
+        visit::visit_expr_assign(self, assign);
+        // `let handle; … handle = Handle::current();`
+        if let Expr::Path(path) = &*assign.left
+            && let Some(name) = path.path.get_ident().map(plain)
+            && self.variable(&name) == Some(&Ty::Unknown)
+        {
+            let ty = self.infer(&assign.right);
+            if let Some(known) = self
+                .variables
+                .iter_mut()
+                .rev()
+                .find_map(|s| s.get_mut(&name))
+            {
+                *known = ty;
+            }
+        }
+    }
+
+    fn visit_expr_let(&mut self, condition: &'ast syn::ExprLet) {
+        self.visit_expr(&condition.expr);
+        let ty = self.infer(&condition.expr);
+        self.bind(&condition.pat, &ty);
+    }
+
+    fn visit_expr_if(&mut self, branches: &'ast syn::ExprIf) {
+        self.scoped(|checker| {
+            checker.visit_expr(&branches.cond);
+            checker.visit_block(&branches.then_branch);
+        });
+        if let Some((_, otherwise)) = &branches.else_branch {
+            self.visit_expr(otherwise);
+        }
+    }
+
+    fn visit_expr_while(&mut self, repeat: &'ast syn::ExprWhile) {
+        self.scoped(|checker| visit::visit_expr_while(checker, repeat));
+    }
+
+    fn visit_expr_for_loop(&mut self, repeat: &'ast syn::ExprForLoop) {
+        self.visit_expr(&repeat.expr);
+        let ty = self.infer(&repeat.expr);
+        self.scoped(|checker| {
+            checker.bind(&repeat.pat, &ty);
+            checker.visit_block(&repeat.body);
+        });
+    }
+
+    fn visit_expr_match(&mut self, choice: &'ast syn::ExprMatch) {
+        self.visit_expr(&choice.expr);
+        let ty = self.infer(&choice.expr);
+        for arm in choice.arms.iter().filter(|arm| !is_test_only(&arm.attrs)) {
+            self.scoped(|checker| {
+                checker.bind(&arm.pat, &ty);
+                visit::visit_arm(checker, arm);
+            });
+        }
+    }
+
+    fn visit_field_value(&mut self, field: &'ast syn::FieldValue) {
+        if !is_test_only(&field.attrs) {
+            visit::visit_field_value(self, field);
+        }
+    }
+
+    fn visit_macro(&mut self, call: &'ast syn::Macro) {
+        let tokens = call.tokens.clone();
+        let found = if call.path.is_ident("macro_rules") {
+            fragments::of_rules(tokens)
+        } else {
+            fragments::of_macro(tokens)
+        };
+        self.fragments(found);
+    }
+
+    // Attributes hold no code that runs.
+    fn visit_attribute(&mut self, _: &'ast syn::Attribute) {}
+}
+
+impl Checker<'_> {
+    fn fragments(&mut self, found: Vec<Fragment>) {
+        for fragment in found {
+            match fragment {
+                Fragment::Expression(expression) => {
+                    self.check_discarded_assign(&expression);
+                    self.visit_expr(&expression);
+                }
+                Fragment::Statements(statements) => self.statements(&statements),
+            }
+        }
+    }
+
+    fn statements(&mut self, statements: &[Stmt]) {
+        let mut names = Names::default();
+        for statement in statements {
+            if let Stmt::Item(item) = statement {
+                add_item(&mut names, item);
+                self.note_block_type(item);
+            }
+        }
+        self.with_names(names, |checker| {
+            checker.scoped(|checker| statements.iter().for_each(|s| checker.visit_stmt(s)));
+        });
+    }
+
+    fn note_block_type(&mut self, item: &syn::Item) {
+        let (name, facts) = match item {
+            syn::Item::Impl(block) => match TypeExpr::of(&block.self_ty) {
+                TypeExpr::Path(PathRef { segments, .. }, _) if segments.len() == 1 => {
+                    let methods = methods_of_impl(block).into_iter().collect();
+                    (
+                        segments.concat(),
+                        TypeFacts {
+                            methods,
+                            ..TypeFacts::default()
+                        },
+                    )
+                }
+                _ => return,
+            },
+            item => match facts_of(item) {
+                Some(facts) => facts,
+                None => return,
+            },
+        };
+        self.block_types.entry(name).or_default().extend(facts);
+    }
+
+    /// Runs `walk` without what surrounds it: an item inside a function sees none of it.
+    fn apart(&mut self, walk: impl FnOnce(&mut Self)) {
+        let variables = std::mem::replace(&mut self.variables, vec![HashMap::new()]);
+        let submitted = std::mem::take(&mut self.submitted);
+        let handled = std::mem::take(&mut self.handled);
+        let depth = std::mem::take(&mut self.task_depth);
+        let in_task = std::mem::take(&mut self.in_task);
+        let has_context = std::mem::take(&mut self.has_context);
+        walk(self);
+        self.in_task = in_task;
+        self.has_context = has_context;
+        self.task_depth = depth;
+        self.handled = handled;
+        self.submitted = submitted;
+        self.variables = variables;
+    }
+
+    fn function(&mut self, signature: &syn::Signature, block: &syn::Block, is_task: bool) {
+        self.with_names(generics(&signature.generics), |checker| {
+            checker.apart(|checker| {
+                let names = tasks::submitted_names(|visitor| visitor.visit_block(block));
+                checker.submitted = names.submitted;
+                checker.handled = names.handled;
+                checker.task_depth = usize::from(is_task);
+                for input in &signature.inputs {
+                    checker.parameter(input);
+                }
+                checker.visit_block(block);
+            });
+        });
+    }
+
+    fn parameter(&mut self, input: &FnArg) {
+        match input {
+            FnArg::Receiver(_) => {
+                let own = self.self_type.clone();
+                self.declare("self".to_owned(), own);
+            }
+            FnArg::Typed(typed) => {
+                let ty = self.type_of(&TypeExpr::of(&typed.ty));
+                self.has_context |= ty == Ty::Context;
+                self.bind(&typed.pat, &ty);
+            }
+        }
+    }
+
+    /// Walks a closure whose parameters are of the given type.
+    pub(super) fn closure(&mut self, closure: &syn::ExprClosure, given: &Ty) {
+        self.scoped(|checker| {
+            closure
+                .inputs
+                .iter()
+                .for_each(|input| checker.bind(input, given));
+            checker.visit_expr(&closure.body);
+        });
+    }
+
+    /// What the closures among a method's arguments are called with.
+    fn handed_to_closures(&self, call: &syn::ExprMethodCall) -> Ty {
+        let method = plain(&call.method);
+        let has_closure = call
+            .args
+            .iter()
+            .any(|argument| matches!(argument, Expr::Closure(_)));
+        if !has_closure {
+            return Ty::Unknown;
+        }
+        let receiver = self.infer(&call.receiver);
+        match receiver {
+            // rayon hands the scope on to what it spawns.
+            Ty::Spawner if method.starts_with("spawn") || method.contains("scope") => Ty::Spawner,
+            _ if known::hands_over(&method) => receiver,
+            _ => Ty::Unknown,
+        }
+    }
+
+    fn is_scope(&self, path: &syn::ExprPath) -> bool {
+        let targets = self.targets(&PathRef::of(&path.path));
+        targets
+            .iter()
+            .any(|target| matches!(target, Target::Extern(path) if known::is_scope(path)))
+    }
+}

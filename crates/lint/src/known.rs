@@ -1,0 +1,373 @@
+//! The tables of what is forbidden, by its real name.
+//!
+//! Everything here is a path from the crate's name down. `core` and `alloc` are written `std`.
+
+use crate::infer::Ty;
+
+/// Functions and methods that start a task or a thread, whatever runtime they belong to.
+const SPAWNS: &[&str] = &[
+    "spawn",
+    "spawn_blocking",
+    "spawn_blocking_on",
+    "spawn_broadcast",
+    "spawn_fifo",
+    "spawn_local",
+    "spawn_local_obj",
+    "spawn_local_on",
+    "spawn_local_scoped",
+    "spawn_local_with_handle",
+    "spawn_obj",
+    "spawn_ok",
+    "spawn_on",
+    "spawn_pinned",
+    "spawn_pinned_by_idx",
+    "spawn_scoped",
+    "spawn_unchecked",
+    "spawn_with_handle",
+    "unblock",
+];
+
+/// Method names that are a spawn on any receiver: no other kind of thing has them.
+const UNMISTAKABLE: &[&str] = &[
+    "spawn_blocking",
+    "spawn_blocking_on",
+    "spawn_fifo",
+    "spawn_local",
+    "spawn_local_on",
+    "spawn_on",
+    "spawn_pinned",
+    "spawn_scoped",
+];
+
+/// Where the spawns live. A process is not a task: see [`is_process`].
+const RUNTIMES: &[&[&str]] = &[
+    &["actix"],
+    &["actix_rt"],
+    &["actix_web", "rt"],
+    &["async_executor"],
+    &["async_global_executor"],
+    &["async_std"],
+    &["blocking"],
+    &["crossbeam"],
+    &["crossbeam_utils"],
+    &["futures"],
+    &["futures_executor"],
+    &["futures_util"],
+    &["glommio"],
+    &["leptos"],
+    &["monoio"],
+    &["rayon"],
+    &["rayon_core"],
+    &["smol"],
+    &["std", "thread"],
+    &["tauri", "async_runtime"],
+    &["tokio"],
+    &["tokio_uring"],
+    &["tokio_util"],
+    &["wasm_bindgen_futures"],
+    &["yew", "platform"],
+];
+
+/// Types that start tasks or threads by a method.
+const SPAWNERS: &[&str] = &[
+    "Arbiter",
+    "ArbiterHandle",
+    "Executor",
+    "Handle",
+    "JoinMap",
+    "JoinQueue",
+    "JoinSet",
+    "LocalExecutor",
+    "LocalPoolHandle",
+    "LocalRuntime",
+    "LocalSet",
+    "LocalSpawner",
+    "Runtime",
+    "Scope",
+    "ScopeFifo",
+    "StaticExecutor",
+    "TaskTracker",
+    "ThreadPool",
+];
+
+/// Spawners so well known that the bare name will do when an import cannot be followed.
+const FAMOUS: &[&str] = &["JoinMap", "JoinSet", "LocalSet", "TaskTracker"];
+
+/// Functions that hand a scope, which spawns, to a closure.
+const SCOPES: &[&str] = &[
+    "in_place_scope",
+    "in_place_scope_fifo",
+    "scope",
+    "scope_fifo",
+];
+
+pub(crate) fn is_spawn_name(name: &str) -> bool {
+    SPAWNS.binary_search(&name).is_ok()
+}
+
+pub(crate) fn is_unmistakable_spawn(name: &str) -> bool {
+    UNMISTAKABLE.binary_search(&name).is_ok()
+}
+
+fn in_runtime(path: &[String]) -> bool {
+    RUNTIMES.iter().any(|runtime| starts_with(path, runtime)) && !is_process(path)
+}
+
+/// `std::process`, `tokio::process`, `smol::process`, …: children have an exit code, not a group.
+fn is_process(path: &[String]) -> bool {
+    path.iter().any(|segment| segment == "process")
+}
+
+fn starts_with(path: &[String], prefix: &[&str]) -> bool {
+    let same = |(segment, wanted): (&String, &&str)| {
+        segment == wanted || (*wanted == "std" && segment == "core")
+    };
+    path.len() > prefix.len() && path.iter().zip(prefix).all(same)
+}
+
+pub(crate) fn is_spawn(path: &[String]) -> bool {
+    in_runtime(path) && path.last().is_some_and(|name| is_spawn_name(name))
+}
+
+pub(crate) fn is_scope(path: &[String]) -> bool {
+    in_runtime(path)
+        && path
+            .last()
+            .is_some_and(|name| SCOPES.contains(&name.as_str()))
+}
+
+/// Whether a name is that of a crate in the tables.
+pub(crate) fn is_crate(name: &str) -> bool {
+    name == "core" || is_kernel(name) || RUNTIMES.iter().any(|runtime| runtime[0] == name)
+}
+
+/// The crates of this project.
+pub(crate) fn is_kernel(name: &str) -> bool {
+    name.starts_with("sluicegate")
+}
+
+/// `mem::forget` and `ManuallyDrop::new`, under `std` or `core`.
+pub(crate) fn is_forget(path: &[String]) -> bool {
+    let tail: Vec<&str> = path.iter().skip(1).map(String::as_str).collect();
+    is_std(path) && matches!(tail[..], ["mem", "forget"] | ["mem", "ManuallyDrop", "new"])
+}
+
+fn is_std(path: &[String]) -> bool {
+    path.first()
+        .is_some_and(|first| ["std", "core", "alloc"].contains(&first.as_str()))
+}
+
+/// Whether a path found through a foreign glob import means something to a rule.
+pub(crate) fn is_known(path: &[String]) -> bool {
+    let parent = &path[..path.len().saturating_sub(1)];
+    is_spawn(path)
+        || is_scope(path)
+        || is_forget(path)
+        || !matches!(type_of(path), Ty::Foreign)
+        || !matches!(type_of(parent), Ty::Foreign)
+}
+
+/// What kind of thing a foreign type is.
+pub(crate) fn type_of(path: &[String]) -> Ty {
+    let Some(name) = path.last().map(String::as_str) else {
+        return Ty::Foreign;
+    };
+    let krate = path[0].as_str();
+    let ours = is_kernel(krate);
+    match name {
+        "Command" | "CommandBuilder" | "AsyncCommand" => Ty::Command,
+        "Builder" if starts_with(path, &["tokio", "runtime"]) => Ty::SpawnerBuilder,
+        "ThreadPoolBuilder" if in_runtime(path) => Ty::SpawnerBuilder,
+        "Builder" if in_runtime(path) => Ty::Spawner,
+        _ if in_runtime(path) && SPAWNERS.contains(&name) => Ty::Spawner,
+        "TaskGroup" => Ty::TaskGroup,
+        "Context" if ours => Ty::Context,
+        "Permits" | "Semaphore" if ours || krate != "std" => Ty::Semaphore,
+        "Permit" if ours => Ty::Permit,
+        "SemaphorePermit" | "OwnedSemaphorePermit" | "SemaphoreGuard" | "SemaphoreGuardArc" => {
+            Ty::Permit
+        }
+        _ => Ty::Foreign,
+    }
+}
+
+/// What kind of thing a type is whose name could not be followed.
+pub(crate) fn type_by_name(name: &str) -> Option<Ty> {
+    match name {
+        "Command" => Some(Ty::Command),
+        "TaskGroup" => Some(Ty::TaskGroup),
+        "Semaphore" => Some(Ty::Semaphore),
+        "SemaphorePermit" | "OwnedSemaphorePermit" => Some(Ty::Permit),
+        _ if FAMOUS.contains(&name) => Some(Ty::Spawner),
+        _ => None,
+    }
+}
+
+/// Types that hold another and hand it out: seen through.
+pub(crate) fn is_wrapper(name: &str) -> bool {
+    const WRAPPERS: &[&str] = &[
+        "Arc",
+        "ArcSwap",
+        "AssertUnwindSafe",
+        "Box",
+        "Cell",
+        "Cow",
+        "Deref",
+        "DerefMut",
+        "Future",
+        "IntoIter",
+        "IntoIterator",
+        "Iterator",
+        "Lazy",
+        "LazyCell",
+        "LazyLock",
+        "ManuallyDrop",
+        "Mutex",
+        "MutexGuard",
+        "Once",
+        "OnceCell",
+        "OnceLock",
+        "Option",
+        "OwnedMutexGuard",
+        "Pin",
+        "Rc",
+        "Ref",
+        "RefCell",
+        "RefMut",
+        "Result",
+        "RwLock",
+        "RwLockReadGuard",
+        "RwLockWriteGuard",
+        "Vec",
+        "VecDeque",
+        "Weak",
+    ];
+    WRAPPERS.binary_search(&name).is_ok()
+}
+
+/// Maps: their last argument is what one gets out.
+pub(crate) fn is_map(name: &str) -> bool {
+    ["BTreeMap", "DashMap", "HashMap", "IndexMap"].contains(&name)
+}
+
+/// Methods that lead from a wrapper, a builder or a reference to the thing itself.
+pub(crate) fn keeps_type(method: &str) -> bool {
+    const KEEPING: &[&str] = &[
+        "as_deref",
+        "as_deref_mut",
+        "as_mut",
+        "as_ref",
+        "await",
+        "blocking_lock",
+        "borrow",
+        "borrow_mut",
+        "by_ref",
+        "clone",
+        "cloned",
+        "context",
+        "copied",
+        "deref",
+        "deref_mut",
+        "entry",
+        "expect",
+        "first",
+        "first_mut",
+        "flatten",
+        "get",
+        "get_mut",
+        "get_or_init",
+        "get_or_insert_with",
+        "handle",
+        "insert",
+        "into_inner",
+        "into_iter",
+        "iter",
+        "iter_mut",
+        "last",
+        "last_mut",
+        "load",
+        "lock",
+        "map_err",
+        "next",
+        "ok",
+        "ok_or",
+        "ok_or_else",
+        "or_default",
+        "or_insert",
+        "or_insert_with",
+        "pop",
+        "pop_front",
+        "read",
+        "remove",
+        "replace",
+        "spawner",
+        "take",
+        "to_owned",
+        "try_lock",
+        "unwrap",
+        "unwrap_or",
+        "unwrap_or_default",
+        "unwrap_or_else",
+        "upgrade",
+        "values",
+        "values_mut",
+        "with_context",
+        "write",
+    ];
+    KEEPING.binary_search(&method).is_ok()
+}
+
+/// Methods whose closure receives what the receiver holds.
+pub(crate) fn hands_over(method: &str) -> bool {
+    const HANDING: &[&str] = &[
+        "and_then",
+        "filter",
+        "filter_map",
+        "flat_map",
+        "for_each",
+        "inspect",
+        "is_some_and",
+        "map",
+        "map_or",
+        "map_or_else",
+        "with",
+        "with_borrow",
+        "with_borrow_mut",
+    ];
+    HANDING.binary_search(&method).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn tables_are_sorted() {
+        assert!(super::SPAWNS.is_sorted() && super::UNMISTAKABLE.is_sorted());
+        // Each entry finds itself only if the private tables are in order.
+        for name in [
+            "ArcSwap", "Arc", "Weak", "Mutex", "Option", "IntoIter", "Once", "OnceCell",
+        ] {
+            assert!(super::is_wrapper(name), "{name}");
+        }
+        for name in [
+            "as_deref",
+            "clone",
+            "get",
+            "get_or_init",
+            "handle",
+            "write",
+            "unwrap",
+            "ok",
+        ] {
+            assert!(super::keeps_type(name), "{name}");
+        }
+        for name in [
+            "and_then",
+            "for_each",
+            "is_some_and",
+            "map",
+            "with_borrow_mut",
+        ] {
+            assert!(super::hands_over(name), "{name}");
+        }
+    }
+}
