@@ -4,6 +4,7 @@
 //! `--quick`, which only shows that everything runs.
 
 mod kernel;
+mod lint;
 mod load;
 mod probe;
 mod report;
@@ -14,12 +15,13 @@ use std::process::ExitCode;
 
 use report::Report;
 
-const USAGE: &str = "usage: sluicegate-bench [kernel] [--quick] [--json PATH]";
+const USAGE: &str = "usage: sluicegate-bench [kernel | lint] [--quick] [--json PATH]";
 
 /// A benchmark: quick or not, to its rows.
-type Benchmark = fn(bool) -> Report;
+type Benchmark = fn(bool) -> Result<Report, String>;
 
-const ALL: [(&str, Benchmark); 1] = [("kernel", kernel::run)];
+const ALL: [(&str, Benchmark); 2] =
+    [("kernel", |quick| Ok(kernel::run(quick))), ("lint", lint::run)];
 
 #[derive(Debug, Default)]
 struct Order {
@@ -64,7 +66,7 @@ fn benchmark(order: &Order) -> Result<bool, String> {
         if order.name.as_deref().is_some_and(|wanted| wanted != name) {
             continue;
         }
-        let report = benchmark(order.quick);
+        let report = benchmark(order.quick)?;
         println!("\n{name}, ours beside its baseline\n\n{}", report.table());
         let default = || PathBuf::from("target/bench").join(format!("{name}.json"));
         let path = order.json.clone().unwrap_or_else(default);

@@ -27,11 +27,7 @@ impl Date {
             return None;
         }
         let number = |range: std::ops::Range<usize>| text[range].parse::<u32>().ok();
-        let date = Self {
-            year: number(0..4)?,
-            month: number(5..7)?,
-            day: number(8..10)?,
-        };
+        let date = Self { year: number(0..4)?, month: number(5..7)?, day: number(8..10)? };
         let known_month = (1..=12).contains(&date.month);
         let known_day = known_month && (1..=days_in(date.year, date.month)).contains(&date.day);
         known_day.then_some(date)
@@ -40,20 +36,14 @@ impl Date {
     /// The current day in UTC.
     #[must_use]
     pub fn today() -> Self {
-        let since = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self::from_days(since.as_secs() / SECONDS_PER_DAY)
     }
 
     /// The day that many days after 1970-01-01.
     #[must_use]
     pub fn from_days(mut days: u64) -> Self {
-        let mut date = Self {
-            year: 1970,
-            month: 1,
-            day: 1,
-        };
+        let mut date = Self { year: 1970, month: 1, day: 1 };
         while days >= days_of_year(date.year) {
             days -= days_of_year(date.year);
             date.year += 1;
@@ -97,10 +87,7 @@ mod tests {
     #[test]
     fn reads_only_days_that_exist() {
         for good in ["2024-02-29", "2000-02-29", "2026-12-31", "1970-01-01"] {
-            assert_eq!(
-                Date::parse(good).map(|date| date.to_string()).as_deref(),
-                Some(good)
-            );
+            assert_eq!(Date::parse(good).map(|date| date.to_string()).as_deref(), Some(good));
         }
         let bad = [
             "2023-02-29",
@@ -124,11 +111,7 @@ mod tests {
 
     #[test]
     fn counts_days_from_the_epoch() {
-        for (days, date) in [
-            (0, "1970-01-01"),
-            (59, "1970-03-01"),
-            (19_782, "2024-02-29"),
-        ] {
+        for (days, date) in [(0, "1970-01-01"), (59, "1970-03-01"), (19_782, "2024-02-29")] {
             assert_eq!(Date::from_days(days).to_string(), date);
         }
         assert!(Date::parse("2026-02-01") > Date::parse("2025-12-31"));

@@ -44,11 +44,8 @@ impl Exemptions {
     /// When the text is not TOML, or `exemption` is not a list of tables.
     pub fn parse(file: &Path, text: &str) -> Result<Self, String> {
         let document = DeTable::parse(text).map_err(|error| error.to_string())?;
-        let mut exemptions = Self {
-            file: file.to_owned(),
-            text: text.to_owned(),
-            ..Self::default()
-        };
+        let mut exemptions =
+            Self { file: file.to_owned(), text: text.to_owned(), ..Self::default() };
         for (key, value) in document.get_ref() {
             if key.get_ref() != "exemption" {
                 let message = format!("`{}` means nothing here", key.get_ref());
@@ -92,14 +89,7 @@ impl Exemptions {
             }
         }
         for exemption in std::mem::take(&mut self.valid) {
-            let Exemption {
-                shown,
-                rule,
-                expiry,
-                owner,
-                span,
-                ..
-            } = exemption;
+            let Exemption { shown, rule, expiry, owner, span, .. } = exemption;
             let rule = rule.id();
             if today > expiry {
                 let message =
@@ -184,19 +174,9 @@ impl Exemptions {
     fn fault(&mut self, rule: Rule, span: Range<usize>, message: String) {
         let before = self.text.get(..span.start).unwrap_or_default();
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        let source_line = self.text[line_start..]
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .to_owned();
+        let source_line = self.text[line_start..].lines().next().unwrap_or_default().to_owned();
         let column = before[line_start..].chars().count() + 1;
-        let covered = self
-            .text
-            .get(span)
-            .unwrap_or_default()
-            .lines()
-            .next()
-            .unwrap_or_default();
+        let covered = self.text.get(span).unwrap_or_default().lines().next().unwrap_or_default();
         let help = match rule {
             Rule::ExemptionExpired => "fix the code, or renew the exemption with its owner",
             Rule::ExemptionUnused => "remove the exemption",

@@ -70,10 +70,7 @@ fn read(tokens: TokenStream, found: &mut Vec<Fragment>) {
         return;
     }
     if let Ok(list) = Punctuated::<Expr, Token![,]>::parse_terminated.parse2(tokens.clone()) {
-        return found.extend(
-            list.into_iter()
-                .map(|one| Fragment::Expression(Box::new(one))),
-        );
+        return found.extend(list.into_iter().map(|one| Fragment::Expression(Box::new(one))));
     }
     if let Ok(statements) = Block::parse_within.parse2(tokens.clone()) {
         return found.push(Fragment::Statements(statements));
@@ -145,10 +142,7 @@ fn read_chains(tokens: &[TokenTree], found: &mut Vec<Fragment>) {
         if let TokenTree::Ident(word) = &tokens[at]
             && word == "use"
         {
-            at += tokens[at..]
-                .iter()
-                .take_while(|token| !is_punct(token, ';'))
-                .count();
+            at += tokens[at..].iter().take_while(|token| !is_punct(token, ';')).count();
             continue;
         }
         if let Some((expression, length)) = read_chain(&tokens[at..]) {
@@ -184,9 +178,7 @@ fn test_code(tokens: &[TokenTree]) -> Option<usize> {
     if hash.as_char() != '#' || !is_test_attribute(attribute.stream()) {
         return None;
     }
-    let end = tokens
-        .iter()
-        .position(|token| is_brace(token) || is_punct(token, ';'));
+    let end = tokens.iter().position(|token| is_brace(token) || is_punct(token, ';'));
     Some(end.map_or(tokens.len(), |end| end + 1))
 }
 

@@ -42,10 +42,7 @@ pub(crate) enum Ty {
 
 impl Checker<'_> {
     pub(crate) fn place(&self) -> Place<'_> {
-        Place {
-            module: self.module,
-            blocks: &self.blocks,
-        }
+        Place { module: self.module, blocks: &self.blocks }
     }
 
     /// What a path of the source means here; `Self` is replaced by the type around.
@@ -55,11 +52,7 @@ impl Checker<'_> {
                 return Vec::new();
             };
             let rest = path.segments[1..].to_vec();
-            return vec![Target::Item {
-                module: *module,
-                name: name.clone(),
-                rest,
-            }];
+            return vec![Target::Item { module: *module, name: name.clone(), rest }];
         }
         self.index.resolve(self.place(), path)
     }
@@ -93,11 +86,7 @@ impl Checker<'_> {
         }
         let targets = self.index.resolve(place, path);
         let is_ours = |target: &Target| matches!(target, Target::Item { .. });
-        let inner = if known::is_map(last) {
-            arguments.last()
-        } else {
-            arguments.first()
-        };
+        let inner = if known::is_map(last) { arguments.last() } else { arguments.first() };
         if (known::is_wrapper(last) || known::is_map(last))
             && let Some(inner) = inner
             && !targets.iter().any(is_ours)
@@ -107,9 +96,7 @@ impl Checker<'_> {
         if targets.is_empty() {
             return known::type_by_name(last).unwrap_or(Ty::Foreign);
         }
-        let kinds = targets
-            .iter()
-            .map(|target| self.type_of_target(target, place, aliases));
+        let kinds = targets.iter().map(|target| self.type_of_target(target, place, aliases));
         // With several definitions the most telling counts.
         let rank = |ty: &Ty| match ty {
             Ty::Unknown | Ty::Foreign => 0,
@@ -160,9 +147,7 @@ impl Checker<'_> {
         let Ty::Local(module, name) = ty else {
             return None;
         };
-        let returned = self
-            .facts(*module, name)
-            .find_map(|facts| facts.methods.get(method))?;
+        let returned = self.facts(*module, name).find_map(|facts| facts.methods.get(method))?;
         if matches!(returned, TypeExpr::Path(path, _) if path.segments == ["Self"]) {
             return Some(ty.clone());
         }
@@ -191,9 +176,7 @@ impl Checker<'_> {
             Expr::Unsafe(block) => self.infer_block(&block.block),
             Expr::Match(choice) => {
                 let arms = choice.arms.iter().map(|arm| self.infer(&arm.body));
-                arms.into_iter()
-                    .find(|ty| *ty != Ty::Unknown)
-                    .unwrap_or(Ty::Unknown)
+                arms.into_iter().find(|ty| *ty != Ty::Unknown).unwrap_or(Ty::Unknown)
             }
             _ => Ty::Unknown,
         }
@@ -236,18 +219,15 @@ impl Checker<'_> {
             (Ty::Local(module, name), member) => {
                 self.field_type(module, &name, &member_name(member))
             }
-            (Ty::Tuple(parts), Member::Unnamed(index)) => parts
-                .into_iter()
-                .nth(index.index as usize)
-                .unwrap_or(Ty::Unknown),
+            (Ty::Tuple(parts), Member::Unnamed(index)) => {
+                parts.into_iter().nth(index.index as usize).unwrap_or(Ty::Unknown)
+            }
             _ => Ty::Unknown,
         }
     }
 
     pub(crate) fn field_type(&self, module: ModuleId, name: &str, member: &str) -> Ty {
-        let written = self
-            .facts(module, name)
-            .find_map(|facts| facts.fields.get(member));
+        let written = self.facts(module, name).find_map(|facts| facts.fields.get(member));
         written.map_or(Ty::Unknown, |ty| self.type_in(module, ty))
     }
 
@@ -257,16 +237,8 @@ impl Checker<'_> {
         };
         let path = PathRef::of(&function.path);
         let name = path.segments.last().map(String::as_str).unwrap_or_default();
-        let owner = path
-            .segments
-            .len()
-            .checked_sub(2)
-            .map(|at| path.segments[at].as_str());
-        let first = || {
-            call.args
-                .first()
-                .map_or(Ty::Unknown, |argument| self.infer(argument))
-        };
+        let owner = path.segments.len().checked_sub(2).map(|at| path.segments[at].as_str());
+        let first = || call.args.first().map_or(Ty::Unknown, |argument| self.infer(argument));
         if matches!(name, "Some" | "Ok") && owner.is_none() {
             return first();
         }
@@ -316,22 +288,15 @@ impl Checker<'_> {
         match rest {
             [] => {
                 let meanings = self.index.modules[module].names.entries.get(name);
-                let returned = meanings
-                    .into_iter()
-                    .flatten()
-                    .find_map(|meaning| match meaning {
-                        Name::Value(ty) => Some(self.type_in(module, ty)),
-                        Name::Type => Some(Ty::Local(module, name.to_owned())),
-                        _ => None,
-                    });
+                let returned = meanings.into_iter().flatten().find_map(|meaning| match meaning {
+                    Name::Value(ty) => Some(self.type_in(module, ty)),
+                    Name::Type => Some(Ty::Local(module, name.to_owned())),
+                    _ => None,
+                });
                 returned.unwrap_or(Ty::Unknown)
             }
             [method] => {
-                let item = Target::Item {
-                    module,
-                    name: name.to_owned(),
-                    rest: Vec::new(),
-                };
+                let item = Target::Item { module, name: name.to_owned(), rest: Vec::new() };
                 let ty = self.type_of_target(&item, Place::module(module), 0);
                 match &ty {
                     Ty::Local(..) => self.own_method(&ty, method).unwrap_or(Ty::Unknown),

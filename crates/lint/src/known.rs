@@ -94,12 +94,7 @@ const SPAWNERS: &[&str] = &[
 const FAMOUS: &[&str] = &["JoinMap", "JoinSet", "LocalSet", "TaskTracker"];
 
 /// Functions that hand a scope, which spawns, to a closure.
-const SCOPES: &[&str] = &[
-    "in_place_scope",
-    "in_place_scope_fifo",
-    "scope",
-    "scope_fifo",
-];
+const SCOPES: &[&str] = &["in_place_scope", "in_place_scope_fifo", "scope", "scope_fifo"];
 
 pub(crate) fn is_spawn_name(name: &str) -> bool {
     SPAWNS.binary_search(&name).is_ok()
@@ -130,10 +125,7 @@ pub(crate) fn is_spawn(path: &[String]) -> bool {
 }
 
 pub(crate) fn is_scope(path: &[String]) -> bool {
-    in_runtime(path)
-        && path
-            .last()
-            .is_some_and(|name| SCOPES.contains(&name.as_str()))
+    in_runtime(path) && path.last().is_some_and(|name| SCOPES.contains(&name.as_str()))
 }
 
 /// Whether a name is that of a crate in the tables.
@@ -153,8 +145,7 @@ pub(crate) fn is_forget(path: &[String]) -> bool {
 }
 
 fn is_std(path: &[String]) -> bool {
-    path.first()
-        .is_some_and(|first| ["std", "core", "alloc"].contains(&first.as_str()))
+    path.first().is_some_and(|first| ["std", "core", "alloc"].contains(&first.as_str()))
 }
 
 /// Whether a path found through a foreign glob import means something to a rule.
@@ -343,30 +334,13 @@ mod tests {
     fn tables_are_sorted() {
         assert!(super::SPAWNS.is_sorted() && super::UNMISTAKABLE.is_sorted());
         // Each entry finds itself only if the private tables are in order.
-        for name in [
-            "ArcSwap", "Arc", "Weak", "Mutex", "Option", "IntoIter", "Once", "OnceCell",
-        ] {
+        for name in ["ArcSwap", "Arc", "Weak", "Mutex", "Option", "IntoIter", "Once", "OnceCell"] {
             assert!(super::is_wrapper(name), "{name}");
         }
-        for name in [
-            "as_deref",
-            "clone",
-            "get",
-            "get_or_init",
-            "handle",
-            "write",
-            "unwrap",
-            "ok",
-        ] {
+        for name in ["as_deref", "clone", "get", "get_or_init", "handle", "write", "unwrap", "ok"] {
             assert!(super::keeps_type(name), "{name}");
         }
-        for name in [
-            "and_then",
-            "for_each",
-            "is_some_and",
-            "map",
-            "with_borrow_mut",
-        ] {
+        for name in ["and_then", "for_each", "is_some_and", "map", "with_borrow_mut"] {
             assert!(super::hands_over(name), "{name}");
         }
     }

@@ -51,12 +51,7 @@ fn main() -> ExitCode {
         Err(error) => return cannot(&format!("there is no current folder: {error}")),
     };
     let options = Options {
-        paths: arguments
-            .get_many("PATHS")
-            .into_iter()
-            .flatten()
-            .cloned()
-            .collect(),
+        paths: arguments.get_many("PATHS").into_iter().flatten().cloned().collect(),
         exemptions: arguments.get_one("exemptions").cloned(),
         today: Date::today(),
         folder,
@@ -65,29 +60,20 @@ fn main() -> ExitCode {
         Ok(report) => report,
         Err(error) => return cannot(&error.to_string()),
     };
-    let format = arguments
-        .get_one::<String>("format")
-        .map_or("human", String::as_str);
+    let format = arguments.get_one::<String>("format").map_or("human", String::as_str);
     let text = report::render(&report, format_of(format));
     if let Err(error) = io::stdout().write_all(text.as_bytes())
         && error.kind() != io::ErrorKind::BrokenPipe
     {
         return cannot(&format!("cannot write the report: {error}"));
     }
-    ExitCode::from(if report.findings.is_empty() {
-        0
-    } else {
-        FINDINGS
-    })
+    ExitCode::from(if report.findings.is_empty() { 0 } else { FINDINGS })
 }
 
 /// Without the `sluicegate-lint` that cargo puts first.
 fn own_arguments(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.collect();
-    if arguments
-        .get(1)
-        .is_some_and(|first| first == "sluicegate-lint")
-    {
+    if arguments.get(1).is_some_and(|first| first == "sluicegate-lint") {
         arguments.remove(1);
     }
     arguments

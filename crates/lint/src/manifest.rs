@@ -31,10 +31,7 @@ impl Manifest {
         let package = table.get("package").and_then(Value::as_table);
         let library = table.get("lib").and_then(Value::as_table);
         let name = |table: Option<&Table>| {
-            table
-                .and_then(|table| table.get("name"))
-                .and_then(Value::as_str)
-                .map(in_code)
+            table.and_then(|table| table.get("name")).and_then(Value::as_str).map(in_code)
         };
         let mut manifest = Self {
             folder: folder.to_owned(),

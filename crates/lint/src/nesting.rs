@@ -39,14 +39,7 @@ enum Before {
 impl Level {
     fn open(stream: TokenStream, in_brace: bool, outer_links: usize) -> Self {
         let (rest, before) = (stream.into_iter(), Before::Other);
-        Self {
-            rest,
-            in_brace,
-            outer_links,
-            links: 0,
-            undecided: 0,
-            before,
-        }
+        Self { rest, in_brace, outer_links, links: 0, undecided: 0, before }
     }
 
     fn total(&self) -> usize {
@@ -92,11 +85,7 @@ impl Level {
             TokenTree::Ident(ident) if ident == "if" => self.undecided = 0,
             TokenTree::Ident(ident) => {
                 self.decide();
-                self.links += if ident == "else" {
-                    1
-                } else {
-                    2 * usize::from(is_prefix(ident))
-                };
+                self.links += if ident == "else" { 1 } else { 2 * usize::from(is_prefix(ident)) };
             }
             TokenTree::Group(group) => {
                 self.decide();
@@ -156,9 +145,8 @@ fn is_brace(group: &Group) -> bool {
 }
 
 fn is_prefix(ident: &proc_macro2::Ident) -> bool {
-    const WORDS: &[&str] = &[
-        "as", "async", "break", "const", "dyn", "move", "mut", "return", "unsafe", "yield",
-    ];
+    const WORDS: &[&str] =
+        &["as", "async", "break", "const", "dyn", "move", "mut", "return", "unsafe", "yield"];
     WORDS.iter().any(|word| ident == word)
 }
 

@@ -25,12 +25,7 @@ pub(crate) fn text<'a>(
         }),
         Err(error) => {
             let message = format!("the file cannot be read: {error}");
-            Err(finding(
-                path,
-                "",
-                LineColumn { line: 1, column: 0 },
-                &message,
-            ))
+            Err(finding(path, "", LineColumn { line: 1, column: 0 }, &message))
         }
     }
 }
@@ -41,31 +36,14 @@ pub(crate) fn syntax(path: &Path, text: &str) -> Result<syn::File, Box<Finding>>
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     // The end of the shebang's line stays, so that lines still count from the top.
     let stream: TokenStream =
-        text[shebang_length(text)..]
-            .parse()
-            .map_err(|error: proc_macro2::LexError| {
-                finding(
-                    path,
-                    text,
-                    error.span().start(),
-                    "this is not Rust: a token is malformed",
-                )
-            })?;
+        text[shebang_length(text)..].parse().map_err(|error: proc_macro2::LexError| {
+            finding(path, text, error.span().start(), "this is not Rust: a token is malformed")
+        })?;
     if let Some(span) = nesting::too_deep(&stream) {
-        return Err(finding(
-            path,
-            text,
-            span.start(),
-            "the nesting is too deep to check",
-        ));
+        return Err(finding(path, text, span.start(), "the nesting is too deep to check"));
     }
     syn::parse2(stream).map_err(|error| {
-        finding(
-            path,
-            text,
-            error.span().start(),
-            &format!("this is not Rust: {error}"),
-        )
+        finding(path, text, error.span().start(), &format!("this is not Rust: {error}"))
     })
 }
 

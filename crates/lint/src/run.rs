@@ -72,20 +72,13 @@ pub fn check_tree(tree: &SourceTree) -> Report {
             Err(_) => {}
         }
     }
-    let named: Vec<Parsed<'_>> = parsed
-        .iter()
-        .map(|(file, _, syntax)| Parsed {
-            path: &file.path,
-            syntax,
-        })
-        .collect();
+    let named: Vec<Parsed<'_>> =
+        parsed.iter().map(|(file, _, syntax)| Parsed { path: &file.path, syntax }).collect();
     let (index, seats) = collect(&named, &tree.manifests);
     for ((file, text, syntax), seat) in parsed.iter().zip(seats) {
         if file.checked && !seat.test_only {
             report.files += 1;
-            report
-                .findings
-                .extend(check_file(&index, seat, &file.path, text, syntax));
+            report.findings.extend(check_file(&index, seat, &file.path, text, syntax));
         }
     }
     sort_findings(&mut report.findings);
@@ -94,17 +87,10 @@ pub fn check_tree(tree: &SourceTree) -> Report {
 
 fn roots(options: &Options) -> Result<Vec<PathBuf>, CannotCheck> {
     let here = [PathBuf::from(".")];
-    let paths = if options.paths.is_empty() {
-        &here[..]
-    } else {
-        &options.paths
-    };
+    let paths = if options.paths.is_empty() { &here[..] } else { &options.paths };
     let real = |path: &PathBuf| {
         fs::canonicalize(options.folder.join(path)).map_err(|error| CannotCheck {
-            reason: format!(
-                "cannot check {}: {error}; name a file or folder",
-                path.display()
-            ),
+            reason: format!("cannot check {}: {error}; name a file or folder", path.display()),
         })
     };
     paths.iter().map(real).collect()
@@ -130,9 +116,5 @@ fn read_exemptions(options: &Options, roots: &[PathBuf]) -> Result<Exemptions, C
 fn default_exemptions(options: &Options, roots: &[PathBuf]) -> PathBuf {
     let home = roots.first().map(|root| home_of(root)).unwrap_or_default();
     let has_manifest = Path::new(&home).join("Cargo.toml").is_file();
-    if has_manifest {
-        home.join(EXEMPTIONS_FILE)
-    } else {
-        options.folder.join(EXEMPTIONS_FILE)
-    }
+    if has_manifest { home.join(EXEMPTIONS_FILE) } else { options.folder.join(EXEMPTIONS_FILE) }
 }

@@ -20,9 +20,7 @@ const TEST_ATTRIBUTES: &[&str] = &[
 
 /// Whether the attributes limit what they stand on to test builds.
 pub(crate) fn is_test_only(attributes: &[Attribute]) -> bool {
-    attributes
-        .iter()
-        .any(|attribute| is_test_meta(&attribute.meta))
+    attributes.iter().any(|attribute| is_test_meta(&attribute.meta))
 }
 
 fn is_test_meta(meta: &Meta) -> bool {

@@ -96,9 +96,7 @@ pub(crate) fn home_of(path: &Path) -> PathBuf {
 }
 
 fn ancestors_with_manifest(path: &Path) -> Vec<PathBuf> {
-    let folders = path
-        .ancestors()
-        .filter(|folder| folder.join("Cargo.toml").is_file());
+    let folders = path.ancestors().filter(|folder| folder.join("Cargo.toml").is_file());
     folders.map(Path::to_owned).collect()
 }
 
@@ -107,10 +105,7 @@ fn in_test_folder(path: &Path) -> bool {
 }
 
 fn is_test_folder(path: &Path) -> bool {
-    let named = matches!(
-        path.file_name().and_then(OsStr::to_str),
-        Some("tests" | "benches")
-    );
+    let named = matches!(path.file_name().and_then(OsStr::to_str), Some("tests" | "benches"));
     named && path.is_dir() && beside_manifest(path)
 }
 
@@ -121,8 +116,7 @@ fn is_build_folder(path: &Path) -> bool {
 }
 
 fn beside_manifest(path: &Path) -> bool {
-    path.parent()
-        .is_some_and(|parent| parent.join("Cargo.toml").is_file())
+    path.parent().is_some_and(|parent| parent.join("Cargo.toml").is_file())
 }
 
 impl Walk {
@@ -133,10 +127,8 @@ impl Walk {
                 continue;
             }
             for entry in list(&folder)? {
-                let hidden = entry
-                    .file_name()
-                    .and_then(OsStr::to_str)
-                    .is_some_and(|n| n.starts_with('.'));
+                let hidden =
+                    entry.file_name().and_then(OsStr::to_str).is_some_and(|n| n.starts_with('.'));
                 if hidden {
                     continue;
                 }
@@ -173,15 +165,10 @@ impl Walk {
                 Manifest::parse(folder, &text)
             })
             .collect();
-        let workspaces: Vec<Manifest> = manifests
-            .iter()
-            .filter(|manifest| manifest.is_workspace)
-            .cloned()
-            .collect();
+        let workspaces: Vec<Manifest> =
+            manifests.iter().filter(|manifest| manifest.is_workspace).cloned().collect();
         for manifest in &mut manifests {
-            let around = workspaces
-                .iter()
-                .filter(|w| manifest.folder.starts_with(&w.folder));
+            let around = workspaces.iter().filter(|w| manifest.folder.starts_with(&w.folder));
             if let Some(workspace) = around.max_by_key(|w| w.folder.components().count()) {
                 manifest.inherit(workspace);
             }
@@ -190,26 +177,16 @@ impl Walk {
         let files = self
             .files
             .into_iter()
-            .map(|(path, checked)| SourceFile {
-                bytes: read(&path),
-                path,
-                checked,
-            })
+            .map(|(path, checked)| SourceFile { bytes: read(&path), path, checked })
             .collect();
         SourceTree { manifests, files }
     }
 }
 
 fn list(folder: &Path) -> Result<Vec<PathBuf>, CannotCheck> {
-    let entries = fs::read_dir(folder).and_then(|entries| {
-        entries
-            .map(|entry| Ok(entry?.path()))
-            .collect::<io::Result<_>>()
-    });
+    let entries = fs::read_dir(folder)
+        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>());
     entries.map_err(|error| CannotCheck {
-        reason: format!(
-            "cannot list {}: {error}; check its permissions",
-            folder.display()
-        ),
+        reason: format!("cannot list {}: {error}; check its permissions", folder.display()),
     })
 }

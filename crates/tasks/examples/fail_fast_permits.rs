@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Ok(_) => return Err("the third got in".into()),
     }
 
-    println!("the second fails early: {}", second.sum().unwrap_err());
+    println!("the second fails early: {}", second.sum().expect_err("it has no rows"));
     println!("and its permit is back: {} in use", projections.permits.in_use());
 
     projections.permits.resize(1)?;

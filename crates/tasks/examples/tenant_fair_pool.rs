@@ -33,7 +33,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let one = callers.run(&service, move |cx| ask(cx, pool, "bob", "bob-1".to_owned())).await?;
         longest = longest.max(one?);
     }
-    println!("bob waited at most {longest:.0?} for a turn, with a service time of {SERVICE_TIME:.0?}");
+    println!(
+        "bob waited at most {longest:.0?} for a turn, with a service time of {SERVICE_TIME:.0?}"
+    );
 
     let mut waits = Vec::new();
     for task in flood {

@@ -28,19 +28,12 @@ impl Checker<'_> {
             Pat::Or(choices) => choices.cases.iter().for_each(|case| self.bind(case, ty)),
             Pat::TupleStruct(tuple) => self.bind_tuple_struct(tuple, ty),
             Pat::Tuple(tuple) => {
-                let parts = if let Ty::Tuple(parts) = ty {
-                    &parts[..]
-                } else {
-                    &[]
-                };
+                let parts = if let Ty::Tuple(parts) = ty { &parts[..] } else { &[] };
                 for (at, element) in tuple.elems.iter().enumerate() {
                     self.bind(element, parts.get(at).unwrap_or(&Ty::Unknown));
                 }
             }
-            Pat::Slice(slice) => slice
-                .elems
-                .iter()
-                .for_each(|element| self.bind(element, ty)),
+            Pat::Slice(slice) => slice.elems.iter().for_each(|element| self.bind(element, ty)),
             Pat::Struct(fields) => {
                 let owner = self.owner(&fields.path);
                 for field in &fields.fields {
@@ -53,24 +46,12 @@ impl Checker<'_> {
     }
 
     fn bind_tuple_struct(&mut self, tuple: &syn::PatTupleStruct, ty: &Ty) {
-        let last = tuple
-            .path
-            .segments
-            .last()
-            .map(|last| plain(&last.ident))
-            .unwrap_or_default();
+        let last = tuple.path.segments.last().map(|last| plain(&last.ident)).unwrap_or_default();
         let through = matches!(last.as_str(), "Some" | "Ok" | "Ready");
-        let owner = if through {
-            None
-        } else {
-            self.owner(&tuple.path)
-        };
+        let owner = if through { None } else { self.owner(&tuple.path) };
         for (at, element) in tuple.elems.iter().enumerate() {
-            let part = if through {
-                ty.clone()
-            } else {
-                self.part(owner.as_ref(), &at.to_string())
-            };
+            let part =
+                if through { ty.clone() } else { self.part(owner.as_ref(), &at.to_string()) };
             self.bind(element, &part);
         }
     }

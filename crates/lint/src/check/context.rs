@@ -54,12 +54,7 @@ impl Checker<'_> {
             Pat::Paren(inner) => self.check_context_parameter(&inner.pat, is_used),
             Pat::Wild(wild) => {
                 let message = "the task ignores its context".to_owned();
-                self.report(
-                    Rule::ContextDropped,
-                    wild.underscore_token.spans[0],
-                    message,
-                    USE_IT,
-                );
+                self.report(Rule::ContextDropped, wild.underscore_token.spans[0], message, USE_IT);
             }
             Pat::Ident(name) if !is_used(&plain(&name.ident)) => {
                 let message = format!("the task never uses its context `{}`", name.ident);
@@ -85,9 +80,7 @@ impl Checker<'_> {
         let fresh = if targets.is_empty() {
             self.is_fresh(&written, None)
         } else {
-            targets
-                .iter()
-                .any(|target| self.is_fresh(&written, Some(target)))
+            targets.iter().any(|target| self.is_fresh(&written, Some(target)))
         };
         if fresh {
             self.report_fresh(path);

@@ -43,10 +43,7 @@ impl<'ast> Visit<'ast> for Search<'_> {
     }
 
     fn visit_expr_path(&mut self, path: &'ast syn::ExprPath) {
-        self.found |= path
-            .path
-            .get_ident()
-            .is_some_and(|ident| plain(ident) == self.name);
+        self.found |= path.path.get_ident().is_some_and(|ident| plain(ident) == self.name);
     }
 
     fn visit_expr_closure(&mut self, closure: &'ast syn::ExprClosure) {

@@ -50,15 +50,8 @@ pub(crate) fn check_file(
     };
     checker.visit_file(syntax);
     let found = std::mem::take(&mut checker.found);
-    let lines: Vec<&str> = if found.is_empty() {
-        Vec::new()
-    } else {
-        text.lines().collect()
-    };
-    found
-        .into_iter()
-        .map(|raw| raw.locate(path, &lines))
-        .collect()
+    let lines: Vec<&str> = if found.is_empty() { Vec::new() } else { text.lines().collect() };
+    found.into_iter().map(|raw| raw.locate(path, &lines)).collect()
 }
 
 /// The state of the walk.
@@ -100,15 +93,8 @@ struct Raw {
 impl Raw {
     fn locate(self, path: &Path, lines: &[&str]) -> Finding {
         let (start, end) = (self.span.start(), self.span.end());
-        let source_line = lines
-            .get(start.line.wrapping_sub(1))
-            .copied()
-            .unwrap_or_default();
-        let last = if end.line == start.line {
-            end.column
-        } else {
-            source_line.chars().count()
-        };
+        let source_line = lines.get(start.line.wrapping_sub(1)).copied().unwrap_or_default();
+        let last = if end.line == start.line { end.column } else { source_line.chars().count() };
         Finding {
             rule: self.rule,
             path: path.to_owned(),
@@ -124,20 +110,12 @@ impl Raw {
 
 impl Checker<'_> {
     fn report(&mut self, rule: Rule, span: Span, message: String, help: &'static str) {
-        self.found.push(Raw {
-            rule,
-            span,
-            message,
-            help,
-        });
+        self.found.push(Raw { rule, span, message, help });
     }
 
     /// The type of a variable, from the innermost scope that has it.
     pub(crate) fn variable(&self, name: &str) -> Option<&Ty> {
-        self.variables
-            .iter()
-            .rev()
-            .find_map(|scope| scope.get(name))
+        self.variables.iter().rev().find_map(|scope| scope.get(name))
     }
 
     pub(crate) fn declare(&mut self, name: String, ty: Ty) {

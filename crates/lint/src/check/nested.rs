@@ -17,15 +17,9 @@ impl Checker<'_> {
         let message = match self.infer(submit.group) {
             Ty::Child(depth) if depth == self.task_depth => return,
             Ty::Child(_) => {
-                format!(
-                    "`{}` inside a task, to a child group made outside of it",
-                    submit.name
-                )
+                format!("`{}` inside a task, to a child group made outside of it", submit.name)
             }
-            _ => format!(
-                "`{}` inside a task or handler can wait for itself",
-                submit.name
-            ),
+            _ => format!("`{}` inside a task or handler can wait for itself", submit.name),
         };
         let help = "submit to a child made here: `let child = group.child(\"name\"); \
                     child.submit(cx, …)`, or do the work in place";

@@ -67,9 +67,7 @@ impl Checker<'_> {
                 if is_acquire(&method) {
                     return self.gives_permit(call, &method).then(|| call.method.span());
                 }
-                is_passing(&method)
-                    .then(|| self.acquired(&call.receiver))
-                    .flatten()
+                is_passing(&method).then(|| self.acquired(&call.receiver)).flatten()
             }
             Expr::Call(call) => self.acquired_by_path(call),
             _ => None,
@@ -138,14 +136,8 @@ impl Checker<'_> {
         let Expr::Path(path) = &*call.func else {
             return;
         };
-        let names: Vec<String> = path
-            .path
-            .segments
-            .iter()
-            .rev()
-            .take(2)
-            .map(|segment| plain(&segment.ident))
-            .collect();
+        let names: Vec<String> =
+            path.path.segments.iter().rev().take(2).map(|segment| plain(&segment.ident)).collect();
         let [name, owner] = &names[..] else { return };
         let leaks = match name.as_str() {
             "leak" | "into_raw" => known::is_wrapper(owner),
@@ -166,12 +158,10 @@ impl Checker<'_> {
         match expression {
             Expr::Macro(call) => {
                 let tokens = call.mac.tokens.clone();
-                crate::fragments::of_macro(tokens)
-                    .iter()
-                    .any(|fragment| match fragment {
-                        crate::fragments::Fragment::Expression(inner) => self.holds_permit(inner),
-                        crate::fragments::Fragment::Statements(_) => false,
-                    })
+                crate::fragments::of_macro(tokens).iter().any(|fragment| match fragment {
+                    crate::fragments::Fragment::Expression(inner) => self.holds_permit(inner),
+                    crate::fragments::Fragment::Statements(_) => false,
+                })
             }
             _ => self.infer(expression) == Ty::Permit || self.acquired(expression).is_some(),
         }

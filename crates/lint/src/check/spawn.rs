@@ -65,9 +65,7 @@ impl Checker<'_> {
             self.report(Rule::LeakyPermit, span, message, USE_DROP);
             return true;
         }
-        let (name, owner) = real
-            .split_last()
-            .map_or(("", real), |(n, owner)| (n.as_str(), owner));
+        let (name, owner) = real.split_last().map_or(("", real), |(n, owner)| (n.as_str(), owner));
         self.check_associated(span, &known::type_of(owner), name)
     }
 
@@ -165,19 +163,11 @@ fn is_constructor(call: &syn::ExprCall) -> bool {
 
 pub(super) fn path_span(path: &syn::ExprPath) -> proc_macro2::Span {
     let span = path.span();
-    let last = path
-        .path
-        .segments
-        .last()
-        .map_or(span, |last| last.ident.span());
+    let last = path.path.segments.last().map_or(span, |last| last.ident.span());
     let first = match (&path.qself, path.path.leading_colon) {
         (Some(qself), _) => qself.lt_token.span(),
         (None, Some(colon)) => colon.spans[0],
-        _ => path
-            .path
-            .segments
-            .first()
-            .map_or(span, |first| first.ident.span()),
+        _ => path.path.segments.first().map_or(span, |first| first.ident.span()),
     };
     joined(first, last)
 }

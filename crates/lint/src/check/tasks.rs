@@ -136,9 +136,7 @@ impl Checker<'_> {
             Expr::Reference(inner) => self.task_argument(&inner.expr, has_context),
             Expr::Call(call) if closure_in(argument).is_some() => {
                 self.visit_expr(&call.func);
-                call.args
-                    .iter()
-                    .for_each(|inner| self.task_argument(inner, has_context));
+                call.args.iter().for_each(|inner| self.task_argument(inner, has_context));
             }
             // `{ let group = group.clone(); move |cx| … }`
             Expr::Block(block) if block.label.is_none() => self.scoped(|checker| {
@@ -170,26 +168,19 @@ impl Checker<'_> {
             return None;
         }
         let name = path.segments.last()?;
-        HANDLER_TRAITS
-            .iter()
-            .find(|(known, _)| known == name)
-            .map(|(_, methods)| *methods)
+        HANDLER_TRAITS.iter().find(|(known, _)| known == name).map(|(_, methods)| *methods)
     }
 }
 
 /// A method that registers a handler.
 pub(super) fn is_handler_method(call: &syn::ExprMethodCall) -> bool {
-    ["handler", "handle", "consumer", "on_message"]
-        .iter()
-        .any(|name| call.method == name)
+    ["handler", "handle", "consumer", "on_message"].iter().any(|name| call.method == name)
 }
 
 pub(super) fn is_handler_function(attributes: &[syn::Attribute]) -> bool {
     let last = |attribute: &syn::Attribute| {
         attribute.path().segments.last().is_some_and(|last| {
-            ["handler", "job", "consumer"]
-                .iter()
-                .any(|name| last.ident == name)
+            ["handler", "job", "consumer"].iter().any(|name| last.ident == name)
         })
     };
     attributes.iter().any(last)
@@ -207,13 +198,9 @@ pub(super) fn closure_in(expression: &Expr) -> Option<&syn::ExprClosure> {
                 return None;
             };
             let boxes = path.path.segments.first().is_some_and(|first| {
-                ["Box", "Arc", "Rc", "Some"]
-                    .iter()
-                    .any(|name| first.ident == name)
+                ["Box", "Arc", "Rc", "Some"].iter().any(|name| first.ident == name)
             });
-            boxes
-                .then(|| call.args.first().and_then(closure_in))
-                .flatten()
+            boxes.then(|| call.args.first().and_then(closure_in)).flatten()
         }
         _ => None,
     }
@@ -251,11 +238,7 @@ impl<'ast> Visit<'ast> for TaskNames {
         visit::visit_expr_call(self, call);
         if let Expr::Path(path) = &*call.func
             && path.path.segments.len() > 1
-            && path
-                .path
-                .segments
-                .last()
-                .is_some_and(|last| is_submit_name(&plain(&last.ident)))
+            && path.path.segments.last().is_some_and(|last| is_submit_name(&plain(&last.ident)))
             && call.args.len() >= 3
         {
             self.submitted.extend(call.args.last().and_then(named));

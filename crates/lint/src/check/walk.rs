@@ -46,9 +46,7 @@ impl<'ast> Visit<'ast> for Checker<'_> {
             let outer_type = std::mem::replace(&mut checker.self_type, self_type);
             let handler = checker.handler_trait(item);
             let outer_handler = std::mem::replace(&mut checker.handler_impl, handler);
-            item.items
-                .iter()
-                .for_each(|item| checker.visit_impl_item(item));
+            item.items.iter().for_each(|item| checker.visit_impl_item(item));
             checker.handler_impl = outer_handler;
             checker.self_type = outer_type;
         });
@@ -59,18 +57,13 @@ impl<'ast> Visit<'ast> for Checker<'_> {
         let outer = std::mem::replace(&mut self.self_type, own);
         let names = generics(&item.generics);
         self.with_names(names, |checker| {
-            item.items
-                .iter()
-                .for_each(|item| checker.visit_trait_item(item));
+            item.items.iter().for_each(|item| checker.visit_trait_item(item));
         });
         self.self_type = outer;
     }
 
     fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
-        let submitted = self
-            .submitted_functions
-            .submitted
-            .contains(&plain(&item.sig.ident));
+        let submitted = self.submitted_functions.submitted.contains(&plain(&item.sig.ident));
         if submitted {
             self.check_task_function(item);
         }
@@ -81,9 +74,7 @@ impl<'ast> Visit<'ast> for Checker<'_> {
     fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
         if !is_test_only(&item.attrs) {
             let is_task = tasks::is_handler_function(&item.attrs)
-                || self
-                    .handler_impl
-                    .is_some_and(|names| names.iter().any(|n| item.sig.ident == n));
+                || self.handler_impl.is_some_and(|names| names.iter().any(|n| item.sig.ident == n));
             self.function(&item.sig, &item.block, is_task);
         }
     }
@@ -192,12 +183,7 @@ impl<'ast> Visit<'ast> for Checker<'_> {
             && self.variable(&name) == Some(&Ty::Unknown)
         {
             let ty = self.infer(&assign.right);
-            if let Some(known) = self
-                .variables
-                .iter_mut()
-                .rev()
-                .find_map(|s| s.get_mut(&name))
-            {
+            if let Some(known) = self.variables.iter_mut().rev().find_map(|s| s.get_mut(&name)) {
                 *known = ty;
             }
         }
@@ -294,13 +280,7 @@ impl Checker<'_> {
             syn::Item::Impl(block) => match TypeExpr::of(&block.self_ty) {
                 TypeExpr::Path(PathRef { segments, .. }, _) if segments.len() == 1 => {
                     let methods = methods_of_impl(block).into_iter().collect();
-                    (
-                        segments.concat(),
-                        TypeFacts {
-                            methods,
-                            ..TypeFacts::default()
-                        },
-                    )
+                    (segments.concat(), TypeFacts { methods, ..TypeFacts::default() })
                 }
                 _ => return,
             },
@@ -361,10 +341,7 @@ impl Checker<'_> {
     /// Walks a closure whose parameters are of the given type.
     pub(super) fn closure(&mut self, closure: &syn::ExprClosure, given: &Ty) {
         self.scoped(|checker| {
-            closure
-                .inputs
-                .iter()
-                .for_each(|input| checker.bind(input, given));
+            closure.inputs.iter().for_each(|input| checker.bind(input, given));
             checker.visit_expr(&closure.body);
         });
     }
@@ -372,10 +349,7 @@ impl Checker<'_> {
     /// What the closures among a method's arguments are called with.
     fn handed_to_closures(&self, call: &syn::ExprMethodCall) -> Ty {
         let method = plain(&call.method);
-        let has_closure = call
-            .args
-            .iter()
-            .any(|argument| matches!(argument, Expr::Closure(_)));
+        let has_closure = call.args.iter().any(|argument| matches!(argument, Expr::Closure(_)));
         if !has_closure {
             return Ty::Unknown;
         }
@@ -390,8 +364,6 @@ impl Checker<'_> {
 
     fn is_scope(&self, path: &syn::ExprPath) -> bool {
         let targets = self.targets(&PathRef::of(&path.path));
-        targets
-            .iter()
-            .any(|target| matches!(target, Target::Extern(path) if known::is_scope(path)))
+        targets.iter().any(|target| matches!(target, Target::Extern(path) if known::is_scope(path)))
     }
 }

@@ -59,11 +59,7 @@ struct Cursor<'a> {
 
 /// Builds the index; the answer has a seat for each file.
 pub(crate) fn collect(files: &[Parsed<'_>], manifests: &[Manifest]) -> (Index, Vec<Seat>) {
-    let by_path = files
-        .iter()
-        .enumerate()
-        .map(|(at, file)| (file.path, at))
-        .collect();
+    let by_path = files.iter().enumerate().map(|(at, file)| (file.path, at)).collect();
     let mut collector = Collector {
         files,
         by_path,
@@ -71,14 +67,9 @@ pub(crate) fn collect(files: &[Parsed<'_>], manifests: &[Manifest]) -> (Index, V
         index: Index::default(),
         methods: Vec::new(),
     };
-    collector.index.renames = manifests
-        .iter()
-        .map(|manifest| manifest.renames.clone())
-        .collect();
-    let packages: Vec<Option<usize>> = files
-        .iter()
-        .map(|file| package_of(file.path, manifests))
-        .collect();
+    collector.index.renames = manifests.iter().map(|manifest| manifest.renames.clone()).collect();
+    let packages: Vec<Option<usize>> =
+        files.iter().map(|file| package_of(file.path, manifests)).collect();
     for (file, package) in packages.iter().enumerate() {
         if let Some(package) = *package {
             collector.load_if_root(file, package, &manifests[package]);
@@ -87,28 +78,16 @@ pub(crate) fn collect(files: &[Parsed<'_>], manifests: &[Manifest]) -> (Index, V
     collector.load_orphans(&packages);
     collector.index.resolve_globs();
     collector.attach_methods();
-    let seats = collector
-        .seats
-        .iter()
-        .map(|seat| seat.unwrap_or(NOWHERE))
-        .collect();
+    let seats = collector.seats.iter().map(|seat| seat.unwrap_or(NOWHERE)).collect();
     (collector.index, seats)
 }
 
 /// Never used: every file is seated by [`Collector::load_orphans`].
-const NOWHERE: Seat = Seat {
-    module: 0,
-    test_only: false,
-};
+const NOWHERE: Seat = Seat { module: 0, test_only: false };
 
 fn package_of(path: &Path, manifests: &[Manifest]) -> Option<usize> {
-    let around = manifests
-        .iter()
-        .enumerate()
-        .filter(|(_, m)| path.starts_with(&m.folder));
-    around
-        .max_by_key(|(_, m)| m.folder.components().count())
-        .map(|(at, _)| at)
+    let around = manifests.iter().enumerate().filter(|(_, m)| path.starts_with(&m.folder));
+    around.max_by_key(|(_, m)| m.folder.components().count()).map(|(at, _)| at)
 }
 
 impl<'a> Collector<'a> {
@@ -143,9 +122,8 @@ impl<'a> Collector<'a> {
 
     /// Files outside any crate: those that no other file declares are roots.
     fn load_orphans(&mut self, packages: &[Option<usize>]) {
-        let orphans: Vec<usize> = (0..self.files.len())
-            .filter(|file| self.seats[*file].is_none())
-            .collect();
+        let orphans: Vec<usize> =
+            (0..self.files.len()).filter(|file| self.seats[*file].is_none()).collect();
         let mut declared = HashSet::new();
         for file in &orphans {
             let path = self.files[*file].path;
@@ -169,11 +147,7 @@ impl<'a> Collector<'a> {
 
     fn load_root(&mut self, file: usize, package: Option<usize>) -> ModuleId {
         let root = self.index.modules.len();
-        self.index.modules.push(Module {
-            root,
-            package,
-            ..Module::default()
-        });
+        self.index.modules.push(Module { root, package, ..Module::default() });
         self.load(file, root, false, true);
         root
     }
@@ -224,13 +198,7 @@ impl<'a> Collector<'a> {
                 None => self.new_child(cursor.module, &name),
             };
             let folder = cursor.folder.join(&name);
-            let inner = Cursor {
-                module,
-                folder,
-                inline: true,
-                test_only,
-                ..cursor.clone()
-            };
+            let inner = Cursor { module, folder, inline: true, test_only, ..cursor.clone() };
             return self.items(items, &inner);
         }
         let (folder, beside) = (&cursor.folder, cursor.beside);
@@ -242,9 +210,7 @@ impl<'a> Collector<'a> {
         let Some(file) = found else { return };
         match self.seats[file] {
             Some(seat) if test_only || !seat.test_only => {
-                self.index.modules[cursor.module]
-                    .names
-                    .add(name, Name::Module(seat.module));
+                self.index.modules[cursor.module].names.add(name, Name::Module(seat.module));
             }
             _ => {
                 let module = self.new_child(cursor.module, &name);
@@ -283,20 +249,11 @@ impl<'a> Collector<'a> {
     fn implementation(&mut self, block: &syn::ItemImpl, cursor: &Cursor<'a>) {
         let methods = methods_of_impl(block);
         let of = TypeExpr::of(&block.self_ty);
-        self.methods.push(Methods {
-            module: cursor.module,
-            of,
-            methods,
-        });
+        self.methods.push(Methods { module: cursor.module, of, methods });
     }
 
     fn attach_methods(&mut self) {
-        for Methods {
-            module,
-            of,
-            methods,
-        } in std::mem::take(&mut self.methods)
-        {
+        for Methods { module, of, methods } in std::mem::take(&mut self.methods) {
             let TypeExpr::Path(path, _) = of else {
                 continue;
             };
@@ -314,30 +271,18 @@ impl<'a> Collector<'a> {
 
 fn children_folder(path: &Path, is_root: bool) -> PathBuf {
     let folder = path.parent().unwrap_or(Path::new(""));
-    let stem = path
-        .file_stem()
-        .and_then(|stem| stem.to_str())
-        .unwrap_or_default();
-    if is_root || stem == "mod" {
-        folder.to_owned()
-    } else {
-        folder.join(stem)
-    }
+    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    if is_root || stem == "mod" { folder.to_owned() } else { folder.join(stem) }
 }
 
 fn path_attribute(item: &syn::ItemMod) -> Option<String> {
-    item.attrs
-        .iter()
-        .find_map(|attribute| match &attribute.meta {
-            syn::Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
-                syn::Expr::Lit(syn::ExprLit {
-                    lit: syn::Lit::Str(text),
-                    ..
-                }) => Some(text.value()),
-                _ => None,
-            },
+    item.attrs.iter().find_map(|attribute| match &attribute.meta {
+        syn::Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
+            syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) => Some(text.value()),
             _ => None,
-        })
+        },
+        _ => None,
+    })
 }
 
 /// Without `.` and `..`, as `#[path]` may have them.

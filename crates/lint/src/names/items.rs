@@ -10,28 +10,16 @@ use crate::testcode::is_test_only;
 pub(crate) fn add_item(names: &mut Names, item: &Item) {
     match item {
         Item::Use(item) if !is_test_only(&item.attrs) => {
-            let start = PathRef {
-                leading: item.leading_colon.is_some(),
-                segments: Vec::new(),
-            };
+            let start = PathRef { leading: item.leading_colon.is_some(), segments: Vec::new() };
             add_use(names, &item.tree, start);
         }
         Item::ExternCrate(item) if !is_test_only(&item.attrs) => {
-            let target = PathRef {
-                leading: true,
-                segments: vec![plain(&item.ident)],
-            };
-            let name = item
-                .rename
-                .as_ref()
-                .map_or(&item.ident, |(_, rename)| rename);
+            let target = PathRef { leading: true, segments: vec![plain(&item.ident)] };
+            let name = item.rename.as_ref().map_or(&item.ident, |(_, rename)| rename);
             names.add(plain(name), Name::Use(target));
         }
         Item::Fn(item) if !is_test_only(&item.attrs) => {
-            names.add(
-                plain(&item.sig.ident),
-                Name::Value(TypeExpr::of_return(&item.sig.output)),
-            );
+            names.add(plain(&item.sig.ident), Name::Value(TypeExpr::of_return(&item.sig.output)));
         }
         Item::Const(item) => names.add(plain(&item.ident), Name::Value(TypeExpr::of(&item.ty))),
         Item::Static(item) => names.add(plain(&item.ident), Name::Value(TypeExpr::of(&item.ty))),
@@ -84,11 +72,7 @@ pub(crate) fn generics(generics: &syn::Generics) -> Names {
     let mut names = Names::default();
     for parameter in generics.type_params() {
         let mut bound = TypeExpr::of_bounds(&parameter.bounds);
-        for predicate in generics
-            .where_clause
-            .iter()
-            .flat_map(|clause| &clause.predicates)
-        {
+        for predicate in generics.where_clause.iter().flat_map(|clause| &clause.predicates) {
             if let syn::WherePredicate::Type(predicate) = predicate
                 && let syn::Type::Path(of) = &predicate.bounded_ty
                 && of.path.is_ident(&parameter.ident)
@@ -114,9 +98,7 @@ pub(crate) fn facts_of(item: &Item) -> Option<(String, TypeFacts)> {
             for variant in &item.variants {
                 let prefix = plain(&variant.ident);
                 let fields = fields_of(&variant.fields).into_iter();
-                facts
-                    .fields
-                    .extend(fields.map(|(name, ty)| (format!("{prefix}.{name}"), ty)));
+                facts.fields.extend(fields.map(|(name, ty)| (format!("{prefix}.{name}"), ty)));
             }
             &item.ident
         }
@@ -132,10 +114,9 @@ pub(crate) fn facts_of(item: &Item) -> Option<(String, TypeFacts)> {
 /// The methods of an `impl`, with what they return.
 pub(crate) fn methods_of_impl(block: &syn::ItemImpl) -> Vec<(String, TypeExpr)> {
     let methods = block.items.iter().filter_map(|item| match item {
-        ImplItem::Fn(function) if !is_test_only(&function.attrs) => Some((
-            plain(&function.sig.ident),
-            TypeExpr::of_return(&function.sig.output),
-        )),
+        ImplItem::Fn(function) if !is_test_only(&function.attrs) => {
+            Some((plain(&function.sig.ident), TypeExpr::of_return(&function.sig.output)))
+        }
         _ => None,
     });
     methods.collect()
@@ -144,11 +125,7 @@ pub(crate) fn methods_of_impl(block: &syn::ItemImpl) -> Vec<(String, TypeExpr)> 
 fn fields_of(fields: &Fields) -> Vec<(String, TypeExpr)> {
     let name =
         |at: usize, field: &syn::Field| field.ident.as_ref().map_or_else(|| at.to_string(), plain);
-    fields
-        .iter()
-        .enumerate()
-        .map(|(at, f)| (name(at, f), TypeExpr::of(&f.ty)))
-        .collect()
+    fields.iter().enumerate().map(|(at, f)| (name(at, f), TypeExpr::of(&f.ty))).collect()
 }
 
 fn methods_of_trait(item: &syn::ItemTrait) -> Vec<(String, TypeExpr)> {
@@ -156,7 +133,5 @@ fn methods_of_trait(item: &syn::ItemTrait) -> Vec<(String, TypeExpr)> {
         TraitItem::Fn(function) => Some(&function.sig),
         _ => None,
     });
-    functions
-        .map(|sig| (plain(&sig.ident), TypeExpr::of_return(&sig.output)))
-        .collect()
+    functions.map(|sig| (plain(&sig.ident), TypeExpr::of_return(&sig.output))).collect()
 }

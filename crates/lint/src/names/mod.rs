@@ -95,14 +95,9 @@ pub(crate) struct Index {
 
 impl Index {
     pub(crate) fn child(&self, module: ModuleId, name: &str) -> Option<ModuleId> {
-        self.modules[module]
-            .names
-            .entries
-            .get(name)?
-            .iter()
-            .find_map(|meaning| match meaning {
-                Name::Module(id) => Some(*id),
-                _ => None,
-            })
+        self.modules[module].names.entries.get(name)?.iter().find_map(|meaning| match meaning {
+            Name::Module(id) => Some(*id),
+            _ => None,
+        })
     }
 }

@@ -32,10 +32,7 @@ pub(crate) struct Place<'a> {
 
 impl Place<'static> {
     pub(crate) fn module(module: ModuleId) -> Self {
-        Self {
-            module,
-            blocks: &[],
-        }
+        Self { module, blocks: &[] }
     }
 }
 
@@ -54,9 +51,7 @@ impl Index {
             let of_module = |(id, module): (ModuleId, &Module)| {
                 let place = Place::module(id);
                 let globs = module.names.globs.iter();
-                globs
-                    .flat_map(|glob| self.glob_targets(place, glob))
-                    .collect()
+                globs.flat_map(|glob| self.glob_targets(place, glob)).collect()
             };
             self.globs = self.modules.iter().enumerate().map(of_module).collect();
         }
@@ -89,13 +84,7 @@ struct Query<'i> {
 impl<'i> Query<'i> {
     fn new(index: &'i Index) -> Self {
         let (found, globs_seen) = (Vec::new(), Vec::new());
-        Self {
-            index,
-            found,
-            globs_seen,
-            through_block_globs: true,
-            hops: 0,
-        }
+        Self { index, found, globs_seen, through_block_globs: true, hops: 0 }
     }
 }
 
@@ -117,10 +106,7 @@ impl Query<'_> {
             _ => {}
         }
         for depth in (0..place.blocks.len()).rev() {
-            let here = Place {
-                module: place.module,
-                blocks: &place.blocks[..=depth],
-            };
+            let here = Place { module: place.module, blocks: &place.blocks[..=depth] };
             if self.scope(&place.blocks[depth], here, segments) {
                 return;
             }
@@ -153,10 +139,7 @@ impl Query<'_> {
         } else if !self.globs_seen.contains(&place.module) {
             self.globs_seen.push(place.module);
             let index = self.index;
-            self.opened(
-                index.globs.get(place.module).map_or(&[], Vec::as_slice),
-                segments,
-            );
+            self.opened(index.globs.get(place.module).map_or(&[], Vec::as_slice), segments);
         }
         self.found.len() > before
     }
@@ -234,11 +217,7 @@ impl Query<'_> {
             return;
         }
         self.hops += 1;
-        self.scope(
-            &self.index.modules[module].names,
-            Place::module(module),
-            segments,
-        );
+        self.scope(&self.index.modules[module].names, Place::module(module), segments);
         self.hops -= 1;
     }
 
@@ -246,9 +225,7 @@ impl Query<'_> {
         let index = self.index;
         let package = index.modules[module].package;
         let renames = package.and_then(|package| index.renames.get(package));
-        let real = renames
-            .and_then(|renames| renames.get(&segments[0]))
-            .unwrap_or(&segments[0]);
+        let real = renames.and_then(|renames| renames.get(&segments[0])).unwrap_or(&segments[0]);
         let mut path = segments.to_vec();
         path[0].clone_from(real);
         let library = index.libraries.get(real);

@@ -53,10 +53,7 @@ impl TypeExpr {
                     .any(|marker| last.ident == marker)
             })
         };
-        traits
-            .into_iter()
-            .find(telling)
-            .map_or(Self::Other, Self::of_path)
+        traits.into_iter().find(telling).map_or(Self::Other, Self::of_path)
     }
 
     pub(crate) fn of_path(path: &syn::Path) -> Self {
@@ -74,11 +71,7 @@ impl PathRef {
     pub(crate) fn of(path: &syn::Path) -> Self {
         Self {
             leading: path.leading_colon.is_some(),
-            segments: path
-                .segments
-                .iter()
-                .map(|segment| plain(&segment.ident))
-                .collect(),
+            segments: path.segments.iter().map(|segment| plain(&segment.ident)).collect(),
         }
     }
 }

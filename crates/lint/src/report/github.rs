@@ -24,9 +24,7 @@ pub(super) fn render(report: &Report) -> String {
 
 /// The message of a command.
 fn data(text: &str) -> String {
-    text.replace('%', "%25")
-        .replace('\r', "%0D")
-        .replace('\n', "%0A")
+    text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }
 
 /// A property of a command, where `:` and `,` have a meaning.

@@ -12,18 +12,9 @@ struct Paint {
     reset: &'static str,
 }
 
-const COLOURS: Paint = Paint {
-    red: "\u{1b}[1;31m",
-    blue: "\u{1b}[1;34m",
-    bold: "\u{1b}[1m",
-    reset: "\u{1b}[0m",
-};
-const PLAIN: Paint = Paint {
-    red: "",
-    blue: "",
-    bold: "",
-    reset: "",
-};
+const COLOURS: Paint =
+    Paint { red: "\u{1b}[1;31m", blue: "\u{1b}[1;34m", bold: "\u{1b}[1m", reset: "\u{1b}[0m" };
+const PLAIN: Paint = Paint { red: "", blue: "", bold: "", reset: "" };
 
 pub(super) fn render(report: &Report, colour: bool) -> String {
     let paint = if colour { COLOURS } else { PLAIN };
@@ -43,20 +34,8 @@ pub(super) fn render(report: &Report, colour: bool) -> String {
 }
 
 fn one(finding: &Finding, paint: &Paint) -> String {
-    let Paint {
-        red,
-        blue,
-        bold,
-        reset,
-    } = paint;
-    let Finding {
-        rule,
-        line,
-        column,
-        message,
-        help,
-        ..
-    } = finding;
+    let Paint { red, blue, bold, reset } = paint;
+    let Finding { rule, line, column, message, help, .. } = finding;
     let message = printable(message);
     let path = printable(&slashes(&finding.path));
     let gutter = " ".repeat(line.to_string().len());
@@ -93,7 +72,5 @@ fn printable(text: &str) -> String {
         (char.is_control() && char != '\t')
             || matches!(char, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
-    text.chars()
-        .map(|char| if steers(char) { '\u{fffd}' } else { char })
-        .collect()
+    text.chars().map(|char| if steers(char) { '\u{fffd}' } else { char }).collect()
 }

@@ -30,10 +30,7 @@ pub(super) fn render(report: &Report) -> String {
         message: &finding.message,
         help: &finding.help,
     });
-    let document = Document {
-        findings: findings.collect(),
-        files: report.files,
-    };
+    let document = Document { findings: findings.collect(), files: report.files };
     let mut text = serde_json::to_string(&document).unwrap_or_default();
     text.push('\n');
     text

@@ -67,9 +67,5 @@ fn uri(path: &str) -> String {
             text.push_str(&format!("%{byte:02X}"));
         }
     }
-    if path.starts_with('/') {
-        format!("file://{text}")
-    } else {
-        text
-    }
+    if path.starts_with('/') { format!("file://{text}") } else { text }
 }

@@ -4,15 +4,9 @@ use crate::workbench::{SPAWNS, Workbench};
 
 fn check(bench: &Workbench, arguments: &[&str], code: i32, stdout: &str, stderr: &str) {
     let output = bench.command(arguments);
-    let (out, err) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
-    assert_eq!(
-        output.status.code(),
-        Some(code),
-        "{arguments:?}\n{out}\n{err}"
-    );
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}\n{out}\n{err}");
     assert!(out.contains(stdout), "{arguments:?}: {out}");
     assert!(err.contains(stderr), "{arguments:?}: {err}");
 }
@@ -24,13 +18,7 @@ fn exit_codes_tell_clean_from_findings_from_failure() {
     check(&bench, &[], 1, "error[naked-spawn]", "");
     check(&bench, &["sluicegate-lint", "src"], 1, "src/lib.rs:2:5", "");
     check(&bench, &["missing"], 2, "", "cannot check missing");
-    check(
-        &bench,
-        &["--exemptions", "none.toml"],
-        2,
-        "",
-        "cannot read the exemptions in",
-    );
+    check(&bench, &["--exemptions", "none.toml"], 2, "", "cannot read the exemptions in");
     check(&bench, &["--format", "xml"], 2, "", "invalid value 'xml'");
     check(&bench, &["--frobnicate"], 2, "", "--frobnicate");
     bench.write("sluicegate-lint.toml", "[[");
@@ -40,54 +28,18 @@ fn exit_codes_tell_clean_from_findings_from_failure() {
 #[test]
 fn formats_are_chosen_by_name() {
     let bench = Workbench::new(&[("src/lib.rs", SPAWNS)]);
-    check(
-        &bench,
-        &["--format", "json"],
-        1,
-        "{\"findings\":[{\"rule\":\"naked-spawn\"",
-        "",
-    );
-    check(
-        &bench,
-        &["--format", "sarif"],
-        1,
-        "\"version\": \"2.1.0\"",
-        "",
-    );
-    check(
-        &bench,
-        &["--format=github"],
-        1,
-        "::error file=src/lib.rs,line=2,col=5",
-        "",
-    );
+    check(&bench, &["--format", "json"], 1, "{\"findings\":[{\"rule\":\"naked-spawn\"", "");
+    check(&bench, &["--format", "sarif"], 1, "\"version\": \"2.1.0\"", "");
+    check(&bench, &["--format=github"], 1, "::error file=src/lib.rs,line=2,col=5", "");
     // Not a terminal: no colours.
-    check(
-        &bench,
-        &["--format", "human"],
-        1,
-        "\nsluicegate-lint: 1 file checked, 1 finding\n",
-        "",
-    );
+    check(&bench, &["--format", "human"], 1, "\nsluicegate-lint: 1 file checked, 1 finding\n", "");
 }
 
 #[test]
 fn help_and_version_are_there() {
     let bench = Workbench::new(&[]);
-    check(
-        &bench,
-        &["--help"],
-        0,
-        "Exit status: 0 clean, 1 findings, 2 could not check",
-        "",
-    );
-    check(
-        &bench,
-        &["sluicegate-lint", "--version"],
-        0,
-        env!("CARGO_PKG_VERSION"),
-        "",
-    );
+    check(&bench, &["--help"], 0, "Exit status: 0 clean, 1 findings, 2 could not check", "");
+    check(&bench, &["sluicegate-lint", "--version"], 0, env!("CARGO_PKG_VERSION"), "");
 }
 
 #[test]
@@ -98,10 +50,7 @@ fn files_that_are_no_rust_are_findings() {
         (b"fn f() { \"open", "src/lib.rs:1:"),
         (b"// fine\nlet \xff = 1;", "src/lib.rs:2:5"),
         (b"struct", "src/lib.rs:1:"),
-        (
-            b"\xef\xbb\xbf#!/usr/bin/env run\nfn f() {\n  let = 3;\n}",
-            "src/lib.rs:3:7",
-        ),
+        (b"\xef\xbb\xbf#!/usr/bin/env run\nfn f() {\n  let = 3;\n}", "src/lib.rs:3:7"),
         (b"fn f( {", "src/lib.rs:1:"),
     ];
     for (bytes, place) in cases {
@@ -116,14 +65,8 @@ fn files_that_are_no_rust_are_findings() {
 #[test]
 fn shebangs_and_marks_are_rust() {
     let bench = Workbench::new(&[]);
-    bench.write(
-        "src/main.rs",
-        format!("\u{feff}#!/usr/bin/env run\n{SPAWNS}"),
-    );
-    bench.write(
-        "src/lib.rs",
-        format!("#![allow(unused)]\r\n{}", SPAWNS.replace('\n', "\r\n")),
-    );
+    bench.write("src/main.rs", format!("\u{feff}#!/usr/bin/env run\n{SPAWNS}"));
+    bench.write("src/lib.rs", format!("#![allow(unused)]\r\n{}", SPAWNS.replace('\n', "\r\n")));
     check(&bench, &[], 1, "src/main.rs:3:5", "");
     check(&bench, &[], 1, "src/lib.rs:3:5", "");
     check(&bench, &[], 1, "2 findings", "");
@@ -132,11 +75,7 @@ fn shebangs_and_marks_are_rust() {
 #[test]
 fn nesting_never_exhausts_the_stack() {
     let deep = |open: &str, close: &str, times: usize| {
-        format!(
-            "fn f() {{ x({}1{}); }}",
-            open.repeat(times),
-            close.repeat(times)
-        )
+        format!("fn f() {{ x({}1{}); }}", open.repeat(times), close.repeat(times))
     };
     let shapes = [
         ("(", ")"),
@@ -183,10 +122,7 @@ fn nesting_never_exhausts_the_stack() {
             let bench = Workbench::new(&[]);
             bench.write("src/lib.rs", deep(open, close, times));
             let code = bench.command(&["--format", "json"]).status.code();
-            assert!(
-                matches!(code, Some(0 | 1)),
-                "{times} × {open} … {close}: {code:?}"
-            );
+            assert!(matches!(code, Some(0 | 1)), "{times} × {open} … {close}: {code:?}");
         }
     }
 }

@@ -38,32 +38,20 @@ fn exempt_one_file_or_folder_and_never_a_prefix() {
     check(&entry("crates", "naked-spawn", "2026-12-31"), &[], &[]);
     check(&entry(".", "naked-spawn", "2026-12-31"), &[], &[]);
     let prefix = entry("crates/task", "naked-spawn", "2026-12-31");
-    check(
-        &prefix,
-        &[],
-        &[TASKS, TASKS2, "sluicegate-lint.toml:1 exemption-unused"],
-    );
+    check(&prefix, &[], &[TASKS, TASKS2, "sluicegate-lint.toml:1 exemption-unused"]);
 }
 
 #[test]
 fn exempt_from_the_named_rule_only() {
     let other = entry("crates/tasks", "leaky-permit", "2026-12-31");
-    check(
-        &other,
-        &[],
-        &[TASKS, TASKS2, "sluicegate-lint.toml:1 exemption-unused"],
-    );
+    check(&other, &[], &[TASKS, TASKS2, "sluicegate-lint.toml:1 exemption-unused"]);
 }
 
 #[test]
 fn hold_until_the_end_of_their_last_day() {
     let both = |day| entry("crates", "naked-spawn", day);
     check(&both("2026-06-15"), &[], &[]);
-    check(
-        &both("2026-06-14"),
-        &[],
-        &[TASKS, TASKS2, "sluicegate-lint.toml:1 exemption-expired"],
-    );
+    check(&both("2026-06-14"), &[], &[TASKS, TASKS2, "sluicegate-lint.toml:1 exemption-expired"]);
 }
 
 #[test]
@@ -72,11 +60,7 @@ fn are_unused_only_if_their_path_was_checked() {
         + &entry("gone/forever.rs", "naked-spawn", "2026-12-31");
     check(&two, &["crates/tasks2"], &[TASKS2]);
     check(&two, &["crates/tasks/src/lib.rs"], &[]);
-    check(
-        &two,
-        &["."],
-        &[TASKS2, "sluicegate-lint.toml:8 exemption-unused"],
-    );
+    check(&two, &["."], &[TASKS2, "sluicegate-lint.toml:8 exemption-unused"]);
     check(&two, &["crates"], &[TASKS2]);
 }
 
@@ -103,16 +87,8 @@ fn are_incomplete_without_every_field_or_with_a_senseless_one() {
         check(&broken, &[], &[TASKS, TASKS2, &fault]);
     }
     let unknown = format!("version = 1\n{good}");
-    check(
-        &unknown,
-        &[],
-        &["sluicegate-lint.toml:1 exemption-incomplete"],
-    );
-    check(
-        "[[exemptions]]\n",
-        &[],
-        &[TASKS, TASKS2, "sluicegate-lint.toml:1 exemption-incomplete"],
-    );
+    check(&unknown, &[], &["sluicegate-lint.toml:1 exemption-incomplete"]);
+    check("[[exemptions]]\n", &[], &[TASKS, TASKS2, "sluicegate-lint.toml:1 exemption-incomplete"]);
 }
 
 #[test]
@@ -121,10 +97,7 @@ fn never_exempt_a_file_that_does_not_parse() {
         ("src/lib.rs", "fn broken( {"),
         (FILE, &entry("src", "naked-spawn", "2026-12-31")),
     ]);
-    let expected = [
-        "sluicegate-lint.toml:1 exemption-unused",
-        "src/lib.rs:1 parse-error",
-    ];
+    let expected = ["sluicegate-lint.toml:1 exemption-unused", "src/lib.rs:1 parse-error"];
     assert_eq!(bench.findings(&[]), expected);
 }
 
@@ -139,34 +112,17 @@ fn are_read_from_the_workspace_around_the_first_path() {
     assert_eq!(bench.findings(&["crates/tasks/src"]), [""; 0]);
     let mut options = bench.options(&["crates/tasks/src"]);
     options.exemptions = Some("other/exempt.toml".into());
-    assert!(
-        sluicegate_lint::run(&options).is_err(),
-        "a named file must exist"
-    );
-    bench.write(
-        "other/exempt.toml",
-        entry("crates/tasks", "naked-spawn", "2026-12-31"),
-    );
+    assert!(sluicegate_lint::run(&options).is_err(), "a named file must exist");
+    bench.write("other/exempt.toml", entry("crates/tasks", "naked-spawn", "2026-12-31"));
     let report = sluicegate_lint::run(&options).unwrap();
-    assert_eq!(
-        shown(&report),
-        [TASKS],
-        "paths are relative to the file of exemptions"
-    );
+    assert_eq!(shown(&report), [TASKS], "paths are relative to the file of exemptions");
 }
 
 #[test]
 fn that_are_not_toml_stop_the_run() {
-    for text in [
-        "[[exemption]",
-        "exemption = 3",
-        "exemption = [1]",
-        "[exemption]\npath = \"x\"",
-    ] {
+    for text in ["[[exemption]", "exemption = 3", "exemption = [1]", "[exemption]\npath = \"x\""] {
         let bench = Workbench::new(&[("src/lib.rs", SPAWNS), (FILE, text)]);
-        let error = sluicegate_lint::run(&bench.options(&[]))
-            .unwrap_err()
-            .to_string();
+        let error = sluicegate_lint::run(&bench.options(&[])).unwrap_err().to_string();
         assert!(error.contains("sluicegate-lint.toml"), "{error}");
     }
 }

@@ -9,28 +9,14 @@ use std::path::{Path, PathBuf};
 
 use sluicegate_lint::{Manifest, SourceFile, SourceTree, check_tree};
 
-const RULES: [&str; 4] = [
-    "naked-spawn",
-    "leaky-permit",
-    "nested-pool",
-    "context-dropped",
-];
-const SPELLINGS: [&str; 6] = [
-    "path",
-    "alias",
-    "method",
-    "reexport",
-    "macro_body",
-    "nested_closure",
-];
+const RULES: [&str; 4] = ["naked-spawn", "leaky-permit", "nested-pool", "context-dropped"];
+const SPELLINGS: [&str; 6] =
+    ["path", "alias", "method", "reexport", "macro_body", "nested_closure"];
 
 type Places = BTreeMap<(PathBuf, usize, String), usize>;
 
 fn folder(rule: &str, kind: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/fixtures")
-        .join(rule)
-        .join(kind)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(rule).join(kind)
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {
@@ -42,9 +28,7 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
 
 fn files_in(path: &Path, files: &mut Vec<PathBuf>) {
     if path.is_dir() {
-        entries(path)
-            .iter()
-            .for_each(|entry| files_in(entry, files));
+        entries(path).iter().for_each(|entry| files_in(entry, files));
     } else {
         files.push(path.to_owned());
     }
@@ -57,11 +41,7 @@ fn tree_of(fixture: &Path) -> SourceTree {
     let mut tree = SourceTree::default();
     for path in files {
         let inner = path.strip_prefix(fixture).unwrap();
-        let shown = if fixture.is_dir() {
-            Path::new("src").join(inner)
-        } else {
-            path.clone()
-        };
+        let shown = if fixture.is_dir() { Path::new("src").join(inner) } else { path.clone() };
         tree.files.push(SourceFile {
             bytes: Ok(fs::read(&path).unwrap()),
             path: shown,
@@ -69,10 +49,7 @@ fn tree_of(fixture: &Path) -> SourceTree {
         });
     }
     if fixture.is_dir() {
-        tree.manifests.push(Manifest::parse(
-            Path::new(""),
-            "[package]\nname = 'fixture'",
-        ));
+        tree.manifests.push(Manifest::parse(Path::new(""), "[package]\nname = 'fixture'"));
     }
     tree
 }
@@ -84,9 +61,7 @@ fn expected(tree: &SourceTree) -> Places {
         for (at, line) in text.lines().enumerate() {
             let marks = line.split("//~").nth(1).unwrap_or_default();
             for rule in marks.split_whitespace() {
-                *places
-                    .entry((file.path.clone(), at + 1, rule.to_owned()))
-                    .or_default() += 1;
+                *places.entry((file.path.clone(), at + 1, rule.to_owned())).or_default() += 1;
             }
         }
     }
@@ -97,9 +72,7 @@ fn found(tree: &SourceTree) -> Places {
     let mut places = Places::new();
     for finding in check_tree(tree).findings {
         let rule = finding.rule.id().to_owned();
-        *places
-            .entry((finding.path, finding.line, rule))
-            .or_default() += 1;
+        *places.entry((finding.path, finding.line, rule)).or_default() += 1;
     }
     places
 }
@@ -110,17 +83,11 @@ fn check(rule: &str, kind: &str) {
         let tree = tree_of(&fixture);
         let (expected, found) = (expected(&tree), found(&tree));
         if (kind == "clean") != expected.is_empty() {
-            faults.push(format!(
-                "{}: marks do not fit the folder",
-                fixture.display()
-            ));
+            faults.push(format!("{}: marks do not fit the folder", fixture.display()));
         }
         for (place, count) in &expected {
             if found.get(place) != Some(count) {
-                faults.push(format!(
-                    "missing: {place:?} {count}, found {:?}",
-                    found.get(place)
-                ));
+                faults.push(format!("missing: {place:?} {count}, found {:?}", found.get(place)));
             }
         }
         let extra = found.keys().filter(|place| !expected.contains_key(place));

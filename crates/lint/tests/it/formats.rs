@@ -20,13 +20,7 @@ error[naked-spawn]: `tokio::spawn` starts a task that no group owns
 sluicegate-lint: 1 file checked, 1 finding
 ";
     assert_eq!(text, expected);
-    let clean = render(
-        &Report {
-            findings: Vec::new(),
-            files: 2,
-        },
-        Format::Human { colour: true },
-    );
+    let clean = render(&Report { findings: Vec::new(), files: 2 }, Format::Human { colour: true });
     assert_eq!(clean, "sluicegate-lint: 2 files checked, no findings\n");
 }
 
@@ -37,14 +31,8 @@ fn human_counts_characters_keeps_tabs_and_hides_control_characters() {
     let report = bench.report(&[]);
     assert_eq!(report.findings[0].column, 19);
     let text = render(&report, Format::Human { colour: false });
-    assert!(
-        text.contains("2 | \tlet ä = \"\u{fffd}[2J\u{fffd}\"; tokio::spawn(g());\n"),
-        "{text}"
-    );
-    assert!(
-        text.contains(&format!("  | \t{}^^^^^^^^^^^^\n", " ".repeat(17))),
-        "{text}"
-    );
+    assert!(text.contains("2 | \tlet ä = \"\u{fffd}[2J\u{fffd}\"; tokio::spawn(g());\n"), "{text}");
+    assert!(text.contains(&format!("  | \t{}^^^^^^^^^^^^\n", " ".repeat(17))), "{text}");
     assert!(!text.contains('\u{1b}'));
     let coloured = render(&report, Format::Human { colour: true });
     assert!(coloured.starts_with("\u{1b}[1;31merror[naked-spawn]\u{1b}[0m"));
@@ -69,39 +57,19 @@ fn sarif_has_what_services_require() {
     let text = render(&bench.report(&[]), Format::Sarif);
     let document: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(document["version"], "2.1.0");
-    assert!(
-        document["$schema"]
-            .as_str()
-            .unwrap()
-            .contains("sarif-2.1.0")
-    );
+    assert!(document["$schema"].as_str().unwrap().contains("sarif-2.1.0"));
     let run = &document["runs"][0];
     let driver = &run["tool"]["driver"];
     assert_eq!(driver["name"], "sluicegate-lint");
     let rules = driver["rules"].as_array().unwrap();
-    let ids: Vec<&str> = rules
-        .iter()
-        .map(|rule| rule["id"].as_str().unwrap())
-        .collect();
+    let ids: Vec<&str> = rules.iter().map(|rule| rule["id"].as_str().unwrap()).collect();
     assert_eq!(ids, Rule::ALL.map(Rule::id));
-    assert!(
-        rules
-            .iter()
-            .all(|rule| rule["shortDescription"]["text"].is_string())
-    );
+    assert!(rules.iter().all(|rule| rule["shortDescription"]["text"].is_string()));
     let result = &run["results"][0];
     assert_eq!(result["ruleId"], "naked-spawn");
-    assert_eq!(
-        ids[result["ruleIndex"].as_u64().unwrap() as usize],
-        "naked-spawn"
-    );
+    assert_eq!(ids[result["ruleIndex"].as_u64().unwrap() as usize], "naked-spawn");
     assert_eq!(result["level"], "error");
-    assert!(
-        result["message"]["text"]
-            .as_str()
-            .unwrap()
-            .contains("tokio::spawn")
-    );
+    assert!(result["message"]["text"].as_str().unwrap().contains("tokio::spawn"));
     let place = &result["locations"][0]["physicalLocation"];
     assert_eq!(place["artifactLocation"]["uri"], "src/a%20b.rs");
     let expected = serde_json::json!({ "startLine": 2, "startColumn": 5, "endColumn": 17 });
@@ -120,13 +88,7 @@ fn github_annotations_are_escaped() {
         help: "hold it".to_owned(),
         source_line: String::new(),
     };
-    let text = render(
-        &Report {
-            findings: vec![finding],
-            files: 1,
-        },
-        Format::Github,
-    );
+    let text = render(&Report { findings: vec![finding], files: 1 }, Format::Github);
     let expected = "::error file=src/a%2Cb%3Ac%25.rs,line=3,col=7,endColumn=10,\
         title=leaky-permit::100 %25: a,%0D%0Ab%0Ahelp: hold it\n\
         sluicegate-lint: 1 file checked, 1 finding\n";
@@ -136,18 +98,12 @@ fn github_annotations_are_escaped() {
 #[test]
 fn findings_are_sorted_and_each_place_is_told_once() {
     let bench = Workbench::new(&[
-        (
-            "src/b.rs",
-            "fn f() { std::mem::forget(std::thread::spawn(g)); tokio::spawn(g()); }",
-        ),
+        ("src/b.rs", "fn f() { std::mem::forget(std::thread::spawn(g)); tokio::spawn(g()); }"),
         ("src/a.rs", SPAWNS),
     ]);
     let report = bench.report(&["src", "src/a.rs"]);
-    let places: Vec<_> = report
-        .findings
-        .iter()
-        .map(|f| (f.path.to_str().unwrap(), f.column, f.rule))
-        .collect();
+    let places: Vec<_> =
+        report.findings.iter().map(|f| (f.path.to_str().unwrap(), f.column, f.rule)).collect();
     let expected = [
         ("src/a.rs", 5, Rule::NakedSpawn),
         ("src/b.rs", 10, Rule::LeakyPermit),

@@ -19,20 +19,14 @@ fn renamed_dependencies_are_followed() {
         ),
     ]);
     let expected = ["src/lib.rs:3", "src/lib.rs:4", "src/lib.rs:5"];
-    assert_eq!(
-        bench.findings(&[]),
-        expected.map(|place| format!("{place} naked-spawn"))
-    );
+    assert_eq!(bench.findings(&[]), expected.map(|place| format!("{place} naked-spawn")));
 }
 
 #[test]
 fn reexports_are_followed_between_the_crates_of_a_workspace() {
     let bench = Workbench::new(&[
         ("crates/my-rt/Cargo.toml", "[package]\nname = \"my-rt\"\n"),
-        (
-            "crates/my-rt/src/lib.rs",
-            "pub mod tasks;\npub use tokio as runtime;\n",
-        ),
+        ("crates/my-rt/src/lib.rs", "pub mod tasks;\npub use tokio as runtime;\n"),
         (
             "crates/my-rt/src/tasks.rs",
             "pub use tokio::task::*;\npub struct Pool;\nimpl Pool {\n    \
@@ -48,11 +42,7 @@ fn reexports_are_followed_between_the_crates_of_a_workspace() {
     ]);
     let lines = [3, 4, 8].map(|line| format!("crates/app/src/main.rs:{line} naked-spawn"));
     assert_eq!(bench.findings(&[]), lines);
-    assert_eq!(
-        bench.findings(&["crates/app"]),
-        lines,
-        "whatever paths were named"
-    );
+    assert_eq!(bench.findings(&["crates/app"]), lines, "whatever paths were named");
 }
 
 #[test]
@@ -69,10 +59,7 @@ fn cycles_of_names_end() {
 fn a_vendored_runtime_is_still_the_runtime() {
     let bench = Workbench::new(&[
         ("vendor/tokio/Cargo.toml", "[package]\nname = \"tokio\"\n"),
-        (
-            "vendor/tokio/src/lib.rs",
-            "pub mod runtime;\npub fn spawn<F>(future: F) {}\n",
-        ),
+        ("vendor/tokio/src/lib.rs", "pub mod runtime;\npub fn spawn<F>(future: F) {}\n"),
         (
             "vendor/tokio/src/runtime.rs",
             "pub struct Handle;\nimpl Handle { pub fn spawn(&self) {} }\n",

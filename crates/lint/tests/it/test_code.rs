@@ -13,10 +13,7 @@ fn test_modules_in_files_of_their_own_are_excluded_with_all_below() {
     check(
         &[
             ("src/lib.rs", root),
-            (
-                "src/checks.rs",
-                "mod deeper;\nfn x() { tokio::spawn(y()); }",
-            ),
+            ("src/checks.rs", "mod deeper;\nfn x() { tokio::spawn(y()); }"),
             ("src/checks/deeper.rs", SPAWNS),
             ("src/more/mod.rs", SPAWNS),
             ("src/elsewhere/odd.rs", SPAWNS),
@@ -57,14 +54,7 @@ fn code_that_only_looks_like_tests_is_checked() {
 #[test]
 fn a_file_may_say_itself_that_it_is_test_code() {
     let text = format!("#![cfg(test)]\nmod below;\n{SPAWNS}");
-    check(
-        &[
-            ("src/lib.rs", "mod x;"),
-            ("src/x.rs", &text),
-            ("src/x/below.rs", SPAWNS),
-        ],
-        &[],
-    );
+    check(&[("src/lib.rs", "mod x;"), ("src/x.rs", &text), ("src/x/below.rs", SPAWNS)], &[]);
 }
 
 #[test]
@@ -110,19 +100,13 @@ fn build_output_and_hidden_folders_are_not_read() {
 #[test]
 fn one_file_alone_gets_the_same_answer() {
     let bench = Workbench::new(&[
-        (
-            "src/lib.rs",
-            "pub mod rt;\nmod work;\n#[cfg(test)]\nmod checks;\n",
-        ),
+        ("src/lib.rs", "pub mod rt;\nmod work;\n#[cfg(test)]\nmod checks;\n"),
         ("src/rt.rs", "pub use tokio::spawn as go;\n"),
         ("src/work.rs", "fn x() {\n    crate::rt::go(y());\n}\n"),
         ("src/checks.rs", SPAWNS),
         ("src/broken.rs", "fn ("),
     ]);
-    assert_eq!(
-        bench.findings(&["src/work.rs"]),
-        ["src/work.rs:2 naked-spawn"]
-    );
+    assert_eq!(bench.findings(&["src/work.rs"]), ["src/work.rs:2 naked-spawn"]);
     assert_eq!(bench.findings(&["src/checks.rs"]), [""; 0]);
     let report = bench.report(&["src/work.rs", "src", "./src/work.rs"]);
     assert_eq!((report.findings.len(), report.files), (2, 4));

@@ -20,20 +20,12 @@ pub(crate) struct Workbench {
 impl Workbench {
     /// A workspace of its own, with these files.
     pub(crate) fn new(files: &[(&str, &str)]) -> Self {
-        let name = format!(
-            "lint-{}-{}",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        );
+        let name = format!("lint-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         fs::create_dir_all(&folder).unwrap();
-        let bench = Self {
-            folder: fs::canonicalize(folder).unwrap(),
-        };
+        let bench = Self { folder: fs::canonicalize(folder).unwrap() };
         bench.write("Cargo.toml", "[workspace]\n[package]\nname = \"bench\"\n");
-        files
-            .iter()
-            .for_each(|(path, text)| bench.write(path, text));
+        files.iter().for_each(|(path, text)| bench.write(path, text));
         bench
     }
 
@@ -79,12 +71,7 @@ impl Drop for Workbench {
 
 pub(crate) fn shown(report: &Report) -> Vec<String> {
     let one = |finding: &sluicegate_lint::Finding| {
-        format!(
-            "{}:{} {}",
-            finding.path.display(),
-            finding.line,
-            finding.rule.id()
-        )
+        format!("{}:{} {}", finding.path.display(), finding.line, finding.rule.id())
     };
     report.findings.iter().map(one).collect()
 }
