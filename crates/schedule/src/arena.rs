@@ -24,8 +24,8 @@ pub(crate) struct Arena<R> {
     open: Vec<u32>,
     /// Pages without memory, to be filled again before new ones are added.
     bare: Vec<u32>,
-    /// Pages with memory and nothing in it.
-    spare: usize,
+    /// Pages with memory and nothing in it, in no order.
+    spares: Vec<u32>,
     len: usize,
 }
 
@@ -36,6 +36,8 @@ struct Page<R> {
     live: u16,
     /// Where the page stands in `open`.
     open_at: u32,
+    /// Where it stands in `spares`, while it is empty.
+    spare_at: u32,
 }
 
 #[derive(Debug)]
@@ -46,7 +48,7 @@ enum Slot<R> {
 
 impl<R> Arena<R> {
     pub(crate) const fn new() -> Self {
-        Self { pages: Vec::new(), open: Vec::new(), bare: Vec::new(), spare: 0, len: 0 }
+        Self { pages: Vec::new(), open: Vec::new(), bare: Vec::new(), spares: Vec::new(), len: 0 }
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -58,6 +60,9 @@ impl<R> Arena<R> {
             Some(&page_at) => page_at,
             None => self.add_page(),
         };
+        if self.pages[page_at as usize].live == 0 {
+            self.leave_spares(page_at);
+        }
         let page = &mut self.pages[page_at as usize];
         let slot_at = page.first_free;
         let slot = &mut page.slots[usize::from(slot_at)];
@@ -65,9 +70,6 @@ impl<R> Arena<R> {
             page.first_free = next;
         }
         *slot = Slot::Live(record);
-        if page.live == 0 {
-            self.spare -= 1;
-        }
         page.live += 1;
         if page.first_free == NO_SLOT {
             self.close(page_at);
@@ -96,11 +98,13 @@ impl<R> Arena<R> {
             self.open.push(page_at);
         }
         if self.pages[page_at as usize].live == 0 {
-            self.spare += 1;
+            self.become_spare(page_at);
             if self.len == 0 && self.pages.len() > SPARE_PAGES {
                 self.forget_all_but(page_at);
-            } else if self.spare > SPARE_PAGES + self.len / PAGE / 8 {
-                self.strip(page_at);
+            }
+            // As fewer are in use fewer are kept, of those that emptied before too.
+            while self.spares.len() > SPARE_PAGES + self.len / PAGE / 8 {
+                self.strip(self.spares[0]);
             }
         }
         record
@@ -128,7 +132,8 @@ impl<R> Arena<R> {
         let slots: Box<[Slot<R>]> = (1..=PAGE as u16)
             .map(|next| Slot::Free { next: if next == PAGE as u16 { NO_SLOT } else { next } })
             .collect();
-        let page = Page { slots, first_free: 0, live: 0, open_at: self.open.len() as u32 };
+        let open_at = self.open.len() as u32;
+        let page = Page { slots, first_free: 0, live: 0, open_at, spare_at: 0 };
         let page_at = match self.bare.pop() {
             Some(page_at) => {
                 self.pages[page_at as usize] = page;
@@ -142,7 +147,7 @@ impl<R> Arena<R> {
             }
         };
         self.open.push(page_at);
-        self.spare += 1;
+        self.become_spare(page_at);
         page_at
     }
 
@@ -155,22 +160,35 @@ impl<R> Arena<R> {
         }
     }
 
+    fn become_spare(&mut self, page_at: u32) {
+        self.pages[page_at as usize].spare_at = self.spares.len() as u32;
+        self.spares.push(page_at);
+    }
+
+    fn leave_spares(&mut self, page_at: u32) {
+        let spare_at = self.pages[page_at as usize].spare_at as usize;
+        self.spares.swap_remove(spare_at);
+        if let Some(&moved) = self.spares.get(spare_at) {
+            self.pages[moved as usize].spare_at = spare_at as u32;
+        }
+    }
+
     /// Frees the memory of an empty page.
     fn strip(&mut self, page_at: u32) {
         self.close(page_at);
+        self.leave_spares(page_at);
         self.pages[page_at as usize].slots = Box::default();
         self.bare.push(page_at);
-        self.spare -= 1;
     }
 
     /// With nothing left alive, keeps a single page.
     fn forget_all_but(&mut self, page_at: u32) {
         let mut page = self.pages.swap_remove(page_at as usize);
-        page.open_at = 0;
+        (page.open_at, page.spare_at) = (0, 0);
         self.pages = vec![page];
         self.open = vec![0];
         self.bare = Vec::new();
-        self.spare = 1;
+        self.spares = vec![0];
     }
 }
 
