@@ -25,7 +25,7 @@ pub(crate) struct Item<V> {
     /// What was said of the cost on admission.
     pub(crate) cost: Option<u32>,
     /// What was charged when it started.
-    pub(crate) charge: u32,
+    pub(crate) charge: Charge,
     /// Since when it waits, or runs.
     pub(crate) since: Moment,
     /// Neighbours within the key's queue.
@@ -35,6 +35,14 @@ pub(crate) struct Item<V> {
     older: u32,
     newer: u32,
     pub(crate) value: V,
+}
+
+/// A cost, charged at the weight its tenant had then: taken back at another weight it would be more
+/// or less than what was charged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Charge {
+    pub(crate) cost: u32,
+    pub(crate) weight: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +96,7 @@ impl<V> Items<V> {
             class,
             state: State::Waiting,
             cost,
-            charge: 0,
+            charge: Charge { cost: 0, weight: 1 },
             since: now,
             before: NIL,
             behind: NIL,
@@ -100,7 +108,7 @@ impl<V> Items<V> {
         item
     }
 
-    pub(crate) fn start(&mut self, item: u32, charge: u32, now: Moment) {
+    pub(crate) fn start(&mut self, item: u32, charge: Charge, now: Moment) {
         self.end_wait(item);
         self.running += 1;
         let item = &mut self.items[item];

@@ -24,6 +24,7 @@ use std::hash::Hash;
 use crate::arena::{Arena, NIL};
 use crate::class::ClassPicker;
 use crate::heap::Heap;
+use crate::item::Charge;
 use crate::{Class, TenantLimits};
 
 /// One unit of cost at weight 1, in rounds. Fine enough that a weight of 10,000 is charged within
@@ -190,13 +191,14 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
         pick: Pick,
         cost: Option<u32>,
         at_key: impl FnMut(u32, u32),
-    ) -> u32 {
+    ) -> Charge {
         let waiting = self.waiting();
         let Lane { tenant, class, round, .. } = self.lanes[pick.lane];
         self.picker.served(class, waiting);
         let ring = &mut self.classes[class.index()];
         ring.round = ring.round.max(round);
-        let charge = cost.unwrap_or(self.tenants[tenant].average).max(1);
+        let cost = cost.unwrap_or(self.tenants[tenant].average).max(1);
+        let charge = Charge { cost, weight: self.tenants[tenant].limits.weight };
         self.tenants[tenant].running += 1;
         self.leave_queue(tenant, class);
         self.turns += 1;
@@ -213,13 +215,13 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
     }
 
     /// An item ended for good. With a measured cost the charge is corrected to it.
-    pub(crate) fn finish(&mut self, tenant: u32, class: Class, charge: u32, cost: Option<u32>) {
+    pub(crate) fn finish(&mut self, tenant: u32, class: Class, charge: Charge, cost: Option<u32>) {
         self.tenants[tenant].served += 1;
         self.measure(tenant, class, charge, cost);
         self.stop(tenant);
     }
 
-    fn measure(&mut self, tenant: u32, class: Class, charge: u32, cost: Option<u32>) {
+    fn measure(&mut self, tenant: u32, class: Class, charge: Charge, cost: Option<u32>) {
         if let Some(cost) = cost.map(|cost| cost.max(1)) {
             self.correct(tenant, class, charge, cost);
             let of_tenant = &mut self.tenants[tenant].average;
@@ -229,13 +231,13 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
     }
 
     /// An item that was started did not run after all: the charge is taken back.
-    pub(crate) fn revoke(&mut self, tenant: u32, class: Class, charge: u32) {
+    pub(crate) fn revoke(&mut self, tenant: u32, class: Class, charge: Charge) {
         self.correct(tenant, class, charge, 0);
         self.stop(tenant);
     }
 
     /// A running item goes back to waiting.
-    pub(crate) fn requeue(&mut self, tenant: u32, class: Class, charge: u32, cost: Option<u32>) {
+    pub(crate) fn requeue(&mut self, tenant: u32, class: Class, charge: Charge, cost: Option<u32>) {
         // Counted as waiting first, so that the tenant is not taken for idle in between.
         self.tenants[tenant].queued += 1;
         self.classes[class.index()].queued += 1;
@@ -343,20 +345,18 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
         }
     }
 
-    fn charge(&mut self, lane: u32, cost: u32) {
-        let weight = self.tenants[self.lanes[lane].tenant].limits.weight;
-        let by = rounds(cost, weight);
+    fn charge(&mut self, lane: u32, charge: Charge) {
+        let by = rounds(charge.cost, charge.weight);
         self.move_round(lane, |round| round.saturating_add(by));
     }
 
-    fn correct(&mut self, tenant: u32, class: Class, charged: u32, cost: u32) {
+    fn correct(&mut self, tenant: u32, class: Class, charged: Charge, cost: u32) {
         let lane = self.tenants[tenant].lanes[class.index()];
-        if lane == NIL || charged == cost {
+        if lane == NIL || charged.cost == cost {
             return;
         }
-        let weight = self.tenants[tenant].limits.weight;
-        let by = rounds(charged.abs_diff(cost), weight);
-        if cost > charged {
+        let by = rounds(charged.cost.abs_diff(cost), charged.weight);
+        if cost > charged.cost {
             self.move_round(lane, |round| round.saturating_add(by));
         } else {
             self.move_round(lane, |round| round.saturating_sub(by));
