@@ -26,6 +26,8 @@ pub(crate) struct Item<V> {
     pub(crate) cost: Option<u32>,
     /// What was charged when it started.
     pub(crate) charge: Charge,
+    /// The bucket its token came from.
+    pub(crate) bucket: Option<u32>,
     /// Since when it waits, or runs.
     pub(crate) since: Moment,
     /// Neighbours within the key's queue.
@@ -97,6 +99,7 @@ impl<V> Items<V> {
             state: State::Waiting,
             cost,
             charge: Charge { cost: 0, weight: 1 },
+            bucket: None,
             since: now,
             before: NIL,
             behind: NIL,
@@ -108,12 +111,18 @@ impl<V> Items<V> {
         item
     }
 
-    pub(crate) fn start(&mut self, item: u32, charge: Charge, now: Moment) {
+    pub(crate) fn start(
+        &mut self,
+        item: u32,
+        (charge, bucket): (Charge, Option<u32>),
+        now: Moment,
+    ) {
         self.end_wait(item);
         self.running += 1;
         let item = &mut self.items[item];
         item.state = State::Running;
         item.charge = charge;
+        item.bucket = bucket;
         item.since = now;
     }
 

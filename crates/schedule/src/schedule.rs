@@ -52,6 +52,8 @@ use crate::{
 pub struct Schedule<V, K, T> {
     pub(crate) limits: Limits<T>,
     pub(crate) rate: Option<RateLimit>,
+    /// Counts the buckets there were: a token goes back only to the one it came from.
+    buckets: u32,
     pub(crate) items: Items<V>,
     pub(crate) keys: Keys<K>,
     pub(crate) ring: TenantRing<T>,
@@ -75,6 +77,7 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     pub fn new(limits: Limits<T>, now: Moment) -> Self {
         Self {
             rate: limits.rate.map(|rate| RateLimit::new(rate, now)),
+            buckets: 0,
             ring: TenantRing::new(limits.class_period),
             items: Items::new(),
             keys: Keys::new(),
@@ -153,7 +156,7 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         let cost = self.items[head].cost;
         let charge = self.ring.start(pick, cost, |key, at| self.keys.stand_at(key, at));
         self.keys.unlink(&mut self.items, head);
-        self.items.start(head, charge, now);
+        self.items.start(head, (charge, self.bucket()), now);
         Next::Start(self.items.id(head))
     }
 
@@ -172,7 +175,8 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     pub fn revoke(&mut self, id: ItemId) -> Option<V> {
         let item = self.items.find(id, State::Running)?;
         let item = self.items.remove(item);
-        if let Some(rate) = &mut self.rate {
+        let bucket = self.bucket();
+        if let Some(rate) = self.rate.as_mut().filter(|_| item.bucket == bucket) {
             rate.refund();
         }
         self.ring.revoke(item.tenant, item.class, item.charge);
@@ -282,7 +286,10 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         match (rate, &mut self.rate) {
             (None, _) => self.rate = None,
             (Some(rate), Some(limit)) => limit.set_rate(rate, now),
-            (Some(rate), None) => self.rate = Some(RateLimit::new(rate, now)),
+            (Some(rate), None) => {
+                self.buckets = self.buckets.wrapping_add(1);
+                self.rate = Some(RateLimit::new(rate, now));
+            }
         }
         self.limits.rate = rate;
     }
@@ -314,6 +321,11 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
 
     pub(crate) fn limits_of(&self, tenant: &T) -> TenantLimits {
         self.limits.tenants.get(tenant).copied().unwrap_or(self.limits.each_tenant)
+    }
+
+    /// The bucket in force, if there is one.
+    fn bucket(&self) -> Option<u32> {
+        self.rate.as_ref().map(|_| self.buckets)
     }
 
     /// The item that was out of the key is gone for good.

@@ -1,6 +1,7 @@
 //! Faults this schedule once had. Each test failed before its fix.
 
-use sluicegate_schedule::{Entry, ItemId, Limits, Moment, Next, Schedule, TenantLimits};
+use sluicegate_schedule::{Entry, ItemId, Limits, Moment, Next, Rate, Schedule, TenantLimits};
+use std::time::Duration;
 
 type Tested = Schedule<char, u32, char>;
 
@@ -44,4 +45,24 @@ fn a_charge_taken_back_is_the_charge_that_was_made() {
         })
         .collect();
     assert!(served.contains('b'), "{served}");
+}
+
+/// A token goes back only to the bucket it came from. Otherwise an item that started before there
+/// was a rate brings a token along that nobody took.
+#[test]
+fn a_token_goes_back_only_to_the_bucket_it_came_from() {
+    let rate = Rate::new(1, Duration::from_secs(1), 1).unwrap();
+    let mut schedule = schedule(10);
+    for _ in 0..4 {
+        schedule.admit(NOW, Entry::of('a'), 'a').unwrap();
+    }
+    let unrated = start(&mut schedule);
+    schedule.set_rate(NOW, Some(rate));
+    let rated = start(&mut schedule);
+    let in_a_second = Next::At(NOW + Duration::from_secs(1));
+    schedule.revoke(unrated);
+    assert_eq!(schedule.next(NOW), in_a_second);
+    schedule.revoke(rated);
+    assert!(matches!(schedule.next(NOW), Next::Start(_)));
+    assert_eq!(schedule.next(NOW), in_a_second);
 }
