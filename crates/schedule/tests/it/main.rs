@@ -1,4 +1,7 @@
 //! The proof of the schedule: a naive model it must agree with, invariants over random histories,
 //! fairness in simulated time, and the faults that others have had.
 
+mod agrees;
+mod history;
+mod model;
 mod regressions;

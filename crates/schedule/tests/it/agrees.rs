@@ -1,0 +1,200 @@
+//! Random histories, step by step: the schedule decides, refuses and explains as the model does.
+
+use proptest::prelude::*;
+use proptest::test_runner::Config;
+use sluicegate_schedule::{Entry, ItemId, Moment};
+use std::time::Duration;
+
+use crate::history::{History, Op, Tested, history};
+use crate::model::{Counts, Model};
+
+proptest! {
+    #![proptest_config(Config { cases: 512, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() })]
+
+    #[test]
+    fn the_schedule_agrees_with_the_model(history in history(300)) {
+        check(&history)?;
+    }
+}
+
+struct Pair {
+    schedule: Tested,
+    model: Model,
+    now: Moment,
+    admitted: u64,
+    /// Every id there ever was: also those that are gone are asked for.
+    ids: Vec<ItemId>,
+}
+
+fn check(history: &History) -> Result<(), TestCaseError> {
+    let mut pair = Pair {
+        schedule: history.setup.schedule(),
+        model: Model::new(history.setup),
+        now: Moment::ZERO,
+        admitted: 0,
+        ids: Vec::new(),
+    };
+    for op in &history.ops {
+        pair.step(*op)?;
+        pair.compare()?;
+    }
+    Ok(())
+}
+
+/// The nth of them, counted round and round.
+fn nth(ids: &[ItemId], nth: usize) -> Option<ItemId> {
+    ids.get(nth % ids.len().max(1)).copied()
+}
+
+impl Pair {
+    fn step(&mut self, op: Op) -> Result<(), TestCaseError> {
+        let Self { schedule, model, now, .. } = self;
+        let now = *now;
+        match op {
+            Op::Admit { tenant, key, class, cost } => {
+                return self.admit(tenant, key, class, cost);
+            }
+            Op::Next => {
+                let said = schedule.next(now);
+                prop_assert_eq!(said, model.next(now, said));
+            }
+            Op::Complete { .. } | Op::Revoke { .. } | Op::Retry { .. } => return self.end(op),
+            Op::Cancel { nth: at } => {
+                if let Some(id) = nth(&self.ids, at) {
+                    prop_assert_eq!(schedule.cancel(id), model.cancel(id));
+                }
+            }
+            Op::Release { nth: at } => {
+                if let Some(id) = nth(&self.ids, at) {
+                    prop_assert_eq!(schedule.release(id), model.release(id));
+                }
+            }
+            Op::Advance { ms } => self.now += Duration::from_millis(ms),
+            Op::StopAdmission => {
+                schedule.stop_admission();
+                model.stop_admission();
+            }
+            Op::TakeWaiting => prop_assert_eq!(schedule.take_waiting(), model.take_waiting()),
+            _ => self.set(op),
+        }
+        Ok(())
+    }
+
+    fn admit(
+        &mut self,
+        tenant: u8,
+        key: Option<u8>,
+        class: sluicegate_schedule::Class,
+        cost: Option<u32>,
+    ) -> Result<(), TestCaseError> {
+        let mut entry = Entry::of(tenant).class(class);
+        if let Some(key) = key {
+            entry = entry.key(key);
+        }
+        if let Some(cost) = cost {
+            entry = entry.cost(cost);
+        }
+        let may = self.model.may_admit(tenant, class);
+        prop_assert_eq!(self.schedule.may_admit(&entry), may);
+        let value = self.ids.len() as u64;
+        match self.schedule.admit(self.now, entry, value) {
+            Ok(id) => {
+                self.admitted += 1;
+                prop_assert_eq!(may, Ok(()));
+                prop_assert_eq!(id.number(), self.admitted);
+                let cost = cost.map(|cost| cost.max(1));
+                self.model.admit(self.now, id, (tenant, key, class, cost), value);
+                self.ids.push(id);
+            }
+            Err(refused) => {
+                prop_assert_eq!(Err(refused.why), may);
+                prop_assert_eq!(refused.value, value);
+            }
+        }
+        Ok(())
+    }
+
+    /// The end of a run. Now and then of an item that does not run: nothing must come of it.
+    fn end(&mut self, op: Op) -> Result<(), TestCaseError> {
+        let running = self.model.running_ids();
+        let (Op::Complete { nth: at, .. } | Op::Revoke { nth: at } | Op::Retry { nth: at, .. }) =
+            op
+        else {
+            return Ok(());
+        };
+        let among = if at % 8 == 0 { &self.ids } else { &running };
+        let Some(id) = nth(among, at) else { return Ok(()) };
+        let Self { schedule, model, now, .. } = self;
+        match op {
+            Op::Complete { cost, .. } => {
+                prop_assert_eq!(schedule.complete(id, cost), model.complete(id, cost));
+            }
+            Op::Retry { delay, cost, .. } => {
+                let until = delay.after(*now);
+                let real = schedule.retry(*now, id, until, cost);
+                prop_assert_eq!(real, model.retry(*now, id, until, cost));
+            }
+            _ => prop_assert_eq!(schedule.revoke(id), model.revoke(id)),
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, op: Op) {
+        let Self { schedule, model, now, .. } = self;
+        match op {
+            Op::SetConcurrency(concurrency) => {
+                schedule.set_concurrency(concurrency).expect("sound");
+                model.set_concurrency(concurrency);
+            }
+            Op::SetCapacity(capacity) => {
+                schedule.set_capacity(capacity).expect("sound");
+                model.set_capacity(capacity);
+            }
+            Op::SetRate(rate) => {
+                schedule.set_rate(*now, rate.map(|flow| flow.rate()));
+                model.set_rate(*now, rate);
+            }
+            Op::SetTenant(tenant, bounds) => {
+                schedule.set_tenant(tenant, bounds.limits()).expect("sound");
+                model.set_tenant(tenant, bounds);
+            }
+            Op::SetEachTenant(bounds) => {
+                schedule.set_each_tenant(bounds.limits()).expect("sound");
+                model.set_each_tenant(bounds);
+            }
+            _ => unreachable!("not a limit: {op:?}"),
+        }
+    }
+
+    /// Everything that can be seen is the same.
+    fn compare(&mut self) -> Result<(), TestCaseError> {
+        let Self { schedule, model, now, ids, .. } = self;
+        let real = schedule.snapshot(*now);
+        let real = Counts {
+            queued: real.queued,
+            running: real.running,
+            concurrency: real.concurrency,
+            capacity: real.capacity,
+            keys: real.keys,
+            oldest_wait: real.oldest_wait,
+        };
+        prop_assert_eq!(real, model.counts(*now));
+        let mut tenants: Vec<_> = schedule
+            .tenants()
+            .map(|of| (of.tenant, of.weight, of.queued, of.running, of.served))
+            .collect();
+        tenants.sort_unstable();
+        let known: Vec<u8> = tenants.iter().map(|tenant| tenant.0).collect();
+        prop_assert_eq!(tenants, model.tenants(&known));
+        let waiting = model.waiting();
+        let same = schedule
+            .waiting()
+            .map(|at| (at.id, at.class, at.since, *at.value))
+            .eq(waiting.iter().map(|(item, since)| (item.id, item.class, *since, item.value)));
+        prop_assert!(same, "other items wait");
+        for id in ids.iter().rev().take(24) {
+            prop_assert_eq!(schedule.why(*now, *id), model.why(*now, *id));
+        }
+        Ok(())
+    }
+}
