@@ -2,6 +2,8 @@
 //! fairness in simulated time, and the faults that others have had.
 
 mod agrees;
+mod fairness;
 mod history;
 mod model;
+mod pool;
 mod regressions;
