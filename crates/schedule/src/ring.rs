@@ -14,9 +14,15 @@
 //! Invariants:
 //! 1. A lane is in its class's `ready` heap exactly when it has a ready key and its tenant runs
 //!    fewer items than it may.
-//! 2. A lane enters `ready` no lower than the class's round: time spent away earns no credit.
-//! 3. A tenant with nothing queued and nothing running is kept only while it is in debt (one of its
-//!    lanes is ahead of the class's round), asleep; the round passing it frees it.
+//! 2. A lane enters `ready` no lower than the class's `round`, the highest that was served: time
+//!    spent away earns no credit. A lane of a tenant that comes new, or comes back, enters no lower
+//!    than the class's `entry`.
+//! 3. `entry` is never below `round`, and each dispatch moves it by its cost shared out among those
+//!    in `ready` and one more. So who comes new goes before one who just had a turn, yet an endless
+//!    row of newcomers cannot keep out one who waits, and debts are paid even where everybody comes
+//!    only once.
+//! 4. A tenant with nothing queued and nothing running is kept only while it is in debt (one of its
+//!    lanes is ahead of the class's `entry`), asleep; `entry` passing it frees it.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -75,6 +81,8 @@ struct Lane {
     round: u64,
     /// Breaks ties: who was served, or came, longer ago.
     turn: u64,
+    /// Its tenant came new, or came back, and this lane was not in `ready` since.
+    fresh: bool,
     place: Place,
 }
 
@@ -90,7 +98,10 @@ struct ClassRing {
     ready: Heap<(u64, u64)>,
     asleep: Heap<u64>,
     round: u64,
+    entry: u64,
     queued: u32,
+    /// The weights of those in `ready`, summed.
+    weight: u64,
 }
 
 /// What may start now.
@@ -195,10 +206,9 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
         let waiting = self.waiting();
         let Lane { tenant, class, round, .. } = self.lanes[pick.lane];
         self.picker.served(class, waiting);
-        let ring = &mut self.classes[class.index()];
-        ring.round = ring.round.max(round);
         let cost = cost.unwrap_or(self.tenants[tenant].average).max(1);
         let charge = Charge { cost, weight: self.tenants[tenant].limits.weight };
+        let share = u64::from(cost) * ROUND / (self.classes[class.index()].weight + 1);
         self.tenants[tenant].running += 1;
         self.leave_queue(tenant, class);
         self.turns += 1;
@@ -210,6 +220,9 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
         if self.tenants[tenant].running == self.tenants[tenant].limits.max_running {
             self.place_all(tenant);
         }
+        let ring = &mut self.classes[class.index()];
+        ring.round = ring.round.max(round);
+        ring.entry = ring.round.max(ring.entry.saturating_add(share));
         self.free_sleepers(class);
         charge
     }
@@ -247,7 +260,13 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
 
     /// Other limits for a tenant that is here.
     pub(crate) fn set_limits(&mut self, tenant: u32, limits: TenantLimits) {
-        self.tenants[tenant].limits = limits;
+        let weight = std::mem::replace(&mut self.tenants[tenant].limits, limits).weight;
+        for lane in self.tenants[tenant].lanes {
+            if lane != NIL && matches!(self.lanes[lane].place, Place::Ready(_)) {
+                let ring = &mut self.classes[self.lanes[lane].class.index()];
+                ring.weight = ring.weight - u64::from(weight) + u64::from(limits.weight);
+            }
+        }
         self.place_all(tenant);
     }
 
@@ -272,7 +291,8 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
             while let Some((_, lane)) = self.classes[class.index()].asleep.first() {
                 self.free_sleeper(class, lane);
             }
-            self.classes[class.index()].round = 0;
+            let ring = &mut self.classes[class.index()];
+            (ring.round, ring.entry) = (0, 0);
         }
     }
 
@@ -306,7 +326,8 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
         }
         let keys = self.spare_heaps.pop().unwrap_or_else(Heap::new);
         let place = Place::Nowhere;
-        let lane = self.lanes.insert(Lane { tenant, class, keys, round: 0, turn: 0, place });
+        let lane =
+            self.lanes.insert(Lane { tenant, class, keys, round: 0, turn: 0, fresh: true, place });
         self.tenants[tenant].lanes[class.index()] = lane;
         lane
     }
@@ -324,17 +345,21 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
         let lane = &self.lanes[index];
         let tenant = &self.tenants[lane.tenant];
         let may_run = !lane.keys.is_empty() && tenant.running < tenant.limits.max_running;
+        let weight = u64::from(tenant.limits.weight);
         match (lane.place, may_run) {
             (Place::Ready(place), false) => {
                 let ring = &mut self.classes[lane.class.index()];
+                ring.weight -= weight;
                 ring.ready.remove(place, |lane, at| self.lanes[lane].place = Place::Ready(at));
                 self.lanes[index].place = Place::Nowhere;
             }
             (Place::Nowhere, true) => {
                 let lane = &mut self.lanes[index];
                 let ring = &mut self.classes[lane.class.index()];
+                ring.weight += weight;
                 self.turns += 1;
-                lane.round = lane.round.max(ring.round);
+                lane.round = lane.round.max(if lane.fresh { ring.entry } else { ring.round });
+                lane.fresh = false;
                 lane.turn = self.turns;
                 let priority = (lane.round, lane.turn);
                 ring.ready.push(priority, index, |lane, at| {
@@ -391,7 +416,7 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
             }
             let Lane { class, round, .. } = self.lanes[lane];
             let ring = &mut self.classes[class.index()];
-            if round > ring.round {
+            if round > ring.entry {
                 ring.asleep.push(round, lane, |lane, at| {
                     self.lanes[lane].place = Place::Asleep(at);
                 });
@@ -411,16 +436,17 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
                 let ring = &mut self.classes[self.lanes[lane].class.index()];
                 ring.asleep.remove(place, |lane, at| self.lanes[lane].place = Place::Asleep(at));
                 self.lanes[lane].place = Place::Nowhere;
+                self.lanes[lane].fresh = true;
             }
         }
     }
 
-    /// Frees tenants whose debt the round has passed.
+    /// Frees tenants whose debt `entry` has passed.
     fn free_sleepers(&mut self, class: Class) {
         for _ in 0..SLEEPERS_PER_DISPATCH {
             let ring = &self.classes[class.index()];
             match ring.asleep.first() {
-                Some((round, lane)) if round <= ring.round => self.free_sleeper(class, lane),
+                Some((round, lane)) if round <= ring.entry => self.free_sleeper(class, lane),
                 _ => break,
             }
         }
@@ -454,7 +480,7 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
 
 impl ClassRing {
     const fn new() -> Self {
-        Self { ready: Heap::new(), asleep: Heap::new(), round: 0, queued: 0 }
+        Self { ready: Heap::new(), asleep: Heap::new(), round: 0, entry: 0, queued: 0, weight: 0 }
     }
 }
 

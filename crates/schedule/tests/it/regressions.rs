@@ -66,3 +66,45 @@ fn a_token_goes_back_only_to_the_bucket_it_came_from() {
     assert!(matches!(schedule.next(NOW), Next::Start(_)));
     assert_eq!(schedule.next(NOW), in_a_second);
 }
+
+/// A tenant with work waiting gets its turn though others come new all the time. A round robin
+/// appends those who come; they must not all go before those who were there.
+#[test]
+fn newcomers_do_not_starve_those_who_wait() {
+    let mut schedule: Schedule<u32, u32, u32> =
+        Schedule::new(Limits::new(1, 2000).build().unwrap(), NOW);
+    for _ in 0..1000 {
+        schedule.admit(NOW, Entry::of(0u32), 0).unwrap();
+    }
+    // There are always so many of them waiting.
+    for waiting in [1, 10] {
+        let (mut newcomers, mut served) = (0, 0);
+        for _ in 0..200 {
+            while schedule.snapshot(NOW).queued < 1000 + waiting {
+                newcomers += 1;
+                schedule.admit(NOW, Entry::of(waiting * 1000 + newcomers), newcomers).unwrap();
+            }
+            let Next::Start(id) = schedule.next(NOW) else { panic!("nothing starts") };
+            if schedule.complete(id, None) == Some(0) {
+                schedule.admit(NOW, Entry::of(0u32), 0).unwrap();
+                served += 1;
+            }
+        }
+        assert!(served >= 200 / (2 * waiting + 2), "{served} of 200 with {waiting} newcomers");
+    }
+}
+
+/// Tenants that come once and never again are forgotten, also while something else always runs.
+#[test]
+fn tenants_that_came_once_are_forgotten() {
+    let mut schedule: Schedule<(), u32, u32> =
+        Schedule::new(Limits::new(2, 1000).build().unwrap(), NOW);
+    schedule.admit(NOW, Entry::of(0u32), ()).unwrap();
+    schedule.next(NOW);
+    for tenant in 1..=1000 {
+        schedule.admit(NOW, Entry::of(tenant), ()).unwrap();
+        let Next::Start(id) = schedule.next(NOW) else { panic!("nothing starts") };
+        schedule.complete(id, Some(tenant % 7));
+    }
+    assert!(schedule.tenants().count() < 40, "{} tenants", schedule.tenants().count());
+}

@@ -14,7 +14,7 @@ use sluicegate_schedule::{Class, ItemId, Moment, Next, Refusal, Why};
 
 use crate::history::{Bounds, Flow, Setup};
 use bucket::Bucket;
-use rounds::Rounds;
+use rounds::{Charge, Rounds};
 
 pub(crate) struct Model {
     concurrency: u32,
@@ -48,7 +48,7 @@ enum Line {
 #[derive(Clone, Copy, Debug)]
 enum State {
     Waits { since: Moment, order: u64, back: Option<Back> },
-    Runs { charge: u32, weight: u32, bucket: Option<u64> },
+    Runs { charge: Charge, bucket: Option<u64> },
 }
 
 /// A wait after having been put back, at the front of the line.
@@ -178,19 +178,19 @@ impl Model {
     }
 
     pub(crate) fn complete(&mut self, id: ItemId, cost: Option<u32>) -> Option<u64> {
-        let (item, charge, weight, _) = self.running(id)?;
+        let (item, charge, _) = self.running(id)?;
         self.rounds.served(item.tenant);
-        self.rounds.measure((item.tenant, item.class), (charge, weight), cost);
+        self.rounds.measure((item.tenant, item.class), charge, cost);
         self.leave(item);
         Some(item.value)
     }
 
     pub(crate) fn revoke(&mut self, id: ItemId) -> Option<u64> {
-        let (item, charge, weight, taken_from) = self.running(id)?;
+        let (item, charge, taken_from) = self.running(id)?;
         if let Some(bucket) = self.bucket.as_mut().filter(|b| Some(b.number) == taken_from) {
             bucket.put_back();
         }
-        self.rounds.take_back((item.tenant, item.class), (charge, weight));
+        self.rounds.take_back((item.tenant, item.class), charge);
         self.leave(item);
         Some(item.value)
     }
@@ -202,12 +202,12 @@ impl Model {
         until: Moment,
         cost: Option<u32>,
     ) -> bool {
-        let Some((item, charge, weight, _)) = self.running(id) else { return false };
+        let Some((item, charge, _)) = self.running(id) else { return false };
         self.waits += 1;
         let order = self.waits;
         let held = Some(until).filter(|until| *until > now);
         let back = Some(Back { held });
-        self.rounds.measure((item.tenant, item.class), (charge, weight), cost);
+        self.rounds.measure((item.tenant, item.class), charge, cost);
         if let Some(item) = self.items.iter_mut().find(|item| item.id == id) {
             item.state = State::Waits { since: now, order, back };
         }
@@ -375,10 +375,10 @@ impl Model {
         self.items.iter().find(|item| item.id == id).copied()
     }
 
-    fn running(&self, id: ItemId) -> Option<(Item, u32, u32, Option<u64>)> {
+    fn running(&self, id: ItemId) -> Option<(Item, Charge, Option<u64>)> {
         let item = self.find(id)?;
         match item.state {
-            State::Runs { charge, weight, bucket } => Some((item, charge, weight, bucket)),
+            State::Runs { charge, bucket } => Some((item, charge, bucket)),
             State::Waits { .. } => None,
         }
     }

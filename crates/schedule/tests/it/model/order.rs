@@ -28,10 +28,10 @@ impl Model {
     }
 
     pub(super) fn start(&mut self, chosen: Item) {
-        let (charge, weight) = self.rounds.start(chosen.tenant, chosen.class, chosen.cost);
+        let charge = self.rounds.start(chosen.tenant, chosen.class, chosen.cost);
         let bucket = self.bucket.as_ref().map(|bucket| bucket.number);
         if let Some(item) = self.items.iter_mut().find(|item| item.id == chosen.id) {
-            item.state = State::Runs { charge, weight, bucket };
+            item.state = State::Runs { charge, bucket };
         }
         self.settle(None);
     }
@@ -67,6 +67,7 @@ impl Model {
                     && heads.iter().any(|head| head.tenant == tenant && head.class == class)
             },
             |class| items.iter().any(|item| item.waits() && item.class == class),
+            |tenant| items.iter().any(|item| item.tenant == tenant),
         );
     }
 

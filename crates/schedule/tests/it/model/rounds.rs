@@ -12,8 +12,10 @@ pub(super) struct Rounds {
     each: Bounds,
     own: Vec<(u8, Bounds)>,
     tenants: Vec<Tenant>,
-    /// Per class: the round of those who come new.
+    /// Per class: the highest round that was served.
     round: [u64; Class::COUNT],
+    /// Per class: the round of those who come new.
+    entry: [u64; Class::COUNT],
     /// Per class: how often it was passed over while it could have started something.
     passed_over: [u32; Class::COUNT],
     average: u32,
@@ -27,11 +29,20 @@ struct Tenant {
     lanes: [Lane; Class::COUNT],
 }
 
+/// A cost, and the weight it was charged at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Charge {
+    cost: u32,
+    weight: u32,
+}
+
 #[derive(Clone, Copy, Default)]
 struct Lane {
     ready: bool,
     round: u64,
     turn: u64,
+    /// It stood in line since its tenant last came.
+    stood: bool,
 }
 
 impl Rounds {
@@ -42,6 +53,7 @@ impl Rounds {
             own: Vec::new(),
             tenants: Vec::new(),
             round: [0; Class::COUNT],
+            entry: [0; Class::COUNT],
             passed_over: [0; Class::COUNT],
             average: 0,
             turns: 0,
@@ -75,23 +87,26 @@ impl Rounds {
 
     /// Keeps the tenants that `keep(tenant, owes)` wants.
     pub(super) fn forget(&mut self, keep: impl Fn(u8, bool) -> bool) {
-        let Self { tenants, round, .. } = self;
+        let Self { tenants, entry, .. } = self;
         tenants.retain(|tenant| {
-            let owes = tenant.lanes.iter().zip(round.iter()).any(|(lane, now)| lane.round > *now);
+            let owes = tenant.lanes.iter().zip(entry.iter()).any(|(lane, now)| lane.round > *now);
             keep(tenant.name, owes)
         });
     }
 
     pub(super) const fn begin_anew(&mut self) {
         self.round = [0; Class::COUNT];
+        self.entry = [0; Class::COUNT];
     }
 
     /// Who stands in line, after a change: `may_run` tells who has something to start. Those that
-    /// come in come in together, with the class's round at least.
+    /// come in come in together: those who were here with the class's round at least, those who come
+    /// new or come back with its entry.
     pub(super) fn settle(
         &mut self,
         may_run: impl Fn(u8, Class) -> bool,
         waits: impl Fn(Class) -> bool,
+        is_here: impl Fn(u8) -> bool,
     ) {
         self.turns += 1;
         for class in Class::ALL {
@@ -100,9 +115,11 @@ impl Rounds {
                 let lane = &mut tenant.lanes[at];
                 let ready = may_run(tenant.name, class);
                 if ready && !lane.ready {
-                    lane.round = lane.round.max(self.round[at]);
+                    let least = if lane.stood { self.round[at] } else { self.entry[at] };
+                    lane.round = lane.round.max(least);
                     lane.turn = self.turns;
                 }
+                lane.stood = (lane.stood || ready) && is_here(tenant.name);
                 lane.ready = ready;
             }
             if !waits(class) {
@@ -137,8 +154,8 @@ impl Rounds {
             .collect()
     }
 
-    /// The tenant's item starts: returns what it is charged, and at which weight.
-    pub(super) fn start(&mut self, tenant: u8, class: Class, cost: Option<u32>) -> (u32, u32) {
+    /// The tenant's item starts: returns what it is charged.
+    pub(super) fn start(&mut self, tenant: u8, class: Class, cost: Option<u32>) -> Charge {
         let ready = self.ready_classes();
         for other in Class::ALL {
             let passed_over = &mut self.passed_over[other as usize];
@@ -150,15 +167,23 @@ impl Rounds {
         }
         self.turns += 1;
         let (turn, weight) = (self.turns, self.bounds(tenant).weight);
+        let in_line: u64 = self
+            .tenants
+            .iter()
+            .filter(|tenant| tenant.lanes[class as usize].ready)
+            .map(|tenant| u64::from(self.bounds(tenant.name).weight))
+            .sum();
         let tenant = self.tenant(tenant);
         let charge = cost.unwrap_or(tenant.average).max(1);
         let lane = &mut tenant.lanes[class as usize];
         let picked_at = lane.round;
         lane.round += rounds(charge, weight);
         lane.turn = turn;
-        let round = &mut self.round[class as usize];
-        *round = (*round).max(picked_at);
-        (charge, weight)
+        let at = class as usize;
+        self.round[at] = self.round[at].max(picked_at);
+        let share = u64::from(charge) * ROUND / (in_line + 1);
+        self.entry[at] = self.round[at].max(self.entry[at] + share);
+        Charge { cost: charge, weight }
     }
 
     pub(super) fn served(&mut self, tenant: u8) {
@@ -166,7 +191,7 @@ impl Rounds {
     }
 
     /// What was measured replaces what was charged, and moves the averages.
-    pub(super) fn measure(&mut self, lane: (u8, Class), charge: (u32, u32), cost: Option<u32>) {
+    pub(super) fn measure(&mut self, lane: (u8, Class), charge: Charge, cost: Option<u32>) {
         if let Some(cost) = cost.map(|cost| cost.max(1)) {
             self.correct(lane, charge, cost);
             let tenant = self.tenant(lane.0);
@@ -175,16 +200,16 @@ impl Rounds {
         }
     }
 
-    pub(super) fn take_back(&mut self, lane: (u8, Class), charge: (u32, u32)) {
+    pub(super) fn take_back(&mut self, lane: (u8, Class), charge: Charge) {
         self.correct(lane, charge, 0);
     }
 
-    fn correct(&mut self, (tenant, class): (u8, Class), (charge, weight): (u32, u32), cost: u32) {
+    fn correct(&mut self, (tenant, class): (u8, Class), charge: Charge, cost: u32) {
         let round = &mut self.tenant(tenant).lanes[class as usize].round;
-        if cost > charge {
-            *round += rounds(cost - charge, weight);
+        if cost > charge.cost {
+            *round += rounds(cost - charge.cost, charge.weight);
         } else {
-            *round = round.saturating_sub(rounds(charge - cost, weight));
+            *round = round.saturating_sub(rounds(charge.cost - cost, charge.weight));
         }
     }
 
