@@ -42,38 +42,43 @@ impl Class {
 /// go without for a whole period.
 ///
 /// A class with work that was passed over `n` times can be passed over `period - 1 - n` times more:
-/// its slack. Of the classes below the first, sorted by slack, the i-th must still find a free
-/// dispatch after the i before it, so as soon as one has a slack of no more than i, the most urgent
-/// of them is served now. Served early enough, all keep the promise even when they fall due
-/// together; that needs a period of at least [`Class::COUNT`].
+/// its slack. Sorted by slack, the i-th must still find a free dispatch after the i before it, so as
+/// soon as one has a slack of no more than i, the most urgent of them is served now. Served early
+/// enough, all keep the promise even when they fall due together; that needs a period of at least
+/// [`Class::COUNT`].
+///
+/// A class that could not start its work for a while (its keys were busy, its tenants at their
+/// limits) is owed what it was owed before, but may come back when it is too late for that. Then it
+/// is served as soon as that costs no class its promise that could start something all along.
 #[derive(Clone, Debug)]
 pub(crate) struct ClassPicker {
     period: u32,
     passed_over: [u32; Class::COUNT],
+    /// Was passed over, and then could not start anything.
+    interrupted: [bool; Class::COUNT],
 }
 
 impl ClassPicker {
     pub(crate) const fn new(period: u32) -> Self {
-        Self { period, passed_over: [0; Class::COUNT] }
+        Self { period, passed_over: [0; Class::COUNT], interrupted: [false; Class::COUNT] }
     }
 
     /// The class to serve, given which have work that may start.
     pub(crate) fn pick(&self, waiting: [bool; Class::COUNT]) -> Option<Class> {
-        let mut candidates = Class::ALL.into_iter().filter(|class| waiting[class.index()]);
-        let first = candidates.next()?;
+        let first = Class::ALL.into_iter().find(|class| waiting[class.index()])?;
         let mut due = [(u32::MAX, first); Class::COUNT];
         let mut count = 0;
-        for class in candidates {
+        for class in Class::ALL.into_iter().filter(|class| waiting[class.index()]) {
             due[count] = (self.slack(class), class);
             count += 1;
         }
-        if count == 0 {
+        if count == 1 {
             return Some(first);
         }
         let due = &mut due[..count];
         due.sort_unstable();
-        let urgent = due.iter().zip(0..).any(|((slack, _), before)| *slack <= before);
-        Some(if urgent { due[0].1 } else { first })
+        let steady = || due.iter().filter(|(_, class)| !self.interrupted[class.index()]);
+        Some(most_urgent(steady()).or_else(|| most_urgent(due.iter())).unwrap_or(first))
     }
 
     /// Counts a dispatch of `served`.
@@ -81,9 +86,11 @@ impl ClassPicker {
         for class in Class::ALL {
             let passed_over = &mut self.passed_over[class.index()];
             if class == served {
-                *passed_over = 0;
+                self.forget(class);
             } else if waiting[class.index()] {
                 *passed_over = passed_over.saturating_add(1);
+            } else if *passed_over > 0 {
+                self.interrupted[class.index()] = true;
             }
         }
     }
@@ -91,11 +98,18 @@ impl ClassPicker {
     /// Nothing of the class waits any more: it is owed nothing.
     pub(crate) const fn forget(&mut self, class: Class) {
         self.passed_over[class.index()] = 0;
+        self.interrupted[class.index()] = false;
     }
 
     fn slack(&self, class: Class) -> u32 {
         (self.period - 1).saturating_sub(self.passed_over[class.index()])
     }
+}
+
+/// The first of them, sorted by slack, if one of them cannot be passed over any more.
+fn most_urgent<'a>(due: impl Iterator<Item = &'a (u32, Class)> + Clone) -> Option<Class> {
+    let urgent = due.clone().zip(0..).any(|((slack, _), before)| *slack <= before);
+    due.map(|(_, class)| *class).next().filter(|_| urgent)
 }
 
 #[cfg(test)]
@@ -124,6 +138,28 @@ mod tests {
         for period in 4..40 {
             for gap in longest_gaps(period, [true; Class::COUNT]) {
                 assert!(gap < period as usize, "period {period}: a gap of {gap}");
+            }
+        }
+    }
+
+    /// `Admin` and `Normal` come and go, `System` and `Low` are always there: these keep their
+    /// promise to the letter, those are served soon after they come back.
+    #[test]
+    fn one_that_comes_back_late_costs_no_other_its_turn() {
+        for (period, stays) in (4..40).flat_map(|period| (1..20).map(move |stays| (period, stays)))
+        {
+            let mut picker = ClassPicker::new(period);
+            let mut gaps = [0; Class::COUNT];
+            for n in 0..1_000u32 {
+                let waiting = [true, n % (stays + 1) != 0, n % (stays + 2) < stays, true];
+                let class = picker.pick(waiting).unwrap();
+                picker.served(class, waiting);
+                for other in Class::ALL.into_iter().filter(|other| waiting[other.index()]) {
+                    let gap = &mut gaps[other.index()];
+                    *gap = if other == class { 0 } else { *gap + 1 };
+                    let late = if other == Class::System || other == Class::Low { 0 } else { 3 };
+                    assert!(*gap < period + late, "{period}, {stays}: {other:?} {gap}");
+                }
             }
         }
     }

@@ -18,6 +18,8 @@ pub(super) struct Rounds {
     entry: [u64; Class::COUNT],
     /// Per class: how often it was passed over while it could have started something.
     passed_over: [u32; Class::COUNT],
+    /// Per class: it was passed over, and then could not start anything for a while.
+    interrupted: [bool; Class::COUNT],
     average: u32,
     turns: u64,
 }
@@ -55,6 +57,7 @@ impl Rounds {
             round: [0; Class::COUNT],
             entry: [0; Class::COUNT],
             passed_over: [0; Class::COUNT],
+            interrupted: [false; Class::COUNT],
             average: 0,
             turns: 0,
         }
@@ -124,21 +127,26 @@ impl Rounds {
             }
             if !waits(class) {
                 self.passed_over[at] = 0;
+                self.interrupted[at] = false;
             }
         }
     }
 
-    /// The class of the next dispatch: the first, unless one behind it is so close to having been
-    /// passed over for a whole period that it, and all that are as close, must be served now.
+    /// The class of the next dispatch: the first, unless one is so close to having been passed over
+    /// for a whole period that it, and all that are as close, must be served now. Those that could
+    /// start something all along come before those that could not.
     pub(super) fn class(&self) -> Option<Class> {
         let ready = self.ready_classes();
-        let mut classes = Class::ALL.into_iter().filter(|class| ready[*class as usize]);
-        let first = classes.next()?;
-        let mut behind: Vec<(u32, Class)> =
-            classes.map(|class| (self.slack(class), class)).collect();
-        behind.sort_unstable();
-        let urgent = (0..behind.len()).any(|at| behind[at].0 <= at as u32);
-        Some(if urgent { behind[0].1 } else { first })
+        let mut classes: Vec<Class> = Class::ALL.to_vec();
+        classes.retain(|class| ready[*class as usize]);
+        let first = *classes.first()?;
+        classes.sort_by_key(|class| (self.slack(*class), *class));
+        let steady: Vec<Class> =
+            classes.iter().copied().filter(|class| !self.interrupted[*class as usize]).collect();
+        let urgent =
+            |classes: &[Class]| (0..classes.len()).any(|at| self.slack(classes[at]) <= at as u32);
+        let chosen = [&steady, &classes].into_iter().find(|classes| urgent(classes));
+        Some(chosen.filter(|_| classes.len() > 1).map_or(first, |classes| classes[0]))
     }
 
     /// The tenants that are equally first in a class.
@@ -161,8 +169,11 @@ impl Rounds {
             let passed_over = &mut self.passed_over[other as usize];
             if other == class {
                 *passed_over = 0;
+                self.interrupted[other as usize] = false;
             } else if ready[other as usize] {
                 *passed_over += 1;
+            } else if *passed_over > 0 {
+                self.interrupted[other as usize] = true;
             }
         }
         self.turns += 1;
