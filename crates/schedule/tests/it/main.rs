@@ -4,6 +4,8 @@
 mod agrees;
 mod fairness;
 mod history;
+mod invariants;
 mod model;
 mod pool;
 mod regressions;
+mod watch;

@@ -1,0 +1,294 @@
+//! A schedule with somebody watching: every step is checked against what the specification promises
+//! (2.9), from what can be seen outside and a list of what was admitted.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use sluicegate_schedule::{Class, Entry, ItemId, Moment, Next, Refusal, Snapshot, Why};
+
+use crate::history::{Bounds, Op, Setup, Tested};
+
+pub(crate) struct Watched {
+    schedule: Tested,
+    now: Moment,
+    setup: Setup,
+    bounds: HashMap<u8, Bounds>,
+    /// What waits or runs, by number; its value is its number too.
+    items: BTreeMap<u64, Seen>,
+    ids: Vec<ItemId>,
+    ended: Vec<ItemId>,
+    /// The most that could ever be here, given what the limits were.
+    most: u32,
+    /// Per class: dispatches in a row that it could have had and did not get.
+    passed_over: [u32; Class::COUNT],
+    draining: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    id: ItemId,
+    tenant: u8,
+    key: Option<u8>,
+    class: Class,
+    runs: bool,
+    /// It was put back, and may run again from this moment on.
+    back: Option<Moment>,
+}
+
+impl Seen {
+    /// Whether it goes before the other, in one key.
+    fn precedes(&self, other: &Self) -> bool {
+        let rank = |seen: &Self| (seen.back.is_none(), seen.class, seen.id.number());
+        rank(self) < rank(other)
+    }
+}
+
+impl Watched {
+    pub(crate) fn new(setup: Setup) -> Self {
+        Self {
+            schedule: setup.schedule(),
+            now: Moment::ZERO,
+            setup,
+            bounds: HashMap::new(),
+            items: BTreeMap::new(),
+            ids: Vec::new(),
+            ended: Vec::new(),
+            most: setup.capacity + setup.concurrency,
+            passed_over: [0; Class::COUNT],
+            draining: false,
+        }
+    }
+
+    pub(crate) fn step(&mut self, op: Op) {
+        match op {
+            Op::Admit { tenant, key, class, cost } => self.admit(tenant, key, class, cost),
+            Op::Next => self.next(),
+            Op::Complete { nth, cost } => {
+                self.end(nth, true, |schedule, id| schedule.complete(id, cost));
+            }
+            Op::Revoke { nth } => self.end(nth, true, |schedule, id| schedule.revoke(id)),
+            Op::Cancel { nth } => self.end(nth, false, |schedule, id| schedule.cancel(id)),
+            Op::Retry { nth, delay, cost } => self.retry(nth, delay.after(self.now), cost),
+            Op::Release { nth } => self.release(nth),
+            Op::Advance { ms } => self.now += Duration::from_millis(ms),
+            Op::StopAdmission => {
+                self.schedule.stop_admission();
+                self.draining = true;
+            }
+            Op::TakeWaiting => self.take_waiting(),
+            _ => self.set(op),
+        }
+        for class in Class::ALL {
+            if self.count(|seen| !seen.runs && seen.class == class) == 0 {
+                self.passed_over[class as usize] = 0;
+            }
+        }
+        self.check_counts();
+        self.check_stale();
+    }
+
+    /// Everything ends: what waits is taken out, what runs completes, and nothing is left.
+    pub(crate) fn drain(&mut self) {
+        self.schedule.stop_admission();
+        self.take_waiting();
+        self.check_counts();
+        while self.items.values().any(|seen| seen.runs) {
+            self.end(0, true, |schedule, id| schedule.complete(id, None));
+        }
+        self.check_counts();
+        assert_eq!(self.ended.len(), self.ids.len(), "each admitted item ended");
+        let Snapshot { queued, running, keys, oldest_wait, .. } = self.schedule.snapshot(self.now);
+        assert_eq!((queued, running, keys, oldest_wait), (0, 0, 0, Duration::ZERO));
+        assert_eq!(self.schedule.tenants().count(), 0, "no tenant is left");
+        assert_eq!(self.schedule.next(self.now), Next::Idle);
+    }
+
+    fn admit(&mut self, tenant: u8, key: Option<u8>, class: Class, cost: Option<u32>) {
+        let mut entry = Entry::of(tenant).class(class);
+        if let Some(key) = key {
+            entry = entry.key(key);
+        }
+        if let Some(cost) = cost {
+            entry = entry.cost(cost);
+        }
+        let before = self.schedule.snapshot(self.now);
+        let (queued, capacity) = (before.queued, before.capacity);
+        let of_tenant = self.count(|seen| !seen.runs && seen.tenant == tenant);
+        let max = self.bounds(tenant).max_queued;
+        let value = self.ids.len() as u64 + 1;
+        match self.schedule.admit(self.now, entry, value) {
+            Ok(id) => {
+                assert!(!self.draining && queued < capacity, "{queued} of {capacity} waited");
+                assert!(of_tenant < max || class.passes_tenant_depth(), "{of_tenant} of {max}");
+                assert_eq!(id.number(), value, "numbered in order of admission");
+                let seen = Seen { id, tenant, key, class, runs: false, back: None };
+                self.items.insert(value, seen);
+                self.ids.push(id);
+            }
+            Err(refused) => {
+                assert_eq!(refused.value, value, "the item itself comes back");
+                assert_eq!(self.schedule.snapshot(self.now), before, "nothing stays behind");
+                let why = if self.draining {
+                    Refusal::Draining
+                } else if queued >= capacity {
+                    Refusal::QueueFull { queued, capacity }
+                } else {
+                    Refusal::TenantQueueFull { queued: of_tenant, max }
+                };
+                assert_eq!(refused.why, why);
+            }
+        }
+    }
+
+    fn next(&mut self) {
+        let could_start = Class::ALL.map(|class| {
+            let mut of_class = self.items.values().filter(|seen| seen.class == class);
+            of_class.any(|seen| self.schedule.why(self.now, seen.id) == Some(Why::Ready))
+        });
+        match self.schedule.next(self.now) {
+            Next::Start(id) => self.started(id, could_start),
+            Next::At(at) => assert!(at > self.now, "{at:?} is not later"),
+            Next::Idle => {}
+        }
+    }
+
+    fn started(&mut self, id: ItemId, could_start: [bool; Class::COUNT]) {
+        let started = self.items[&id.number()];
+        assert!(!started.runs, "{started:?} runs already");
+        assert!(started.back.is_none_or(|from| from <= self.now), "{started:?} is kept back");
+        if let Some(key) = started.key {
+            for other in self.items.values().filter(|seen| seen.key == Some(key)) {
+                assert!(!other.runs, "two of key {key} run: {other:?}, {started:?}");
+                assert!(!other.precedes(&started), "{other:?} goes before {started:?}");
+            }
+        }
+        self.seen(id).runs = true;
+        let running = self.count(|seen| seen.runs);
+        assert!(running <= self.setup.concurrency, "{running} run");
+        let of_tenant = self.count(|seen| seen.runs && seen.tenant == started.tenant);
+        let max = self.bounds(started.tenant).max_running;
+        assert!(of_tenant <= max, "tenant {} runs {of_tenant} of {max}", started.tenant);
+        for class in Class::ALL {
+            let passed_over = &mut self.passed_over[class as usize];
+            let again = class != started.class && could_start[class as usize];
+            *passed_over = if again { *passed_over + 1 } else { 0 };
+            let period = self.setup.class_period;
+            assert!(*passed_over < period, "{class:?} got none of {period} dispatches");
+        }
+    }
+
+    /// The nth of those that run, or that wait, ends.
+    fn end(
+        &mut self,
+        nth: usize,
+        runs: bool,
+        end: impl FnOnce(&mut Tested, ItemId) -> Option<u64>,
+    ) {
+        if let Some(id) = self.nth(nth, runs) {
+            assert_eq!(end(&mut self.schedule, id), Some(id.number()));
+            self.items.remove(&id.number());
+            self.ended.push(id);
+        }
+    }
+
+    fn retry(&mut self, nth: usize, until: Moment, cost: Option<u32>) {
+        if let Some(id) = self.nth(nth, true) {
+            assert!(self.schedule.retry(self.now, id, until, cost));
+            let seen = self.seen(id);
+            seen.runs = false;
+            seen.back = Some(until);
+        }
+    }
+
+    fn release(&mut self, nth: usize) {
+        let Some(id) = self.nth(nth, false) else { return };
+        let seen = *self.seen(id);
+        if self.schedule.release(id) {
+            let now = self.now;
+            let of_line = self
+                .items
+                .values_mut()
+                .filter(|other| other.id == id || (other.key.is_some() && other.key == seen.key));
+            let mut held = of_line.filter(|other| other.back.is_some());
+            let freed = held.next().expect("something was put back");
+            freed.back = Some(now);
+        }
+    }
+
+    fn take_waiting(&mut self) {
+        let taken = self.schedule.take_waiting();
+        assert_eq!(taken.len() as u32, self.count(|seen| !seen.runs), "all that waited");
+        for number in taken {
+            let seen = self.items.remove(&number).expect("it was here");
+            assert!(!seen.runs, "{seen:?} runs");
+            self.ended.push(seen.id);
+        }
+    }
+
+    fn set(&mut self, op: Op) {
+        match op {
+            Op::SetConcurrency(concurrency) => {
+                self.setup.concurrency = concurrency;
+                self.schedule.set_concurrency(concurrency).expect("sound");
+            }
+            Op::SetCapacity(capacity) => {
+                self.setup.capacity = capacity;
+                self.schedule.set_capacity(capacity).expect("sound");
+            }
+            Op::SetRate(rate) => self.schedule.set_rate(self.now, rate.map(|flow| flow.rate())),
+            Op::SetTenant(tenant, bounds) => {
+                self.bounds.insert(tenant, bounds);
+                self.schedule.set_tenant(tenant, bounds.limits()).expect("sound");
+            }
+            Op::SetEachTenant(bounds) => {
+                self.setup.each_tenant = bounds;
+                self.schedule.set_each_tenant(bounds.limits()).expect("sound");
+            }
+            _ => unreachable!("not a limit: {op:?}"),
+        }
+        self.most = self.most.max(self.setup.capacity + self.setup.concurrency);
+    }
+
+    fn check_counts(&self) {
+        let snapshot = self.schedule.snapshot(self.now);
+        assert_eq!(snapshot.queued, self.count(|seen| !seen.runs));
+        assert_eq!(snapshot.running, self.count(|seen| seen.runs));
+        assert!(snapshot.queued + snapshot.running <= self.most, "{snapshot:?}");
+        let tenants: Vec<_> = self.schedule.tenants().collect();
+        assert_eq!(tenants.iter().map(|of| of.queued).sum::<u32>(), snapshot.queued);
+        assert_eq!(tenants.iter().map(|of| of.running).sum::<u32>(), snapshot.running);
+        assert!(!self.items.is_empty() || (snapshot.keys == 0 && tenants.is_empty()));
+    }
+
+    /// An id of an item that has ended finds nothing, and changes nothing.
+    fn check_stale(&mut self) {
+        let Some(&id) = self.ended.last() else { return };
+        let before = self.schedule.snapshot(self.now);
+        assert_eq!(self.schedule.complete(id, Some(7)), None);
+        assert_eq!(self.schedule.revoke(id), None);
+        assert_eq!(self.schedule.cancel(id), None);
+        assert!(!self.schedule.retry(self.now, id, Moment::FAR, None));
+        assert!(!self.schedule.release(id));
+        assert_eq!(self.schedule.why(self.now, id), None);
+        assert_eq!(self.schedule.get(id), None);
+        assert_eq!(self.schedule.snapshot(self.now), before);
+    }
+
+    fn seen(&mut self, id: ItemId) -> &mut Seen {
+        self.items.get_mut(&id.number()).expect("it is here")
+    }
+
+    fn bounds(&self, tenant: u8) -> Bounds {
+        self.bounds.get(&tenant).copied().unwrap_or(self.setup.each_tenant)
+    }
+
+    fn count(&self, which: impl Fn(&Seen) -> bool) -> u32 {
+        self.items.values().filter(|seen| which(seen)).count() as u32
+    }
+
+    fn nth(&self, nth: usize, runs: bool) -> Option<ItemId> {
+        let among: Vec<_> =
+            self.items.values().filter(|seen| seen.runs == runs).map(|seen| seen.id).collect();
+        among.get(nth % among.len().max(1)).copied()
+    }
+}
