@@ -6,6 +6,7 @@ mod fairness;
 mod history;
 mod invariants;
 mod known_faults;
+mod memory;
 mod model;
 mod pool;
 mod rates;
