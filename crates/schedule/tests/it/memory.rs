@@ -58,6 +58,30 @@ fn a_decision_allocates_nothing() {
     }
 }
 
+/// Records are kept in pages; going up and down across the edge of one allocates nothing either.
+#[test]
+fn going_up_and_down_allocates_nothing() {
+    let mut schedule: Tested<u64> = schedule(10_000);
+    let start = |schedule: &mut Tested<u64>, n| {
+        schedule.admit(NOW, Entry::of(0u64), n).expect("room");
+        let Next::Start(id) = schedule.next(NOW) else { panic!("nothing starts") };
+        id
+    };
+    let mut first: Vec<_> = (0..256).map(|n| start(&mut schedule, n)).collect();
+    let mut second = vec![start(&mut schedule, 256)];
+    let mut cycle = |n: u64| {
+        for page in [&mut first, &mut second] {
+            let id = page.pop().expect("one is there");
+            assert!(schedule.complete(id, None).is_some());
+        }
+        for page in [&mut first, &mut second] {
+            page.push(start(&mut schedule, n));
+        }
+    };
+    (0..100).for_each(&mut cycle);
+    assert_eq!(measure(|| (0..1_000).for_each(&mut cycle)).count_total, 0);
+}
+
 /// A pool that falls idle after every item is the commonest of all.
 #[test]
 fn one_item_at_a_time_allocates_nothing() {
