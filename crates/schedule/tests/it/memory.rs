@@ -32,7 +32,7 @@ fn cycle<N: std::hash::Hash + Eq + Clone>(schedule: &mut Tested<N>, names: &[N],
 fn entry<N: Clone>(names: &[N], n: u64) -> Entry<N, N> {
     let name = |n: u64| names[(n % names.len() as u64) as usize].clone();
     let entry = Entry::of(name(n)).class(Class::ALL[(n / 7 % 4) as usize]);
-    if n % 5 == 0 { entry } else { entry.key(name(n * 11)) }
+    if n.is_multiple_of(5) { entry } else { entry.key(name(n * 11)) }
 }
 
 /// Allocations over 10,000 cycles with so many items, after a warm-up.
