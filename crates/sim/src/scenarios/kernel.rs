@@ -17,9 +17,8 @@ use crate::trace::Trace;
 
 const MAX_CONCURRENCY: u32 = 6;
 const MAX_COST: u32 = 8;
-/// Two tenants in line can be apart by what runs and is not measured yet, once when they began to
-/// stand there and once now.
-const MOST_APART: i64 = 2 * (MAX_CONCURRENCY as i64 + 1) * MAX_COST as i64;
+/// Two tenants in line can be apart by what runs and is not measured yet, and by one item more.
+const MOST_APART: i64 = (MAX_CONCURRENCY as i64 + 1) * MAX_COST as i64;
 
 /// Runs the scenario.
 ///
