@@ -1,4 +1,6 @@
 //! Random histories, step by step: the schedule decides, refuses and explains as the model does.
+//!
+//! `docs/rules.md#schedule-6`.
 
 use proptest::prelude::*;
 use proptest::test_runner::Config;

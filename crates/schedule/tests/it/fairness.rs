@@ -1,4 +1,6 @@
 //! Fairness between tenants and classes, in simulated time.
+//!
+//! `docs/rules.md#schedule-1`, `docs/rules.md#schedule-2`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

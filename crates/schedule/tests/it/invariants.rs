@@ -1,5 +1,7 @@
 //! What the specification promises (2.9) holds after every step of random histories, and after a
 //! drain everything is zero.
+//!
+//! `docs/rules.md#schedule-3`, `docs/rules.md#schedule-4`.
 
 use proptest::prelude::*;
 use proptest::test_runner::Config;

@@ -1,4 +1,6 @@
 //! Memory: no allocation per decision in a steady state, and nothing kept of those who left.
+//!
+//! `docs/rules.md#schedule-5`.
 
 use allocation_counter::{AllocationInfo, measure};
 use sluicegate_schedule::{Class, Entry, Limits, Moment, Next, Schedule};

@@ -1,4 +1,6 @@
 //! Token buckets inside the schedule: how often something starts.
+//!
+//! `docs/rules.md#rate-1`, `docs/rules.md#rate-2`.
 
 use std::time::Duration;
 
