@@ -3,6 +3,8 @@
 //! A `Vec` would copy every record when it grows and keep its peak size for ever after. Pages do
 //! neither: a page that holds nothing is freed, but for a few spares so that a population that goes
 //! up and down around its size does not allocate each time.
+//!
+//! `docs/rules.md#schedule-5`.
 
 use std::ops::{Index, IndexMut};
 

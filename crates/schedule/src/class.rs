@@ -1,4 +1,6 @@
 //! Priority classes, and the promise that none of them starves.
+//!
+//! `docs/rules.md#schedule-1`.
 
 /// What goes first. Declared in order: `System` before `Admin` before `Normal` before `Low`.
 ///

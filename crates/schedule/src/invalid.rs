@@ -1,4 +1,6 @@
 //! A setting that cannot be used, and the field that is to blame.
+//!
+//! `docs/rules.md#count-2`.
 
 use std::fmt;
 

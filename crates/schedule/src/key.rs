@@ -4,6 +4,8 @@
 //! 1. `running` and being ready exclude each other: a key never has two items out.
 //! 2. A put-back item (`front`) goes before everything else of its key, whatever the classes.
 //! 3. A key with nothing waiting and nothing running does not exist.
+//!
+//! `docs/rules.md#schedule-3`.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -1,4 +1,6 @@
 //! What bounds a schedule, checked once when it is built.
+//!
+//! `docs/rules.md#schedule-4`.
 
 use std::collections::HashMap;
 use std::fmt::Debug;

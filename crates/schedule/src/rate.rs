@@ -4,6 +4,8 @@
 //! 1. `credit <= burst * period`: a bucket never holds more than its depth.
 //! 2. Credit is counted in exact integers (one token is `period` nanoseconds of it, and `count` of
 //!    it flow in per nanosecond), so no rounding ever adds or loses a token over time.
+//!
+//! `docs/rules.md#rate-1`, `docs/rules.md#rate-2`.
 
 use std::time::Duration;
 

@@ -23,6 +23,8 @@
 //!    only once.
 //! 4. A tenant with nothing queued and nothing running is kept only while it is in debt (one of its
 //!    lanes is ahead of the class's `entry`), asleep; `entry` passing it frees it.
+//!
+//! `docs/rules.md#schedule-2`.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -1,4 +1,6 @@
 //! Looking in: counts, and why an item is not running yet.
+//!
+//! `docs/rules.md#schedule-6`.
 
 use std::hash::Hash;
 use std::time::Duration;
