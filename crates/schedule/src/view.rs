@@ -80,7 +80,7 @@ pub struct TenantView<T> {
     pub queued: u32,
     /// Items that run.
     pub running: u32,
-    /// Items completed since the tenant was last idle.
+    /// Items completed since the tenant was last forgotten: idle and free of debt.
     pub served: u64,
 }
 
