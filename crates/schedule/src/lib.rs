@@ -40,6 +40,7 @@ mod heap;
 mod invalid;
 mod item;
 mod key;
+mod lanes;
 mod limits;
 mod moment;
 mod rate;

@@ -31,14 +31,9 @@ use std::hash::Hash;
 
 use crate::arena::{Arena, NIL};
 use crate::class::ClassPicker;
-use crate::heap::Heap;
 use crate::item::Charge;
+use crate::lanes::Lanes;
 use crate::{Class, TenantLimits};
-
-/// One unit of cost at weight 1, in rounds. Fine enough that a weight of 10,000 is charged within
-/// one per cent, and coarse enough for 1.7e13 units of cost in one busy period: years of
-/// milliseconds. Past that, rounds saturate and tenants take plain turns.
-const ROUND: u64 = 1 << 20;
 
 /// How many sleepers one dispatch may free: more than it can add, so they never pile up.
 const SLEEPERS_PER_DISPATCH: usize = 4;
@@ -47,20 +42,16 @@ const SLEEPERS_PER_DISPATCH: usize = 4;
 /// for the next; more are dropped all at once.
 const SLEEPERS_FREED_SINGLY: usize = 64;
 
-/// Empty heaps kept for the next lane, so that tenants that come and go do not allocate.
-const SPARE_HEAPS: usize = 64;
-
 #[derive(Debug)]
 pub(crate) struct TenantRing<T> {
     tenants: Arena<Tenant<T>>,
     by_name: HashMap<T, u32>,
-    lanes: Arena<Lane>,
-    spare_heaps: Vec<Heap<u64>>,
-    classes: [ClassRing; Class::COUNT],
+    lanes: Lanes,
     picker: ClassPicker,
+    /// How many wait in each class.
+    queued: [u32; Class::COUNT],
     /// What items cost lately, over all tenants; 0 while nothing was measured.
     average: u32,
-    turns: u64,
 }
 
 #[derive(Debug)]
@@ -72,38 +63,6 @@ pub(crate) struct Tenant<T> {
     pub(crate) served: u64,
     average: u32,
     lanes: [u32; Class::COUNT],
-}
-
-/// The ready keys of one tenant in one class, longest waiting first.
-#[derive(Debug)]
-struct Lane {
-    tenant: u32,
-    class: Class,
-    keys: Heap<u64>,
-    round: u64,
-    /// Breaks ties: who was served, or came, longer ago.
-    turn: u64,
-    /// Its tenant came new, or came back, and this lane was not in `ready` since.
-    fresh: bool,
-    place: Place,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Nowhere,
-    Ready(u32),
-    Asleep(u32),
-}
-
-#[derive(Debug)]
-struct ClassRing {
-    ready: Heap<(u64, u64)>,
-    asleep: Heap<u64>,
-    round: u64,
-    entry: u64,
-    queued: u32,
-    /// The weights of those in `ready`, summed.
-    weight: u64,
 }
 
 /// What may start now.
@@ -118,12 +77,10 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
         Self {
             tenants: Arena::new(),
             by_name: HashMap::new(),
-            lanes: Arena::new(),
-            spare_heaps: Vec::new(),
-            classes: [(); Class::COUNT].map(|()| ClassRing::new()),
+            lanes: Lanes::new(),
             picker: ClassPicker::new(class_period),
+            queued: [0; Class::COUNT],
             average: 0,
-            turns: 0,
         }
     }
 
@@ -161,7 +118,7 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
         };
         self.wake(tenant);
         self.tenants[tenant].queued += 1;
-        self.classes[class.index()].queued += 1;
+        self.queued[class.index()] += 1;
         tenant
     }
 
@@ -179,22 +136,21 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
         at_key: impl FnMut(u32, u32),
     ) -> u32 {
         let lane = self.lane(tenant, class);
-        self.lanes[lane].keys.push(head, key, at_key);
+        self.lanes.push_key(lane, key, head, at_key);
         self.place(lane);
         lane
     }
 
     /// The key left, from its place in the lane.
     pub(crate) fn unready(&mut self, lane: u32, place: u32, at_key: impl FnMut(u32, u32)) {
-        self.lanes[lane].keys.remove(place, at_key);
+        self.lanes.remove_key(lane, place, at_key);
         self.place(lane);
     }
 
     /// Who would start now, and of which class.
     pub(crate) fn pick(&self) -> Option<Pick> {
-        let class = self.picker.pick(self.waiting())?;
-        let (_, lane) = self.classes[class.index()].ready.first()?;
-        let (_, key) = self.lanes[lane].keys.first()?;
+        let class = self.picker.pick(self.lanes.ready())?;
+        let (lane, key) = self.lanes.first_ready(class)?;
         Some(Pick { lane, key })
     }
 
@@ -205,26 +161,18 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
         cost: Option<u32>,
         at_key: impl FnMut(u32, u32),
     ) -> Charge {
-        let waiting = self.waiting();
-        let Lane { tenant, class, round, .. } = self.lanes[pick.lane];
-        self.picker.served(class, waiting);
+        let (tenant, class) = self.lanes.owner(pick.lane);
+        self.picker.served(class, self.lanes.ready());
         let cost = cost.unwrap_or(self.tenants[tenant].average).max(1);
         let charge = Charge { cost, weight: self.tenants[tenant].limits.weight };
-        let share = u64::from(cost) * ROUND / (self.classes[class.index()].weight + 1);
         self.tenants[tenant].running += 1;
         self.leave_queue(tenant, class);
-        self.turns += 1;
-        let lane = &mut self.lanes[pick.lane];
-        lane.keys.remove(0, at_key);
-        lane.turn = self.turns;
-        self.charge(pick.lane, charge);
+        self.lanes.remove_key(pick.lane, 0, at_key);
+        self.lanes.serve(pick.lane, charge);
         self.place(pick.lane);
         if self.tenants[tenant].running == self.tenants[tenant].limits.max_running {
             self.place_all(tenant);
         }
-        let ring = &mut self.classes[class.index()];
-        ring.round = ring.round.max(round);
-        ring.entry = ring.round.max(ring.entry.saturating_add(share));
         self.free_sleepers(class);
         charge
     }
@@ -255,7 +203,7 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
     pub(crate) fn requeue(&mut self, tenant: u32, class: Class, charge: Charge, cost: Option<u32>) {
         // Counted as waiting first, so that the tenant is not taken for idle in between.
         self.tenants[tenant].queued += 1;
-        self.classes[class.index()].queued += 1;
+        self.queued[class.index()] += 1;
         self.measure(tenant, class, charge, cost);
         self.stop(tenant);
     }
@@ -263,11 +211,8 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
     /// Other limits for a tenant that is here.
     pub(crate) fn set_limits(&mut self, tenant: u32, limits: TenantLimits) {
         let weight = std::mem::replace(&mut self.tenants[tenant].limits, limits).weight;
-        for lane in self.tenants[tenant].lanes {
-            if lane != NIL && matches!(self.lanes[lane].place, Place::Ready(_)) {
-                let ring = &mut self.classes[self.lanes[lane].class.index()];
-                ring.weight = ring.weight - u64::from(weight) + u64::from(limits.weight);
-            }
+        for lane in self.lanes_of(tenant) {
+            self.lanes.reweigh(lane, weight, limits.weight);
         }
         self.place_all(tenant);
     }
@@ -286,27 +231,25 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
         if self.tenants.len() > SLEEPERS_FREED_SINGLY {
             self.tenants = Arena::new();
             self.by_name = HashMap::new();
-            self.lanes = Arena::new();
-            self.classes.iter_mut().for_each(|ring| ring.asleep = Heap::new());
+            self.lanes.free_all();
         }
         for class in Class::ALL {
-            while let Some((_, lane)) = self.classes[class.index()].asleep.first() {
-                self.free_sleeper(class, lane);
+            while let Some(lane) = self.lanes.first_asleep(class) {
+                self.free_sleeper(lane);
             }
-            let ring = &mut self.classes[class.index()];
-            (ring.round, ring.entry) = (0, 0);
         }
+        self.lanes.rewind();
     }
 
-    fn waiting(&self) -> [bool; Class::COUNT] {
-        Class::ALL.map(|class| !self.classes[class.index()].ready.is_empty())
+    fn lanes_of(&self, tenant: u32) -> impl Iterator<Item = u32> + use<T> {
+        self.tenants[tenant].lanes.into_iter().filter(|lane| *lane != NIL)
     }
 
     fn leave_queue(&mut self, tenant: u32, class: Class) {
         self.tenants[tenant].queued -= 1;
-        let ring = &mut self.classes[class.index()];
-        ring.queued -= 1;
-        if ring.queued == 0 {
+        let queued = &mut self.queued[class.index()];
+        *queued -= 1;
+        if *queued == 0 {
             self.picker.forget(class);
         }
     }
@@ -326,149 +269,76 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
         if lane != NIL {
             return lane;
         }
-        let keys = self.spare_heaps.pop().unwrap_or_else(Heap::new);
-        let place = Place::Nowhere;
-        let lane =
-            self.lanes.insert(Lane { tenant, class, keys, round: 0, turn: 0, fresh: true, place });
+        let lane = self.lanes.add(tenant, class);
         self.tenants[tenant].lanes[class.index()] = lane;
         lane
     }
 
     fn place_all(&mut self, tenant: u32) {
-        for lane in self.tenants[tenant].lanes {
-            if lane != NIL {
-                self.place(lane);
-            }
+        for lane in self.lanes_of(tenant) {
+            self.place(lane);
         }
     }
 
     /// Brings a lane to where invariant 1 wants it.
-    fn place(&mut self, index: u32) {
-        let lane = &self.lanes[index];
-        let tenant = &self.tenants[lane.tenant];
-        let may_run = !lane.keys.is_empty() && tenant.running < tenant.limits.max_running;
-        let weight = u64::from(tenant.limits.weight);
-        match (lane.place, may_run) {
-            (Place::Ready(place), false) => {
-                let ring = &mut self.classes[lane.class.index()];
-                ring.weight -= weight;
-                ring.ready.remove(place, |lane, at| self.lanes[lane].place = Place::Ready(at));
-                self.lanes[index].place = Place::Nowhere;
-            }
-            (Place::Nowhere, true) => {
-                let lane = &mut self.lanes[index];
-                let ring = &mut self.classes[lane.class.index()];
-                ring.weight += weight;
-                self.turns += 1;
-                lane.round = lane.round.max(if lane.fresh { ring.entry } else { ring.round });
-                lane.fresh = false;
-                lane.turn = self.turns;
-                let priority = (lane.round, lane.turn);
-                ring.ready.push(priority, index, |lane, at| {
-                    self.lanes[lane].place = Place::Ready(at);
-                });
-            }
-            _ => {}
+    fn place(&mut self, lane: u32) {
+        let (tenant, _) = self.lanes.owner(lane);
+        let Tenant { limits, running, .. } = &self.tenants[tenant];
+        if self.lanes.has_keys(lane) && *running < limits.max_running {
+            self.lanes.enter(lane, limits.weight);
+        } else {
+            self.lanes.leave(lane, limits.weight);
         }
-    }
-
-    fn charge(&mut self, lane: u32, charge: Charge) {
-        let by = rounds(charge.cost, charge.weight);
-        self.move_round(lane, |round| round.saturating_add(by));
     }
 
     fn correct(&mut self, tenant: u32, class: Class, charged: Charge, cost: u32) {
         let lane = self.tenants[tenant].lanes[class.index()];
-        if lane == NIL || charged.cost == cost {
-            return;
-        }
-        let by = rounds(charged.cost.abs_diff(cost), charged.weight);
-        if cost > charged.cost {
-            self.move_round(lane, |round| round.saturating_add(by));
-        } else {
-            self.move_round(lane, |round| round.saturating_sub(by));
-        }
-    }
-
-    fn move_round(&mut self, index: u32, moved: impl Fn(u64) -> u64) {
-        let lane = &mut self.lanes[index];
-        lane.round = moved(lane.round);
-        let (round, turn) = (lane.round, lane.turn);
-        let ring = &mut self.classes[lane.class.index()];
-        match lane.place {
-            Place::Nowhere => {}
-            Place::Ready(place) => ring.ready.update(place, (round, turn), |lane, at| {
-                self.lanes[lane].place = Place::Ready(at);
-            }),
-            Place::Asleep(place) => ring.asleep.update(place, round, |lane, at| {
-                self.lanes[lane].place = Place::Asleep(at);
-            }),
+        if lane != NIL {
+            self.lanes.correct(lane, charged, cost);
         }
     }
 
     /// A tenant with nothing queued or running leaves; one in debt sleeps until it has paid.
-    fn rest(&mut self, index: u32) {
-        let tenant = &self.tenants[index];
-        if tenant.queued > 0 || tenant.running > 0 {
+    fn rest(&mut self, tenant: u32) {
+        let Tenant { queued, running, .. } = self.tenants[tenant];
+        if queued > 0 || running > 0 {
             return;
         }
-        for lane in tenant.lanes {
-            if lane == NIL {
-                continue;
-            }
-            let Lane { class, round, .. } = self.lanes[lane];
-            let ring = &mut self.classes[class.index()];
-            if round > ring.entry {
-                ring.asleep.push(round, lane, |lane, at| {
-                    self.lanes[lane].place = Place::Asleep(at);
-                });
-            } else {
+        for lane in self.lanes_of(tenant) {
+            if !self.lanes.sleep(lane) {
                 self.free_lane(lane);
             }
         }
-        self.free_if_gone(index);
+        self.free_if_gone(tenant);
     }
 
     fn wake(&mut self, tenant: u32) {
-        for lane in self.tenants[tenant].lanes {
-            if lane == NIL {
-                continue;
-            }
-            if let Place::Asleep(place) = self.lanes[lane].place {
-                let ring = &mut self.classes[self.lanes[lane].class.index()];
-                ring.asleep.remove(place, |lane, at| self.lanes[lane].place = Place::Asleep(at));
-                self.lanes[lane].place = Place::Nowhere;
-                self.lanes[lane].fresh = true;
-            }
+        for lane in self.lanes_of(tenant) {
+            self.lanes.wake(lane);
         }
     }
 
     /// Frees tenants whose debt `entry` has passed.
     fn free_sleepers(&mut self, class: Class) {
         for _ in 0..SLEEPERS_PER_DISPATCH {
-            let ring = &self.classes[class.index()];
-            match ring.asleep.first() {
-                Some((round, lane)) if round <= ring.entry => self.free_sleeper(class, lane),
-                _ => break,
+            match self.lanes.first_free_of_debt(class) {
+                Some(lane) => self.free_sleeper(lane),
+                None => break,
             }
         }
     }
 
-    /// Frees the first of the sleepers.
-    fn free_sleeper(&mut self, class: Class, lane: u32) {
-        let ring = &mut self.classes[class.index()];
-        ring.asleep.remove(0, |lane, at| self.lanes[lane].place = Place::Asleep(at));
-        let tenant = self.lanes[lane].tenant;
-        self.free_lane(lane);
+    fn free_sleeper(&mut self, lane: u32) {
+        self.lanes.wake(lane);
+        let tenant = self.free_lane(lane);
         self.free_if_gone(tenant);
     }
 
-    fn free_lane(&mut self, lane: u32) {
-        let Lane { tenant, class, keys, .. } = self.lanes.remove(lane);
+    /// Frees a lane and says whose it was.
+    fn free_lane(&mut self, lane: u32) -> u32 {
+        let (tenant, class) = self.lanes.free(lane);
         self.tenants[tenant].lanes[class.index()] = NIL;
-        if self.spare_heaps.len() < SPARE_HEAPS && keys.is_small() {
-            self.spare_heaps.push(keys);
-        }
+        tenant
     }
 
     fn free_if_gone(&mut self, tenant: u32) {
@@ -478,16 +348,6 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
             crate::shrink(&mut self.by_name);
         }
     }
-}
-
-impl ClassRing {
-    const fn new() -> Self {
-        Self { ready: Heap::new(), asleep: Heap::new(), round: 0, entry: 0, queued: 0, weight: 0 }
-    }
-}
-
-const fn rounds(cost: u32, weight: u32) -> u64 {
-    cost as u64 * ROUND / weight as u64
 }
 
 /// An eighth of the way towards the new cost; the first one counts whole.

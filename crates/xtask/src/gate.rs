@@ -38,7 +38,7 @@ pub(crate) fn ci(steps: &mut Steps) -> Result<(), Stopped> {
     docs(steps)?;
     test::run(&test::Options::everything(), steps)?;
     sim(&SimOptions::default(), steps)?;
-    let smoke = BenchOptions { name: Some("kernel".to_owned()), quick: true, json: None };
+    let smoke = BenchOptions { name: None, quick: true, json: None };
     bench(&smoke, steps)
 }
 
