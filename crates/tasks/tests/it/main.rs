@@ -1,0 +1,6 @@
+//! The kernel from outside: what its public names promise, on paused clocks and real threads.
+
+#[cfg(test)]
+mod context;
+#[cfg(test)]
+mod probe;

@@ -1,0 +1,83 @@
+//! What the tests look through: futures polled by hand, wakeups counted, drops recorded.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context as Poller, Poll, Wake, Waker};
+use std::time::Duration;
+
+/// A future that is polled only when the test says so.
+pub(crate) struct ByHand<F: Future> {
+    future: Pin<Box<F>>,
+    wakes: Arc<Count>,
+}
+
+impl<F: Future> ByHand<F> {
+    pub(crate) fn new(future: F) -> Self {
+        Self { future: Box::pin(future), wakes: Arc::default() }
+    }
+
+    /// Polls once. Nothing while it is pending.
+    pub(crate) fn poll(&mut self) -> Option<F::Output> {
+        let waker = Waker::from(Arc::clone(&self.wakes));
+        match self.future.as_mut().poll(&mut Poller::from_waker(&waker)) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        }
+    }
+
+    /// How often it was woken so far.
+    pub(crate) fn wakes(&self) -> u32 {
+        self.wakes.get()
+    }
+}
+
+/// A number that many hold. As a waker it counts wakeups.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU32);
+
+impl Count {
+    pub(crate) fn add(&self) -> u32 {
+        self.0.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    pub(crate) fn get(&self) -> u32 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.add();
+    }
+}
+
+/// Something that must come back, such as a message to be settled: records its drop.
+#[derive(Debug)]
+pub(crate) struct Guard(Arc<Count>);
+
+impl Guard {
+    /// A guard, and the count of guards dropped.
+    pub(crate) fn new() -> (Self, Arc<Count>) {
+        let dropped = Arc::<Count>::default();
+        (Self(Arc::clone(&dropped)), dropped)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.add();
+    }
+}
+
+/// Lets everything else on a current-thread runtime go as far as it can.
+pub(crate) async fn settle() {
+    for _ in 0..64 {
+        tokio::task::yield_now().await;
+    }
+}
+
+pub(crate) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
