@@ -48,6 +48,8 @@ struct Node {
 pub(crate) struct Flag {
     raised: AtomicBool,
     token: CancellationToken,
+    /// Raised with it; a context looks at those above it by itself.
+    above: Option<Arc<Self>>,
 }
 
 /// Why a context ended.
@@ -251,11 +253,18 @@ impl Node {
 impl Flag {
     /// A flag that is waited for as raised once this one is.
     pub(crate) fn child(&self) -> Self {
-        Self { raised: AtomicBool::new(self.is_raised()), token: self.token.child_token() }
+        let raised = AtomicBool::new(self.is_raised());
+        Self { raised, token: self.token.child_token(), above: None }
+    }
+
+    /// A flag that is raised once this one is, to look at and to wait for.
+    pub(crate) fn below(self: &Arc<Self>) -> Self {
+        Self { above: Some(Arc::clone(self)), ..self.child() }
     }
 
     pub(crate) fn is_raised(&self) -> bool {
         self.raised.load(Ordering::SeqCst)
+            || self.above.as_ref().is_some_and(|above| above.is_raised())
     }
 
     pub(crate) fn raise(&self) {

@@ -306,7 +306,7 @@ impl TaskGroup {
     pub fn child(&self, name: impl Into<String>) -> Result<Self, Invalid> {
         let parent = self.shared();
         let builder = Self::builder(name, 1).service_context(parent.service.child());
-        let means = (self.lineage().kill.child(), parent.abort.child());
+        let means = (self.lineage().kill.below(), parent.abort.child());
         if is_current(parent.group) {
             let lent = Some(Arc::clone(&parent.permits));
             builder.build_with(Arc::new(Permits::new(1)?), lent, means)

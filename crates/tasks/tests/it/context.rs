@@ -155,3 +155,24 @@ async fn a_task_within_two_groups_ends_when_either_drain_deadline_passes() {
         assert!(inner.running().is_empty() && outer.running().is_empty());
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_childs_task_ends_with_the_parents_drain_deadline_whatever_its_context() {
+    let parent = TaskGroup::new("parent", 4).unwrap();
+    let child = parent.child("child").unwrap();
+    let (tell, told) = oneshot::channel();
+    let task = child.submit(Context::new(), |cx| async move {
+        tell.send(cx.clone()).unwrap();
+        cx.cancelled().await;
+        cx.check()
+    });
+    let task = task.await.unwrap();
+    let hold = parent.submit(Context::new(), |cx| async move { cx.cancelled().await });
+    let hold = hold.await.unwrap();
+    let cx = told.await.unwrap();
+    drop(parent.drain(Instant::now() + ms(5)).await);
+    assert_eq!(cx.check(), Err(Interrupt::Cancelled), "to look at");
+    assert_eq!(cx.cancelled().await, Interrupt::Cancelled, "and to wait for");
+    assert_eq!(task.await, Ok(Err(Interrupt::Cancelled)));
+    assert_eq!(hold.await, Ok(Interrupt::Cancelled));
+}
