@@ -3,4 +3,6 @@
 #[cfg(test)]
 mod context;
 #[cfg(test)]
+mod permits;
+#[cfg(test)]
 mod probe;

@@ -81,3 +81,19 @@ pub(crate) async fn settle() {
 pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
+
+/// Numbers by chance that are the same in every run.
+pub(crate) struct Chance(u64);
+
+impl Chance {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub(crate) const fn below(&mut self, bound: u32) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        ((self.0 >> 33) % bound as u64) as u32
+    }
+}
