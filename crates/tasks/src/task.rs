@@ -217,8 +217,12 @@ where
     F: FnOnce(Context) -> T + Send + 'static,
     T: Send + 'static,
 {
-    hold.begin(&cx)?;
     let blocking = tokio::task::spawn_blocking(move || {
+        // Looked at here: it may have waited long for a thread.
+        if let Err(never_ran) = hold.begin(&cx) {
+            drop(work);
+            return Err(never_ran);
+        }
         let path = hold.seat.of.path();
         let ended = within(path, || catch(|| work(cx))).map_err(TaskError::Panicked);
         hold.end::<T, AnyValue>(&ended);
