@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::context::{Flag, GroupId, Lineage, Path};
+use crate::context::{Flag, GroupId, Lineage};
 use crate::drain::Occupied;
 use crate::permits::Turn;
 use crate::roster::{HasRoster, Label, Names, Roster, Seat};
@@ -103,11 +103,6 @@ impl Shared {
     pub(crate) fn refuse<W>(&self, why: Refusal, work: W) -> Refused<W> {
         self.counters.rejected(&why);
         Refused { why, retry_after: self.overload.retry_after(), work }
-    }
-
-    /// The groups around this one's tasks.
-    pub(crate) fn path(&self) -> Path {
-        self.lineage.path
     }
 
     fn try_permit(&self) -> Result<HeldPermit, crate::AtLimit> {

@@ -116,6 +116,7 @@ pin_project! {
     /// future about was a fifth of what a task costs.
     pub(crate) struct Run<F, Fut, D> {
         hold: Option<Hold>,
+        path: Path,
         abort: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
         #[pin]
         stage: Stage<F, Fut>,
@@ -133,9 +134,10 @@ pin_project! {
 }
 
 impl<F, Fut, D> Run<F, Fut, D> {
-    pub(crate) const fn new(hold: Hold, cx: Context, work: F) -> Self {
+    pub(crate) fn new(hold: Hold, cx: Context, work: F) -> Self {
+        let path = cx.path();
         let stage = Stage::Fresh { work: Some((work, cx)) };
-        Self { hold: Some(hold), abort: None, stage, verdict: PhantomData }
+        Self { hold: Some(hold), path, abort: None, stage, verdict: PhantomData }
     }
 }
 
@@ -152,7 +154,7 @@ where
         let Some(hold) = this.hold else {
             return Poll::Ready(Err(TaskError::Aborted));
         };
-        let path = hold.seat.of.path();
+        let path = *this.path;
         if let StageProjected::Fresh { work: Some((_, cx)) } = this.stage.as_mut().project()
             && let Err(never_ran) = hold.begin(cx)
         {
@@ -223,7 +225,7 @@ where
             drop(work);
             return Err(never_ran);
         }
-        let path = hold.seat.of.path();
+        let path = cx.path();
         let ended = within(path, || catch(|| work(cx))).map_err(TaskError::Panicked);
         hold.end::<T, AnyValue>(&ended);
         ended
