@@ -77,6 +77,7 @@ pub struct TaskGroupBuilder {
 
 /// What a group has from the one it is a child of.
 struct Kin {
+    is_child: bool,
     group: GroupId,
     path: Path,
     kill: Flag,
@@ -86,7 +87,7 @@ struct Kin {
 impl Kin {
     fn none() -> Self {
         let ((kill, abort), group) = (Default::default(), GroupId::next());
-        Self { group, path: Path::NONE.within(group), kill, abort }
+        Self { is_child: false, group, path: Path::NONE.within(group), kill, abort }
     }
 }
 
@@ -133,12 +134,13 @@ impl TaskGroupBuilder {
         }
         self.overload.check()?;
         crate::panic::watch();
-        let Kin { group, path, kill, abort } = kin;
+        let Kin { is_child, group, path, kill, abort } = kin;
         let lineage = Arc::new(Lineage::of(path, kill));
         let shared = Shared {
             name: self.name,
             permits,
             lent,
+            is_child,
             overload: self.overload,
             unwind: self.unwind,
             service: self.service,
@@ -324,11 +326,13 @@ impl TaskGroup {
         if is_current(parent.group) {
             let lent = Some(Arc::clone(&parent.permits));
             let group = GroupId::next();
-            let kin = Kin { group, path: current().within(group), kill, abort };
+            let path = current().within(group);
+            let kin = Kin { is_child: true, group, path, kill, abort };
             builder.build_with(Arc::new(Permits::new(1)?), lent, kin)
         } else {
             // The same permits, so the same group to whoever holds one and asks for another.
-            let kin = Kin { group: parent.group, path: parent.lineage.path, kill, abort };
+            let (group, path) = (parent.group, parent.lineage.path);
+            let kin = Kin { is_child: true, group, path, kill, abort };
             builder.build_with(Arc::clone(&parent.permits), None, kin)
         }
     }
@@ -375,9 +379,11 @@ impl TaskGroup {
     pub fn stats(&self) -> Stats {
         let shared = self.shared();
         let permits = &shared.permits;
+        // A child counts its own tasks, whoever's permits they hold.
+        let listed = || u32::try_from(shared.roster.list().len()).unwrap_or(u32::MAX);
         shared.counters.snapshot(Gauges {
             queued: permits.waiting(),
-            running: permits.in_use(),
+            running: if shared.is_child { listed() } else { permits.in_use() },
             limit: permits.limit(),
             oldest_wait: permits.oldest_wait(),
         })

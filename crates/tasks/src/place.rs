@@ -21,6 +21,8 @@ pub(crate) struct Shared {
     pub(crate) permits: Arc<Permits>,
     /// A parent's permits, taken where they are free and never waited for.
     pub(crate) lent: Option<Arc<Permits>>,
+    /// Whether the permits that its tasks hold are not, or not only, its own.
+    pub(crate) is_child: bool,
     pub(crate) overload: Overload,
     pub(crate) unwind: Duration,
     /// The service's own context, for detached tasks.
