@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod context;
 #[cfg(test)]
+mod group;
+#[cfg(test)]
 mod permits;
 #[cfg(test)]
 mod probe;

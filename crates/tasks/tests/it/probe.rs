@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context as Poller, Poll, Wake, Waker};
 use std::time::Duration;
 
+use sluicegate_tasks::{Context, Task, TaskGroup};
+
 /// A future that is polled only when the test says so.
 pub(crate) struct ByHand<F: Future> {
     future: Pin<Box<F>>,
@@ -42,6 +44,10 @@ impl Count {
         self.0.fetch_add(1, Ordering::SeqCst) + 1
     }
 
+    pub(crate) fn sub(&self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+
     pub(crate) fn get(&self) -> u32 {
         self.0.load(Ordering::SeqCst)
     }
@@ -68,6 +74,35 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.0.add();
+    }
+}
+
+/// Tasks that take every permit of a group until they are ended.
+pub(crate) struct Busy {
+    tasks: Vec<Task<()>>,
+    end: Context,
+}
+
+impl Busy {
+    pub(crate) async fn all_of(group: &TaskGroup) -> Self {
+        let (mut tasks, end) = (Vec::new(), Context::new());
+        for _ in 0..group.stats().gauges.limit {
+            let ended = end.clone();
+            let work = |cx: Context| async move {
+                drop(cx);
+                ended.cancelled().await;
+            };
+            tasks.push(group.submit(Context::new(), work).await.unwrap());
+        }
+        settle().await;
+        Self { tasks, end }
+    }
+
+    pub(crate) async fn end(self) {
+        self.end.cancel();
+        for task in self.tasks {
+            task.await.unwrap();
+        }
     }
 }
 
