@@ -1,9 +1,13 @@
 //! The kernel from outside: what its public names promise, on paused clocks and real threads.
 
 #[cfg(test)]
+mod bad_input;
+#[cfg(test)]
 mod context;
 #[cfg(test)]
 mod group;
+#[cfg(test)]
+mod overload;
 #[cfg(test)]
 mod permits;
 #[cfg(test)]
