@@ -52,6 +52,10 @@ pub(crate) struct InLine {
 impl Shared {
     /// A place without waiting for it.
     pub(crate) fn admit(self: &Arc<Self>, cx: &Context, label: &Label) -> Result<Place, Refusal> {
+        // First, since at the deadline of a drain `cx` ends too, and that is not its owner's doing.
+        if self.closing.is_raised() {
+            return Err(Refusal::Draining);
+        }
         cx.check().map_err(Refusal::Interrupted)?;
         if cx.reenters(self.group) {
             return Err(Refusal::Nested { group: self.name.clone() });
