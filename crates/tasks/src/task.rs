@@ -255,7 +255,10 @@ impl Hold {
                 }
             }
             Err(TaskError::Panicked(_)) => counters.panicked.count(),
-            Err(_) => counters.cancelled.count(),
+            Err(_) => {
+                counters.cancelled.count();
+                counters.aborted.count();
+            }
         }
     }
 }
