@@ -158,6 +158,8 @@ where
         if let StageProjected::Fresh { work: Some((_, cx)) } = this.stage.as_mut().project()
             && let Err(never_ran) = hold.begin(cx)
         {
+            // It says why it never ran, even if giving the work up panics.
+            drop(this.stage.give_up(path));
             *this.hold = None;
             return Poll::Ready(Err(never_ran));
         }
