@@ -5,6 +5,8 @@ mod bad_input;
 #[cfg(test)]
 mod context;
 #[cfg(test)]
+mod drain;
+#[cfg(test)]
 mod group;
 #[cfg(test)]
 mod overload;
