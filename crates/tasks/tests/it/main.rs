@@ -14,3 +14,5 @@ mod overload;
 mod permits;
 #[cfg(test)]
 mod probe;
+#[cfg(test)]
+mod turnstile;

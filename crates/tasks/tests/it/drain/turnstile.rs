@@ -86,7 +86,7 @@ async fn what_runs_is_not_retried() {
     let put_back = turn.retry_at(Instant::now());
     assert!(drain.poll().unwrap().is_clean());
     let refused = put_back.turn().await.unwrap_err();
-    assert_eq!((refused.why.clone(), dropped.get()), (Refusal::Draining, 0), "back to its owner");
+    assert_eq!((refused.why, dropped.get()), (Refusal::Draining, 0), "back to its owner");
     assert_zero(&turnstile);
 }
 
