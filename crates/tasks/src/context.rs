@@ -48,6 +48,8 @@ struct Node {
 pub(crate) struct Flag {
     raised: AtomicBool,
     token: CancellationToken,
+    /// Raised with it; a context looks at those above it by itself.
+    above: Option<Arc<Self>>,
 }
 
 /// Why a context ended.
@@ -76,11 +78,17 @@ pub(crate) struct GroupId(NonZeroU64);
 pub(crate) struct Path([Option<GroupId>; 4]);
 
 impl Path {
-    const NONE: Self = Self([None; 4]);
+    pub(crate) const NONE: Self = Self([None; 4]);
 
-    fn within(self, group: GroupId) -> Self {
+    pub(crate) fn within(self, group: GroupId) -> Self {
         let [first, second, third, _] = self.0;
         Self([Some(group), first, second, third])
+    }
+
+    /// These groups, and around them those of `outer`.
+    fn inside(self, outer: Self) -> Self {
+        let mut groups = self.0.into_iter().chain(outer.0).flatten();
+        Self(std::array::from_fn(|_| groups.next()))
     }
 
     fn contains(self, group: GroupId) -> bool {
@@ -89,13 +97,10 @@ impl Path {
 }
 
 impl Lineage {
-    /// A group's own, as it is for tasks that were submitted from outside of any.
-    pub(crate) fn of(group: GroupId, kill: Flag) -> Self {
-        Self { path: Path::NONE.within(group), kill: Arc::new(kill), outer: None }
-    }
-
-    pub(crate) fn group(&self) -> Option<GroupId> {
-        self.path.0[0]
+    /// A group's own, as it is for tasks that were submitted from outside of any. The group itself
+    /// may be inside others: a child that was made in one of their tasks.
+    pub(crate) fn of(path: Path, kill: Flag) -> Self {
+        Self { path, kill: Arc::new(kill), outer: None }
     }
 }
 
@@ -222,7 +227,7 @@ impl Context {
         let lineage = match &self.lineage {
             None => Arc::clone(group),
             Some(outer) => Arc::new(Lineage {
-                path: group.group().map_or(outer.path, |group| outer.path.within(group)),
+                path: group.path.inside(outer.path),
                 kill: Arc::clone(&group.kill),
                 outer: Some(Arc::clone(outer)),
             }),
@@ -232,7 +237,12 @@ impl Context {
 
     /// Whether this context, made for a task of `group`, comes out of another of its tasks.
     pub(crate) fn reenters(&self, group: GroupId) -> bool {
-        self.lineage().skip(1).any(|around| around.group() == Some(group)) || is_current(group)
+        self.lineage().skip(1).any(|around| around.path.contains(group)) || is_current(group)
+    }
+
+    /// The groups around whatever runs under it.
+    pub(crate) fn path(&self) -> Path {
+        self.lineage.as_ref().map_or(Path::NONE, |innermost| innermost.path)
     }
 
     fn lineage(&self) -> impl Iterator<Item = &Arc<Lineage>> {
@@ -251,11 +261,18 @@ impl Node {
 impl Flag {
     /// A flag that is waited for as raised once this one is.
     pub(crate) fn child(&self) -> Self {
-        Self { raised: AtomicBool::new(self.is_raised()), token: self.token.child_token() }
+        let raised = AtomicBool::new(self.is_raised());
+        Self { raised, token: self.token.child_token(), above: None }
+    }
+
+    /// A flag that is raised once this one is, to look at and to wait for.
+    pub(crate) fn below(self: &Arc<Self>) -> Self {
+        Self { above: Some(Arc::clone(self)), ..self.child() }
     }
 
     pub(crate) fn is_raised(&self) -> bool {
         self.raised.load(Ordering::SeqCst)
+            || self.above.as_ref().is_some_and(|above| above.is_raised())
     }
 
     pub(crate) fn raise(&self) {
@@ -317,9 +334,14 @@ thread_local! {
     static CURRENT: Cell<Path> = const { Cell::new(Path::NONE) };
 }
 
+/// The groups around the task that this thread polls right now.
+pub(crate) fn current() -> Path {
+    CURRENT.get()
+}
+
 /// Whether this thread polls a task of that group, or of one inside it, right now.
 pub(crate) fn is_current(group: GroupId) -> bool {
-    CURRENT.get().contains(group)
+    current().contains(group)
 }
 
 /// Runs `work` as part of a task inside the groups of `path`, for as long as the call takes.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::Running;
 
@@ -77,7 +77,7 @@ impl<O: Occupied> Ending<'_, O> {
         let late = self.of.list();
         for means in [O::kill, O::abort] {
             means(self.of);
-            if timeout_at(Instant::now() + self.unwind, self.of.emptied()).await.is_ok() {
+            if timeout(self.unwind, self.of.emptied()).await.is_ok() {
                 return (late, Vec::new());
             }
         }

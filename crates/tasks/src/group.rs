@@ -17,7 +17,7 @@ use std::time::Duration;
 use sluicegate_schedule::{Fault, Invalid};
 use tokio::time::Instant;
 
-use crate::context::{Flag, GroupId, Lineage, is_current};
+use crate::context::{Flag, GroupId, Lineage, Path, current, is_current};
 use crate::drain::Ending;
 use crate::place::{Place, Shared};
 use crate::roster::{Label, Name, Roster};
@@ -75,6 +75,22 @@ pub struct TaskGroupBuilder {
     service: Context,
 }
 
+/// What a group has from the one it is a child of.
+struct Kin {
+    is_child: bool,
+    group: GroupId,
+    path: Path,
+    kill: Flag,
+    abort: Flag,
+}
+
+impl Kin {
+    fn none() -> Self {
+        let ((kill, abort), group) = (Default::default(), GroupId::next());
+        Self { is_child: false, group, path: Path::NONE.within(group), kill, abort }
+    }
+}
+
 impl TaskGroupBuilder {
     /// What to do with work that cannot start at once; [`Overload::Wait`] unless told.
     pub const fn overload(mut self, overload: Overload) -> Self {
@@ -101,14 +117,14 @@ impl TaskGroupBuilder {
     /// Names the field that cannot work: `name` (empty), `limit`, `capacity`, `unwind` (zero).
     pub fn build(self) -> Result<TaskGroup, Invalid> {
         let permits = Arc::new(Permits::new(self.limit)?);
-        self.build_with(permits, None, Default::default())
+        self.build_with(permits, None, Kin::none())
     }
 
     fn build_with(
         self,
         permits: Arc<Permits>,
         lent: Option<Arc<Permits>>,
-        means: (Flag, Flag),
+        kin: Kin,
     ) -> Result<TaskGroup, Invalid> {
         if self.name.is_empty() {
             return Err(Invalid::new("name", Fault::Empty));
@@ -118,13 +134,13 @@ impl TaskGroupBuilder {
         }
         self.overload.check()?;
         crate::panic::watch();
-        let (kill, abort) = means;
-        let group = GroupId::next();
-        let lineage = Arc::new(Lineage::of(group, kill));
+        let Kin { is_child, group, path, kill, abort } = kin;
+        let lineage = Arc::new(Lineage::of(path, kill));
         let shared = Shared {
             name: self.name,
             permits,
             lent,
+            is_child,
             overload: self.overload,
             unwind: self.unwind,
             service: self.service,
@@ -306,12 +322,18 @@ impl TaskGroup {
     pub fn child(&self, name: impl Into<String>) -> Result<Self, Invalid> {
         let parent = self.shared();
         let builder = Self::builder(name, 1).service_context(parent.service.child());
-        let means = (self.lineage().kill.child(), parent.abort.child());
+        let (kill, abort) = (self.lineage().kill.below(), parent.abort.child());
         if is_current(parent.group) {
             let lent = Some(Arc::clone(&parent.permits));
-            builder.build_with(Arc::new(Permits::new(1)?), lent, means)
+            let group = GroupId::next();
+            let path = current().within(group);
+            let kin = Kin { is_child: true, group, path, kill, abort };
+            builder.build_with(Arc::new(Permits::new(1)?), lent, kin)
         } else {
-            builder.build_with(Arc::clone(&parent.permits), None, means)
+            // The same permits, so the same group to whoever holds one and asks for another.
+            let (group, path) = (parent.group, parent.lineage.path);
+            let kin = Kin { is_child: true, group, path, kill, abort };
+            builder.build_with(Arc::clone(&parent.permits), None, kin)
         }
     }
 
@@ -357,9 +379,11 @@ impl TaskGroup {
     pub fn stats(&self) -> Stats {
         let shared = self.shared();
         let permits = &shared.permits;
+        // A child counts its own tasks, whoever's permits they hold.
+        let listed = || u32::try_from(shared.roster.list().len()).unwrap_or(u32::MAX);
         shared.counters.snapshot(Gauges {
             queued: permits.waiting(),
-            running: permits.in_use(),
+            running: if shared.is_child { listed() } else { permits.in_use() },
             limit: permits.limit(),
             oldest_wait: permits.oldest_wait(),
         })

@@ -59,14 +59,16 @@ impl Panic {
     }
 
     fn of(payload: Box<dyn Any + Send>) -> Self {
-        let message = payload
+        let text = payload
             .downcast_ref::<&'static str>()
             .map(|text| (*text).to_owned())
-            .or_else(|| payload.downcast_ref::<String>().cloned())
-            .unwrap_or_else(|| "a panic with a value that is not text".to_owned());
-        // A payload may panic itself when dropped. There is nobody left to tell.
-        drop(catch_unwind(AssertUnwindSafe(|| drop(payload))));
-        Self { what: Box::new(What { message, location: LOCATION.take() }) }
+            .or_else(|| payload.downcast_ref::<String>().cloned());
+        // Before the payload goes, which may panic elsewhere. A panic that was resumed passed no
+        // hook: what is noted then is another's, unless it is the same that was caught before.
+        let noted = NOTED.take().filter(|noted| noted.message == text);
+        discard(payload);
+        let message = text.unwrap_or_else(|| "a panic with a value that is not text".to_owned());
+        Self { what: Box::new(What { message, location: noted.map(|noted| noted.location) }) }
     }
 }
 
@@ -82,9 +84,27 @@ impl fmt::Display for Panic {
 
 impl std::error::Error for Panic {}
 
+/// What the hook saw of a panic.
+struct Noted {
+    message: Option<String>,
+    location: PanicLocation,
+}
+
 thread_local! {
-    /// Where the thread's last panic happened, left by the hook for the task's edge.
-    static LOCATION: RefCell<Option<PanicLocation>> = const { RefCell::new(None) };
+    /// The thread's last panic, left by the hook for the task's edge.
+    static NOTED: RefCell<Option<Noted>> = const { RefCell::new(None) };
+}
+
+/// Drops a payload. It may panic itself, and so may what it panics with: there is nobody left to
+/// tell. One that goes on and on is let be.
+fn discard(mut payload: Box<dyn Any + Send>) {
+    for _ in 0..16 {
+        match catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            Ok(()) => return,
+            Err(another) => payload = another,
+        }
+    }
+    Box::leak(payload);
 }
 
 /// Calls `work`; a panic becomes a value.
@@ -101,9 +121,10 @@ pub(crate) fn watch() {
         std::panic::set_hook(Box::new(move |info| {
             if let Some(at) = info.location() {
                 let file = at.file().to_owned();
-                let noted = PanicLocation { file, line: at.line(), column: at.column() };
+                let location = PanicLocation { file, line: at.line(), column: at.column() };
+                let message = info.payload_as_str().map(str::to_owned);
                 // The thread may be on its way out: then nobody will ask.
-                drop(LOCATION.try_with(|location| location.replace(Some(noted))));
+                drop(NOTED.try_with(|noted| noted.replace(Some(Noted { message, location }))));
             }
             earlier(info);
         }));

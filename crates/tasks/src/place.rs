@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::context::{Flag, GroupId, Lineage, Path};
+use crate::context::{Flag, GroupId, Lineage};
 use crate::drain::Occupied;
 use crate::permits::Turn;
 use crate::roster::{HasRoster, Label, Names, Roster, Seat};
@@ -21,6 +21,8 @@ pub(crate) struct Shared {
     pub(crate) permits: Arc<Permits>,
     /// A parent's permits, taken where they are free and never waited for.
     pub(crate) lent: Option<Arc<Permits>>,
+    /// Whether the permits that its tasks hold are not, or not only, its own.
+    pub(crate) is_child: bool,
     pub(crate) overload: Overload,
     pub(crate) unwind: Duration,
     /// The service's own context, for detached tasks.
@@ -47,9 +49,20 @@ pub(crate) struct InLine {
     seat: Seat<Shared>,
 }
 
+/// Left the line without a permit. The seat is kept until the work is given up: a drain that is over
+/// has handed everything back.
+struct NeverRan {
+    why: TaskError,
+    seat: Seat<Shared>,
+}
+
 impl Shared {
     /// A place without waiting for it.
     pub(crate) fn admit(self: &Arc<Self>, cx: &Context, label: &Label) -> Result<Place, Refusal> {
+        // First, since at the deadline of a drain `cx` ends too, and that is not its owner's doing.
+        if self.closing.is_raised() {
+            return Err(Refusal::Draining);
+        }
         cx.check().map_err(Refusal::Interrupted)?;
         if cx.reenters(self.group) {
             return Err(Refusal::Nested { group: self.name.clone() });
@@ -105,11 +118,6 @@ impl Shared {
         Refused { why, retry_after: self.overload.retry_after(), work }
     }
 
-    /// The groups around this one's tasks.
-    pub(crate) fn path(&self) -> Path {
-        self.lineage.path
-    }
-
     fn try_permit(&self) -> Result<HeldPermit, crate::AtLimit> {
         match (self.permits.take(), &self.lent) {
             (Ok(()), _) => Ok(HeldPermit::Own),
@@ -133,8 +141,10 @@ impl Place {
         let handle = match self {
             Self::Start(hold) => tokio::spawn(Run::<F, Fut, D>::new(hold, cx, work)),
             Self::InLine(line) => tokio::spawn(async move {
-                let hold = line.turn(&cx).await?;
-                Run::<F, Fut, D>::new(hold, cx, work).await
+                match line.turn(&cx).await {
+                    Ok(hold) => Run::<F, Fut, D>::new(hold, cx, work).await,
+                    Err(never_ran) => never_ran.give_up(work),
+                }
             }),
         };
         Task { handle }
@@ -148,7 +158,10 @@ impl Place {
         let handle = tokio::spawn(async move {
             let hold = match self {
                 Self::Start(hold) => hold,
-                Self::InLine(line) => line.turn(&cx).await?,
+                Self::InLine(line) => match line.turn(&cx).await {
+                    Ok(hold) => hold,
+                    Err(never_ran) => return never_ran.give_up(work),
+                },
             };
             run_blocking(hold, cx, work).await
         });
@@ -158,25 +171,37 @@ impl Place {
 
 impl InLine {
     /// Waits for the permit. Once a drain has begun, nothing starts any more.
-    async fn turn(self, cx: &Context) -> Result<Hold, TaskError> {
+    async fn turn(self, cx: &Context) -> Result<Hold, NeverRan> {
         let Self { turn, since, seat } = self;
         let shared = &seat.of;
-        tokio::select! {
+        let why = tokio::select! {
             biased;
             () = shared.closing.raised() => {
                 shared.counters.handed_back.count();
-                return Err(TaskError::HandedBack);
+                Some(TaskError::HandedBack)
             }
             why = cx.cancelled() => {
                 shared.counters.interrupted(why);
-                return Err(TaskError::Interrupted(why));
+                Some(TaskError::Interrupted(why))
             }
-            () = turn => {}
+            () = turn => None,
+        };
+        if let Some(why) = why {
+            return Err(NeverRan { why, seat });
         }
         let now = Instant::now();
         shared.counters.waited(now - since);
         seat.begin(now);
         Ok(Hold { permit: HeldPermit::Own, since: now, seat })
+    }
+}
+
+impl NeverRan {
+    fn give_up<W, T>(self, work: W) -> Result<T, TaskError> {
+        let Self { why, seat } = self;
+        drop(work);
+        drop(seat);
+        Err(why)
     }
 }
 

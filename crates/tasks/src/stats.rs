@@ -16,6 +16,8 @@ pub(crate) struct Counters {
     pub(crate) cancelled: Counter,
     pub(crate) timed_out: Counter,
     pub(crate) handed_back: Counter,
+    /// Work that was dropped while it ran.
+    pub(crate) aborted: Counter,
     rejected: [Counter; REASONS.len()],
     wait_time: Histogram,
     run_time: Histogram,
@@ -65,6 +67,7 @@ impl Counters {
             cancelled: Counter::new(),
             timed_out: Counter::new(),
             handed_back: Counter::new(),
+            aborted: Counter::new(),
             rejected: [const { Counter::new() }; REASONS.len()],
             wait_time: Histogram::new(),
             run_time: Histogram::new(),
@@ -83,7 +86,7 @@ impl Counters {
 
     /// How many of those that started have ended.
     pub(crate) fn ended(&self) -> u64 {
-        self.run_time.snapshot().count() + self.panicked.get()
+        self.run_time.snapshot().count() + self.panicked.get() + self.aborted.get()
     }
 
     pub(crate) fn rejected(&self, why: &Refusal) {

@@ -116,6 +116,7 @@ pin_project! {
     /// future about was a fifth of what a task costs.
     pub(crate) struct Run<F, Fut, D> {
         hold: Option<Hold>,
+        path: Path,
         abort: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
         #[pin]
         stage: Stage<F, Fut>,
@@ -133,9 +134,10 @@ pin_project! {
 }
 
 impl<F, Fut, D> Run<F, Fut, D> {
-    pub(crate) const fn new(hold: Hold, cx: Context, work: F) -> Self {
+    pub(crate) fn new(hold: Hold, cx: Context, work: F) -> Self {
+        let path = cx.path();
         let stage = Stage::Fresh { work: Some((work, cx)) };
-        Self { hold: Some(hold), abort: None, stage, verdict: PhantomData }
+        Self { hold: Some(hold), path, abort: None, stage, verdict: PhantomData }
     }
 }
 
@@ -152,10 +154,12 @@ where
         let Some(hold) = this.hold else {
             return Poll::Ready(Err(TaskError::Aborted));
         };
-        let path = hold.seat.of.path();
+        let path = *this.path;
         if let StageProjected::Fresh { work: Some((_, cx)) } = this.stage.as_mut().project()
             && let Err(never_ran) = hold.begin(cx)
         {
+            // It says why it never ran, even if giving the work up panics.
+            drop(this.stage.give_up(path));
             *this.hold = None;
             return Poll::Ready(Err(never_ran));
         }
@@ -217,9 +221,13 @@ where
     F: FnOnce(Context) -> T + Send + 'static,
     T: Send + 'static,
 {
-    hold.begin(&cx)?;
     let blocking = tokio::task::spawn_blocking(move || {
-        let path = hold.seat.of.path();
+        // Looked at here: it may have waited long for a thread.
+        if let Err(never_ran) = hold.begin(&cx) {
+            drop(work);
+            return Err(never_ran);
+        }
+        let path = cx.path();
         let ended = within(path, || catch(|| work(cx))).map_err(TaskError::Panicked);
         hold.end::<T, AnyValue>(&ended);
         ended
@@ -249,7 +257,10 @@ impl Hold {
                 }
             }
             Err(TaskError::Panicked(_)) => counters.panicked.count(),
-            Err(_) => counters.cancelled.count(),
+            Err(_) => {
+                counters.cancelled.count();
+                counters.aborted.count();
+            }
         }
     }
 }

@@ -33,9 +33,11 @@ impl Alarm {
         self.origin.checked_add(at - Moment::ZERO).filter(|_| at < Moment::FAR)
     }
 
+    /// Rings at `at` too. What is set for earlier stays: the words of two changes may arrive here in
+    /// any order, and asking the line once too often, it says when to ask again.
     pub(crate) fn set(&self, at: Option<Moment>) {
         if let Some(at) = at
-            && self.at.swap(at.as_nanos(), Ordering::AcqRel) != at.as_nanos()
+            && self.at.fetch_min(at.as_nanos(), Ordering::AcqRel) > at.as_nanos()
         {
             self.changed.notify_one();
         }

@@ -20,7 +20,7 @@ use sluicegate_schedule::{
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::context::{Flag, GroupId, Lineage};
+use crate::context::{Flag, GroupId, Lineage, Path};
 use crate::drain::{Ending, Occupied};
 use crate::stats::{Counters, Gauges};
 use crate::{AtLimit, Context, DrainReport, Overload, Refusal, Refused, Running, Stats};
@@ -160,7 +160,7 @@ impl TurnstileBuilder {
             overload: self.overload,
             unwind: self.unwind,
             group,
-            lineage: Arc::new(Lineage::of(group, Flag::default())),
+            lineage: Arc::new(Lineage::of(Path::NONE.within(group), Flag::default())),
             closing: Flag::default(),
             alarm,
             someone_left: Notify::new(),

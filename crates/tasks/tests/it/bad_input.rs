@@ -1,0 +1,119 @@
+//! Settings that cannot work: refused when given, by the name of the field.
+
+use std::time::Duration;
+
+use sluicegate_tasks::{
+    Context, Fault, Invalid, Overload, Permits, Rate, TaskGroup, TenantLimits, Turnstile,
+};
+use tokio::time::Instant;
+
+use crate::probe::settle;
+
+const NO_CAPACITY: [Overload; 2] = [
+    Overload::Queue { capacity: 0 },
+    Overload::HandBack { capacity: 0, retry_after: Duration::from_secs(1) },
+];
+
+fn check(cases: impl IntoIterator<Item = (Result<(), Invalid>, &'static str, Fault)>) {
+    for (given, field, fault) in cases {
+        let refused = given.unwrap_err();
+        assert_eq!(refused, Invalid::new(field, fault));
+        assert!(refused.to_string().starts_with(&format!("{field}: must ")), "{refused}");
+    }
+}
+
+#[test]
+fn of_permits() {
+    let permits = Permits::new(1).unwrap();
+    let too_large = || Fault::TooLarge { max: u64::from(Permits::MAX) };
+    check([
+        (Permits::new(0).map(drop), "limit", Fault::Zero),
+        (Permits::new(Permits::MAX + 1).map(drop), "limit", too_large()),
+        (permits.resize(0), "limit", Fault::Zero),
+        (permits.resize(u32::MAX), "limit", too_large()),
+    ]);
+    assert_eq!(permits.limit(), 1, "nothing changed");
+    assert_eq!(Permits::new(Permits::MAX).unwrap().limit(), Permits::MAX);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_group() {
+    let group = TaskGroup::new("group", 1).unwrap();
+    let parent = group.clone();
+    let inside = group.run(Context::new(), |cx| async move {
+        drop(cx);
+        parent.child("").map(drop)
+    });
+    let inside = inside.await.unwrap();
+    let builder = || TaskGroup::builder("group", 1);
+    check([
+        (TaskGroup::new("", 1).map(drop), "name", Fault::Empty),
+        (TaskGroup::new("group", 0).map(drop), "limit", Fault::Zero),
+        (builder().unwind(Duration::ZERO).build().map(drop), "unwind", Fault::Zero),
+        (builder().overload(NO_CAPACITY[0]).build().map(drop), "capacity", Fault::Zero),
+        (builder().overload(NO_CAPACITY[1]).build().map(drop), "capacity", Fault::Zero),
+        (group.child("").map(drop), "name", Fault::Empty),
+        (inside, "name", Fault::Empty),
+        (group.resize(0), "limit", Fault::Zero),
+    ]);
+    assert_eq!(group.stats().gauges.limit, 1, "nothing changed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_turnstile() {
+    let turnstile = Turnstile::new("turnstile", 1).unwrap();
+    let builder = || Turnstile::builder("turnstile", 1);
+    let tenant = TenantLimits::new;
+    let with = |limits| builder().tenant("alice", limits).build().map(drop);
+    let each = |limits| builder().each_tenant(limits).build().map(drop);
+    let too_heavy = || Fault::TooLarge { max: u64::from(TenantLimits::MAX_WEIGHT) };
+    check([
+        (Turnstile::new("", 1).map(drop), "name", Fault::Empty),
+        (Turnstile::new("turnstile", 0).map(drop), "concurrency", Fault::Zero),
+        (builder().unwind(Duration::ZERO).build().map(drop), "unwind", Fault::Zero),
+        (builder().overload(NO_CAPACITY[0]).build().map(drop), "capacity", Fault::Zero),
+        (builder().overload(NO_CAPACITY[1]).build().map(drop), "capacity", Fault::Zero),
+        (builder().class_period(3).build().map(drop), "class_period", Fault::TooSmall { min: 4 }),
+        (with(tenant().weight(0)), "weight", Fault::Zero),
+        (with(tenant().weight(TenantLimits::MAX_WEIGHT + 1)), "weight", too_heavy()),
+        (each(tenant().weight(0)), "weight", Fault::Zero),
+        (each(tenant().max_running(0)), "max_running", Fault::Zero),
+        (with(tenant().max_queued(0)), "max_queued", Fault::Zero),
+        (turnstile.resize(0), "concurrency", Fault::Zero),
+        (turnstile.set_tenant("alice", tenant().weight(0)), "weight", Fault::Zero),
+        (turnstile.set_tenant("alice", tenant().max_running(0)), "max_running", Fault::Zero),
+    ]);
+    assert_eq!(turnstile.stats().gauges.limit, 1, "nothing changed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_given_twice_is_named() {
+    let builder = Turnstile::builder("turnstile", 1);
+    let twice = builder.tenant("alice", TenantLimits::new()).tenant("alice", TenantLimits::new());
+    let refused = twice.build().unwrap_err();
+    assert_eq!(refused.to_string(), "tenant: \"alice\" is given twice");
+    assert_eq!(refused.fault, Fault::Duplicate { name: "alice".to_owned() });
+}
+
+#[test]
+fn of_a_rate() {
+    let second = Duration::from_secs(1);
+    check([
+        (Rate::new(0, second, 1).map(drop), "rate", Fault::Zero),
+        (Rate::new(1, Duration::ZERO, 1).map(drop), "period", Fault::Zero),
+        (Rate::new(1, second, 0).map(drop), "burst", Fault::Zero),
+        (Rate::per_minute(0).map(drop), "rate", Fault::Zero),
+        (Rate::new(1, Duration::MAX, 1).map(drop), "period", Fault::TooLarge { max: u64::MAX }),
+    ]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unwind_without_end_is_waited_for_not_panicked_at() {
+    let group = TaskGroup::builder("group", 1).unwind(Duration::MAX).build().unwrap();
+    let task = group.submit(Context::new(), |cx| async move { cx.cancelled().await });
+    let task = task.await.unwrap();
+    settle().await;
+    let report = group.drain(Instant::now()).await;
+    assert_eq!((report.cancelled.len(), report.abandoned.len()), (1, 0));
+    assert!(task.await.is_ok());
+}

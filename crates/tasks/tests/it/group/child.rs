@@ -1,0 +1,161 @@
+//! Groups within a task: they run on what the task holds, and on what is free.
+
+use std::sync::Arc;
+
+use sluicegate_tasks::{Context, Refusal, TaskError, TaskGroup};
+use tokio::sync::oneshot;
+
+use crate::probe::{Count, settle};
+
+#[tokio::test(start_paused = true)]
+async fn a_child_makes_progress_with_every_permit_taken() {
+    let group = TaskGroup::new("pool", 2).unwrap();
+    let mut tasks = Vec::new();
+    for _ in 0..2 {
+        let parent = group.clone();
+        let task = group.submit(Context::new(), |cx| async move {
+            let child = parent.child("parts").unwrap();
+            tokio::task::yield_now().await;
+            let mut done = 0;
+            for _ in 0..3 {
+                done += child.run(&cx, |cx| async move { cx.check().map_or(0, |()| 1) }).await?;
+            }
+            Ok::<_, TaskError>(done)
+        });
+        tasks.push(task.await.unwrap());
+    }
+    for task in tasks {
+        assert_eq!(task.await, Ok(Ok(3)));
+    }
+    assert_eq!((group.stats().gauges.running, group.stats().completed), (0, 2));
+}
+
+/// Runs `many` parts at once in a child made inside a task; the most at once.
+async fn most_at_once(limit: u32, many: u32) -> (u32, TaskGroup) {
+    let group = TaskGroup::new("pool", limit).unwrap();
+    let parent = group.clone();
+    let most = group.run(Context::new(), move |cx| async move {
+        let child = parent.child("parts").unwrap();
+        let (inside, most) = (Arc::<Count>::default(), Arc::<Count>::default());
+        let parts = (0..many).map(|_| {
+            let (child, cx) = (child.clone(), cx.clone());
+            let (inside, most) = (Arc::clone(&inside), Arc::clone(&most));
+            let part = |cx: Context| async move {
+                let now = inside.add();
+                while most.get() < now {
+                    most.add();
+                }
+                cx.until_interrupted(tokio::task::yield_now()).await.unwrap();
+                inside.sub();
+            };
+            tokio::spawn(async move { child.run(&cx, part).await })
+        });
+        for part in parts.collect::<Vec<_>>() {
+            part.await.unwrap().unwrap();
+        }
+        assert!(parent.stats().gauges.running <= limit);
+        most.get()
+    });
+    (most.await.unwrap(), group)
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_borrows_free_permits_and_no_more() {
+    for (limit, most) in [(1, 1), (2, 2), (4, 4)] {
+        let (at_once, group) = most_at_once(limit, 10).await;
+        assert_eq!(at_once, most, "its own by hand-over, and {} free", limit - 1);
+        assert_eq!(group.stats().gauges.running, 0, "all given back");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_never_waits_for_its_parents_permits() {
+    let group = TaskGroup::new("pool", 2).unwrap();
+    let (release, released) = oneshot::channel::<()>();
+    let other = group.submit(Context::new(), |cx| async move {
+        released.await.unwrap();
+        cx.check()
+    });
+    let other = other.await.unwrap();
+    let parent = group.clone();
+    let within = group.submit(Context::new(), |cx| async move {
+        let child = parent.child("parts").unwrap();
+        let first = child.try_submit(&cx, |cx| async move { cx.cancelled().await }).unwrap();
+        let second = child.try_submit(&cx, |cx| async move { cx.check() });
+        let refused = matches!(second.unwrap_err().why, Refusal::AtLimit(_));
+        let stats = child.stats();
+        drop(child);
+        drop(first.await);
+        (refused, stats.gauges.queued, parent.stats().gauges.queued)
+    });
+    assert_eq!(within.await.unwrap().await, Ok((true, 0, 0)));
+    release.send(()).unwrap();
+    assert_eq!(other.await, Ok(Ok(())));
+    assert_eq!(group.stats().gauges.running, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_child_runs_is_what_its_gauge_says() {
+    let group = TaskGroup::new("pool", 3).unwrap();
+    let parent = group.clone();
+    let within = group.run(Context::new(), |cx| async move {
+        let child = parent.child("parts").unwrap();
+        let mut parts = Vec::new();
+        for _ in 0..3 {
+            parts.push(child.try_submit(&cx, |cx| async move { cx.cancelled().await }).unwrap());
+        }
+        let seen = (child.stats().gauges.running, child.running().len());
+        drop(child);
+        for part in parts {
+            drop(part.await);
+        }
+        (seen, parent.stats().gauges.running)
+    });
+    assert_eq!(within.await, Ok(((3, 3), 1)), "one by hand-over, two borrowed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn made_outside_it_shares_its_parents_permits() {
+    let parent = TaskGroup::new("pool", 2).unwrap();
+    let child = parent.child("share").unwrap();
+    let mut ends = Vec::new();
+    let mut tasks = Vec::new();
+    for group in [&parent, &child] {
+        let (end, ended) = oneshot::channel::<()>();
+        let work = |cx: Context| async move {
+            ended.await.unwrap();
+            cx.check()
+        };
+        tasks.push(group.try_submit(Context::new(), work).unwrap());
+        ends.push(end);
+    }
+    for group in [&parent, &child] {
+        let refused = group.try_submit(Context::new(), |cx| async move { cx.check() });
+        assert!(matches!(refused.unwrap_err().why, Refusal::AtLimit(_)), "{}", group.name());
+    }
+    assert_eq!((parent.running().len(), child.running().len()), (1, 1), "each lists its own");
+    assert_eq!((parent.stats().gauges.running, child.stats().gauges.running), (2, 1));
+    for end in ends {
+        end.send(()).unwrap();
+    }
+    for task in tasks {
+        assert_eq!(task.await, Ok(Ok(())));
+    }
+    assert_eq!(parent.stats().gauges.running, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_dropped_with_work_in_it_gives_what_it_borrowed_back() {
+    let group = TaskGroup::new("pool", 3).unwrap();
+    let parent = group.clone();
+    let task = group.submit(Context::new(), |cx| async move {
+        let child = parent.child("parts").unwrap();
+        for _ in 0..3 {
+            drop(child.try_submit(&cx, |cx| async move { cx.cancelled().await }).unwrap());
+        }
+        assert_eq!(parent.stats().gauges.running, 3);
+    });
+    assert_eq!(task.await.unwrap().await, Ok(()));
+    settle().await;
+    assert_eq!((group.stats().gauges.running, group.running().len()), (0, 0));
+}
