@@ -74,7 +74,7 @@ pub(crate) struct Lineage {
 pub(crate) struct GroupId(NonZeroU64);
 
 /// The innermost groups of a lineage, small enough to be copied at every poll.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Path([Option<GroupId>; 4]);
 
 impl Path {
@@ -243,6 +243,12 @@ impl Context {
     /// The groups around whatever runs under it.
     pub(crate) fn path(&self) -> Path {
         self.lineage.as_ref().map_or(Path::NONE, |innermost| innermost.path)
+    }
+
+    /// [`Context::path`], where there is more around a task than its own group says.
+    pub(crate) fn path_beyond(&self, group: &Lineage) -> Option<Box<Path>> {
+        let innermost = self.lineage.as_ref().filter(|innermost| innermost.outer.is_some())?;
+        (innermost.path != group.path).then(|| Box::new(innermost.path))
     }
 
     fn lineage(&self) -> impl Iterator<Item = &Arc<Lineage>> {

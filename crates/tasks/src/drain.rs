@@ -1,4 +1,6 @@
 //! The end of a group or a turnstile: one deadline, and a report.
+//!
+//! `docs/rules.md#drain-1`, `docs/rules.md#drain-2`, `docs/rules.md#drain-3`.
 
 use std::fmt;
 use std::time::Duration;

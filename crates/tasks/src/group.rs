@@ -5,6 +5,8 @@
 //!    before it counts: it waits for every task that was let in.
 //! 2. A task holds its permit exactly while it runs, and is on the roster exactly as long.
 //! 3. A handle's last drop ends the tasks; the tasks themselves hold no handle.
+//!
+//! `docs/rules.md#task-3`, `docs/rules.md#task-4`.
 
 use std::borrow::Borrow;
 use std::future::Future;

@@ -1,4 +1,6 @@
 //! What happens to work that cannot start at once: a policy, chosen by name.
+//!
+//! `docs/rules.md#overload-1`, `docs/rules.md#overload-2`.
 
 use std::fmt;
 use std::time::Duration;

@@ -11,6 +11,8 @@
 //!    permits that it grants change in one step, so while somebody waits `in_use >= limit` holds at
 //!    every instant.
 //! 4. Lock order: the list's lock is the innermost; no waker is called under it.
+//!
+//! `docs/rules.md#permit-1`, `docs/rules.md#permit-2`, `docs/rules.md#permit-3`, `docs/rules.md#permit-4`.
 
 #[cfg(all(test, sluicegate_loom))]
 mod loom_tests;

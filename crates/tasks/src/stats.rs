@@ -1,4 +1,6 @@
 //! What is counted, once, where it happens.
+//!
+//! `docs/rules.md#count-1`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

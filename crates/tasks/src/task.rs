@@ -1,4 +1,6 @@
 //! A task: from its start to the value it leaves.
+//!
+//! `docs/rules.md#task-1`, `docs/rules.md#task-2`.
 
 use std::fmt;
 use std::future::Future;
@@ -116,7 +118,8 @@ pin_project! {
     /// future about was a fifth of what a task costs.
     pub(crate) struct Run<F, Fut, D> {
         hold: Option<Hold>,
-        path: Path,
+        // The groups around it, where they are more than its own group's: seldom, so boxed.
+        path: Option<Box<Path>>,
         abort: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
         #[pin]
         stage: Stage<F, Fut>,
@@ -135,7 +138,7 @@ pin_project! {
 
 impl<F, Fut, D> Run<F, Fut, D> {
     pub(crate) fn new(hold: Hold, cx: Context, work: F) -> Self {
-        let path = cx.path();
+        let path = cx.path_beyond(&hold.seat.of.lineage);
         let stage = Stage::Fresh { work: Some((work, cx)) };
         Self { hold: Some(hold), path, abort: None, stage, verdict: PhantomData }
     }
@@ -154,7 +157,7 @@ where
         let Some(hold) = this.hold else {
             return Poll::Ready(Err(TaskError::Aborted));
         };
-        let path = *this.path;
+        let path = this.path.as_deref().copied().unwrap_or(hold.seat.of.lineage.path);
         if let StageProjected::Fresh { work: Some((_, cx)) } = this.stage.as_mut().project()
             && let Err(never_ran) = hold.begin(cx)
         {
