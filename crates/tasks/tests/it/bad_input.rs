@@ -1,4 +1,6 @@
 //! Settings that cannot work: refused when given, by the name of the field.
+//!
+//! `docs/rules.md#count-2`.
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
 //! Drain: one deadline, everything accounted for, nothing left.
+//!
+//! `docs/rules.md#drain-1`, `docs/rules.md#drain-2`, `docs/rules.md#drain-3`.
 
 mod again;
 mod race;

@@ -1,4 +1,6 @@
 //! Groups: work is let in, runs under its caller's context, and comes back as a value.
+//!
+//! `docs/rules.md#task-1`, `docs/rules.md#task-2`, `docs/rules.md#task-3`, `docs/rules.md#task-4`.
 
 mod blocking;
 mod cancelled;

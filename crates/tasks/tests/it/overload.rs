@@ -1,4 +1,6 @@
 //! What cannot start at once: the four policies, for groups and for turnstiles, as one table.
+//!
+//! `docs/rules.md#overload-1`, `docs/rules.md#overload-2`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,6 @@
 //! Permits: guards that come back, in order, under a limit that changes live.
+//!
+//! `docs/rules.md#permit-1`, `docs/rules.md#permit-2`, `docs/rules.md#permit-3`, `docs/rules.md#permit-4`.
 
 mod model;
 mod stress;
