@@ -8,26 +8,28 @@
 //!
 //! `docs/rules.md#task-3`, `docs/rules.md#task-4`.
 
+mod builder;
+mod launch;
+
+pub use builder::TaskGroupBuilder;
+
 use std::borrow::Borrow;
 use std::future::Future;
 use std::panic::Location;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context as Poller, Poll, ready};
-use std::time::Duration;
 
-use sluicegate_schedule::{Fault, Invalid};
+use sluicegate_schedule::Invalid;
 use tokio::time::Instant;
 
-use crate::context::{Flag, GroupId, Lineage, Path, current, is_current};
+use crate::context::{GroupId, Lineage, current, is_current};
 use crate::drain::Ending;
 use crate::place::{Place, Shared};
-use crate::roster::{Label, Name, Roster};
-use crate::stats::{Counters, Gauges};
+use crate::roster::{Label, Name};
+use crate::stats::Gauges;
 use crate::task::{AnyValue, ByResult};
-use crate::{
-    Context, DrainReport, Overload, Permits, Refusal, Refused, Running, Stats, Task, TaskError,
-};
+use crate::{Context, DrainReport, Permits, Refusal, Refused, Running, Stats, Task, TaskError};
+use builder::Kin;
+use launch::Launch;
 
 /// A bounded group of tasks with one end.
 ///
@@ -66,101 +68,7 @@ struct Handle {
     shared: Arc<Shared>,
 }
 
-/// Settings of a [`TaskGroup`] that are not checked yet.
-#[derive(Clone, Debug)]
-#[must_use = "build() makes the group"]
-pub struct TaskGroupBuilder {
-    name: String,
-    limit: u32,
-    overload: Overload,
-    unwind: Duration,
-    service: Context,
-}
-
-/// What a group has from the one it is a child of.
-struct Kin {
-    is_child: bool,
-    group: GroupId,
-    path: Path,
-    kill: Flag,
-    abort: Flag,
-}
-
-impl Kin {
-    fn none() -> Self {
-        let ((kill, abort), group) = (Default::default(), GroupId::next());
-        Self { is_child: false, group, path: Path::NONE.within(group), kill, abort }
-    }
-}
-
-impl TaskGroupBuilder {
-    /// What to do with work that cannot start at once; [`Overload::Wait`] unless told.
-    pub const fn overload(mut self, overload: Overload) -> Self {
-        self.overload = overload;
-        self
-    }
-
-    /// The context of detached tasks: the service's own, not a request's.
-    pub fn service_context(mut self, cx: Context) -> Self {
-        self.service = cx;
-        self
-    }
-
-    /// How long tasks that are cancelled at the drain deadline get to end by themselves before they
-    /// are dropped at their next await; 100 ms unless told.
-    pub const fn unwind(mut self, unwind: Duration) -> Self {
-        self.unwind = unwind;
-        self
-    }
-
-    /// Checks the settings and makes the group.
-    ///
-    /// # Errors
-    /// Names the field that cannot work: `name` (empty), `limit`, `capacity`, `unwind` (zero).
-    pub fn build(self) -> Result<TaskGroup, Invalid> {
-        let permits = Arc::new(Permits::new(self.limit)?);
-        self.build_with(permits, None, Kin::none())
-    }
-
-    fn build_with(
-        self,
-        permits: Arc<Permits>,
-        lent: Option<Arc<Permits>>,
-        kin: Kin,
-    ) -> Result<TaskGroup, Invalid> {
-        if self.name.is_empty() {
-            return Err(Invalid::new("name", Fault::Empty));
-        }
-        if self.unwind.is_zero() {
-            return Err(Invalid::new("unwind", Fault::Zero));
-        }
-        self.overload.check()?;
-        crate::panic::watch();
-        let Kin { is_child, group, path, kill, abort } = kin;
-        let lineage = Arc::new(Lineage::of(path, kill));
-        let shared = Shared {
-            name: self.name,
-            permits,
-            lent,
-            is_child,
-            overload: self.overload,
-            unwind: self.unwind,
-            service: self.service,
-            group,
-            lineage,
-            closing: Flag::default(),
-            abort,
-            roster: Roster::new(),
-            names: Arc::default(),
-            counters: Counters::new(),
-        };
-        Ok(TaskGroup { handle: Arc::new(Handle { shared: Arc::new(shared) }) })
-    }
-}
-
 impl TaskGroup {
-    const UNWIND: Duration = Duration::from_millis(100);
-
     /// A group that runs at most `limit` tasks at once and lets submitters wait.
     ///
     /// # Errors
@@ -171,13 +79,7 @@ impl TaskGroup {
 
     /// A group with more to say about it.
     pub fn builder(name: impl Into<String>, limit: u32) -> TaskGroupBuilder {
-        TaskGroupBuilder {
-            name: name.into(),
-            limit,
-            overload: Overload::Wait,
-            unwind: Self::UNWIND,
-            service: Context::new(),
-        }
+        TaskGroupBuilder::new(name.into(), limit)
     }
 
     /// Lets a task in under the caller's context.
@@ -410,51 +312,7 @@ impl TaskGroup {
         S: FnOnce(Place, Context, F) -> Task<T>,
     {
         let shared = self.shared();
-        let cx = cx.inside(&shared.lineage);
-        Launch { shared, label, offer: Some((cx, work, spawn)), waiting: None }
-    }
-}
-
-/// A place by the group's policy, and the work spawned in it.
-///
-/// By hand for the same reason as [`Run`](crate::task::Run): this is moved about with the work
-/// inside. Only what has to wait pays for waiting.
-struct Launch<'a, F, S> {
-    shared: &'a Arc<Shared>,
-    label: Label,
-    offer: Option<(Context, F, S)>,
-    waiting: Option<Waiting>,
-}
-
-type Waiting = Pin<Box<dyn Future<Output = Result<Place, Refusal>> + Send>>;
-
-/// Nothing inside is pinned but what is boxed.
-impl<F, S> Unpin for Launch<'_, F, S> {}
-
-impl<F, S, T> Future for Launch<'_, F, S>
-where
-    S: FnOnce(Place, Context, F) -> Task<T>,
-{
-    type Output = Result<Task<T>, Refused<F>>;
-
-    fn poll(mut self: Pin<&mut Self>, poller: &mut Poller<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        let Some((cx, ..)) = &this.offer else { unreachable!("polled after its end") };
-        let placed = match &mut this.waiting {
-            Some(waiting) => ready!(waiting.as_mut().poll(poller)),
-            None => match this.shared.admit(cx, &this.label) {
-                Err(Refusal::AtLimit(_)) if this.shared.overload == Overload::Wait => {
-                    let waiting = Arc::clone(this.shared).wait(cx.clone(), this.label.clone());
-                    ready!(this.waiting.insert(Box::pin(waiting)).as_mut().poll(poller))
-                }
-                admitted => admitted,
-            },
-        };
-        let Some((cx, work, spawn)) = this.offer.take() else { unreachable!("taken once") };
-        Poll::Ready(match placed {
-            Ok(place) => Ok(spawn(place, cx, work)),
-            Err(why) => Err(this.shared.refuse(why, work)),
-        })
+        Launch::new(shared, label, cx.inside(&shared.lineage), work, spawn)
     }
 }
 

@@ -1,0 +1,112 @@
+//! The settings of a group, checked once when it is built.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluicegate_schedule::{Fault, Invalid};
+
+use super::{Handle, TaskGroup};
+use crate::context::{Flag, GroupId, Lineage, Path};
+use crate::place::Shared;
+use crate::roster::Roster;
+use crate::stats::Counters;
+use crate::{Context, Overload, Permits};
+
+/// Settings of a [`TaskGroup`] that are not checked yet.
+#[derive(Clone, Debug)]
+#[must_use = "build() makes the group"]
+pub struct TaskGroupBuilder {
+    name: String,
+    limit: u32,
+    overload: Overload,
+    unwind: Duration,
+    service: Context,
+}
+
+/// What a group has from the one it is a child of.
+pub(super) struct Kin {
+    pub(super) is_child: bool,
+    pub(super) group: GroupId,
+    pub(super) path: Path,
+    pub(super) kill: Flag,
+    pub(super) abort: Flag,
+}
+
+impl Kin {
+    fn none() -> Self {
+        let ((kill, abort), group) = (Default::default(), GroupId::next());
+        Self { is_child: false, group, path: Path::NONE.within(group), kill, abort }
+    }
+}
+
+impl TaskGroupBuilder {
+    const UNWIND: Duration = Duration::from_millis(100);
+
+    pub(super) fn new(name: String, limit: u32) -> Self {
+        let (overload, unwind) = (Overload::Wait, Self::UNWIND);
+        Self { name, limit, overload, unwind, service: Context::new() }
+    }
+
+    /// What to do with work that cannot start at once; [`Overload::Wait`] unless told.
+    pub const fn overload(mut self, overload: Overload) -> Self {
+        self.overload = overload;
+        self
+    }
+
+    /// The context of detached tasks: the service's own, not a request's.
+    pub fn service_context(mut self, cx: Context) -> Self {
+        self.service = cx;
+        self
+    }
+
+    /// How long tasks that are cancelled at the drain deadline get to end by themselves before they
+    /// are dropped at their next await; 100 ms unless told.
+    pub const fn unwind(mut self, unwind: Duration) -> Self {
+        self.unwind = unwind;
+        self
+    }
+
+    /// Checks the settings and makes the group.
+    ///
+    /// # Errors
+    /// Names the field that cannot work: `name` (empty), `limit`, `capacity`, `unwind` (zero).
+    pub fn build(self) -> Result<TaskGroup, Invalid> {
+        let permits = Arc::new(Permits::new(self.limit)?);
+        self.build_with(permits, None, Kin::none())
+    }
+
+    pub(super) fn build_with(
+        self,
+        permits: Arc<Permits>,
+        lent: Option<Arc<Permits>>,
+        kin: Kin,
+    ) -> Result<TaskGroup, Invalid> {
+        if self.name.is_empty() {
+            return Err(Invalid::new("name", Fault::Empty));
+        }
+        if self.unwind.is_zero() {
+            return Err(Invalid::new("unwind", Fault::Zero));
+        }
+        self.overload.check()?;
+        crate::panic::watch();
+        let Kin { is_child, group, path, kill, abort } = kin;
+        let lineage = Arc::new(Lineage::of(path, kill));
+        let shared = Shared {
+            name: self.name,
+            permits,
+            lent,
+            is_child,
+            overload: self.overload,
+            unwind: self.unwind,
+            service: self.service,
+            group,
+            lineage,
+            closing: Flag::default(),
+            abort,
+            roster: Roster::new(),
+            names: Arc::default(),
+            counters: Counters::new(),
+        };
+        Ok(TaskGroup { handle: Arc::new(Handle { shared: Arc::new(shared) }) })
+    }
+}
