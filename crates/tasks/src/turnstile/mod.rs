@@ -1,31 +1,31 @@
 //! A turnstile: one bound, and a fair, ordered line before it.
 
 mod alarm;
+mod builder;
 mod line;
+mod turn;
 
 #[cfg(all(test, sluicegate_loom))]
 mod loom_tests;
 
+pub use builder::TurnstileBuilder;
 pub(crate) use line::Entry as LineEntry;
+pub use turn::{Admitted, Turn};
 
-use std::fmt::Debug;
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
-use sluicegate_schedule::{
-    Fault, Invalid, ItemId, Limits, LimitsBuilder, Rate, TenantLimits, TenantView, Why,
-};
+use sluicegate_schedule::{Invalid, ItemId, Rate, TenantLimits, TenantView, Why};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::context::{Flag, GroupId, Lineage, Path};
+use crate::context::{Flag, GroupId, Lineage};
 use crate::drain::{Ending, Occupied};
 use crate::stats::{Counters, Gauges};
 use crate::{AtLimit, Context, DrainReport, Overload, Refusal, Refused, Running, Stats};
 use alarm::Alarm;
-use line::{After, Line, Standing};
+use line::{After, Line};
+use turn::Ticket;
 
 /// What the line needs to know of an item: whose it is, what it must stay in order with, how urgent.
 ///
@@ -90,101 +90,7 @@ struct Shared {
     counters: Counters,
 }
 
-/// Settings of a [`Turnstile`] that are not checked yet.
-#[derive(Clone, Debug)]
-#[must_use = "build() makes the turnstile"]
-pub struct TurnstileBuilder {
-    name: String,
-    concurrency: u32,
-    overload: Overload,
-    unwind: Duration,
-    limits: LimitsBuilder<Arc<str>>,
-}
-
-impl TurnstileBuilder {
-    /// What to do with items that cannot start at once; [`Overload::Wait`] unless told.
-    pub const fn overload(mut self, overload: Overload) -> Self {
-        self.overload = overload;
-        self
-    }
-
-    /// The rate at which items may start.
-    pub fn rate(mut self, rate: Rate) -> Self {
-        self.limits = self.limits.rate(rate);
-        self
-    }
-
-    /// The bounds of every tenant that has none of its own.
-    pub fn each_tenant(mut self, limits: TenantLimits) -> Self {
-        self.limits = self.limits.each_tenant(limits);
-        self
-    }
-
-    /// The bounds of one tenant.
-    pub fn tenant(mut self, tenant: impl Into<Arc<str>>, limits: TenantLimits) -> Self {
-        self.limits = self.limits.tenant(tenant, limits);
-        self
-    }
-
-    /// With work waiting, each class gets at least one of every `dispatches`; 16 unless told.
-    pub fn class_period(mut self, dispatches: u32) -> Self {
-        self.limits = self.limits.class_period(dispatches);
-        self
-    }
-
-    /// How long holders of a turn get to end once they are cancelled at the drain deadline; 100 ms
-    /// unless told.
-    pub const fn unwind(mut self, unwind: Duration) -> Self {
-        self.unwind = unwind;
-        self
-    }
-
-    /// Checks the settings and makes the turnstile. Needs a tokio runtime around it, for its timer.
-    ///
-    /// # Errors
-    /// Names the field that cannot work.
-    pub fn build(self) -> Result<Turnstile, Invalid> {
-        if self.name.is_empty() {
-            return Err(Invalid::new("name", Fault::Empty));
-        }
-        if self.unwind.is_zero() {
-            return Err(Invalid::new("unwind", Fault::Zero));
-        }
-        self.overload.check()?;
-        let limits = self.limits.concurrency(self.concurrency).capacity(self.overload.capacity());
-        let limits = limits.build()?;
-        let (alarm, group) = (Alarm::new(), GroupId::next());
-        let shared = Arc::new(Shared {
-            line: Line::new(limits, alarm.now()),
-            name: self.name,
-            overload: self.overload,
-            unwind: self.unwind,
-            group,
-            lineage: Arc::new(Lineage::of(Path::NONE.within(group), Flag::default())),
-            closing: Flag::default(),
-            alarm,
-            someone_left: Notify::new(),
-            counters: Counters::new(),
-        });
-        tokio::spawn(keep_time(Arc::clone(&shared)));
-        Ok(Turnstile { handle: Arc::new(Handle { shared }) })
-    }
-}
-
-/// Asks the line again whenever its alarm rings. After a close nothing waits, so nothing rings.
-async fn keep_time(shared: Arc<Shared>) {
-    loop {
-        tokio::select! {
-            biased;
-            () = shared.closing.raised() => return,
-            () = shared.alarm.rings() => shared.after(shared.line.tick(shared.alarm.now())),
-        }
-    }
-}
-
 impl Turnstile {
-    const UNWIND: Duration = Duration::from_millis(100);
-
     /// A turnstile for `concurrency` items at once, before which callers wait.
     ///
     /// # Errors
@@ -195,13 +101,7 @@ impl Turnstile {
 
     /// A turnstile with more to say about it.
     pub fn builder(name: impl Into<String>, concurrency: u32) -> TurnstileBuilder {
-        TurnstileBuilder {
-            name: name.into(),
-            concurrency,
-            overload: Overload::Wait,
-            unwind: Self::UNWIND,
-            limits: Limits::new(concurrency, u32::MAX),
-        }
+        TurnstileBuilder::new(name.into(), concurrency)
     }
 
     /// Lets an item in. It waits from here on, whether or not anybody awaits its turn, until it is
@@ -217,7 +117,7 @@ impl Turnstile {
     ) -> Result<Admitted<V>, Refused<V>> {
         let shared = &self.handle.shared;
         match shared.admit(cx, entry) {
-            Ok(ticket) => Ok(Admitted { ticket, value }),
+            Ok(ticket) => Ok(Admitted::new(ticket, value)),
             Err(why) => {
                 shared.counters.rejected(&why);
                 Err(Refused { why, retry_after: shared.overload.retry_after(), work: value })
@@ -328,174 +228,6 @@ pub struct WhyNot {
     pub until: Option<Instant>,
 }
 
-/// An item in line. Dropping it takes it out.
-#[derive(Debug)]
-#[must_use = "dropping it takes the item out of line"]
-pub struct Admitted<V> {
-    ticket: Ticket,
-    value: V,
-}
-
-/// A turn: the right to run, for as long as it is held. Dropping it ends the turn.
-#[derive(Debug)]
-#[must_use = "dropping a turn ends it at once"]
-pub struct Turn<V> {
-    seat: Seat,
-    value: V,
-}
-
-/// A place in line. Dropping it leaves.
-#[derive(Debug)]
-struct Ticket {
-    place: Option<Place>,
-    since: Instant,
-}
-
-#[derive(Debug)]
-struct Place {
-    shared: Arc<Shared>,
-    id: ItemId,
-    cx: Context,
-}
-
-/// A place at the turnstile itself. Dropping it makes room for the next.
-#[derive(Debug)]
-struct Seat {
-    place: Option<Place>,
-    since: Instant,
-}
-
-impl<V> Admitted<V> {
-    /// The item's id, for [`Turnstile::why`].
-    #[must_use]
-    pub fn id(&self) -> Option<ItemId> {
-        self.ticket.place.as_ref().map(|place| place.id)
-    }
-
-    /// What was admitted.
-    #[must_use]
-    pub const fn value(&self) -> &V {
-        &self.value
-    }
-
-    /// Waits for the item's turn, under the context it was admitted with.
-    ///
-    /// Dropped while waiting, the item leaves the line, and a turn that was just given to it goes to
-    /// the next; the value is dropped with it.
-    ///
-    /// # Errors
-    /// [`Refused`], with the value inside, when the context ends or the turnstile is drained first.
-    pub async fn turn(self) -> Result<Turn<V>, Refused<V>> {
-        let Self { ticket, value } = self;
-        match ticket.turn().await {
-            Ok(seat) => Ok(Turn { seat, value }),
-            Err((why, retry_after)) => Err(Refused { why, retry_after, work: value }),
-        }
-    }
-}
-
-impl<V> Turn<V> {
-    /// What was admitted.
-    #[must_use]
-    pub const fn value(&self) -> &V {
-        &self.value
-    }
-
-    /// What was admitted, to change.
-    pub const fn value_mut(&mut self) -> &mut V {
-        &mut self.value
-    }
-
-    /// The context to run under: the caller's, cancelled also when the drain deadline passes.
-    #[must_use]
-    pub fn context(&self) -> Context {
-        self.seat.place.as_ref().map_or_else(Context::new, |place| place.cx.clone())
-    }
-
-    /// Ends the turn. What it cost is the time it was held.
-    pub fn finish(self) -> V {
-        self.value
-    }
-
-    /// Ends the turn and counts it as failed.
-    pub fn fail(self) -> V {
-        if let Some(place) = &self.seat.place {
-            place.shared.counters.failed.count();
-        }
-        self.value
-    }
-
-    /// Ends the turn and puts the item back to the front of its key, which runs nothing before
-    /// `at`. The order within the key is kept.
-    pub fn retry_at(mut self, at: Instant) -> Admitted<V> {
-        let now = Instant::now();
-        let ran = now - self.seat.since;
-        let place = self.seat.place.take();
-        if let Some(place) = &place {
-            let Shared { line, alarm, counters, .. } = &*place.shared;
-            counters.completed(ran);
-            let (now, until) = (alarm.moment(now), alarm.moment(at));
-            place.shared.after(line.retry(now, place.id, until, ran));
-        }
-        Admitted { ticket: Ticket { place, since: now }, value: self.value }
-    }
-}
-
-impl Ticket {
-    async fn turn(mut self) -> Result<Seat, (Refusal, Option<Duration>)> {
-        let Some(place) = &self.place else { return Err((Refusal::Draining, None)) };
-        let shared = Arc::clone(&place.shared);
-        let told = place.cx.until_interrupted(poll_fn(|poller| {
-            match shared.line.look(place.id, poller.waker()) {
-                Standing::Waiting => Poll::Pending,
-                told => Poll::Ready(told),
-            }
-        }));
-        let why = match told.await {
-            // The last look before it runs. The place stays with the ticket, which gives it up.
-            Ok(Standing::Started) => match place.cx.check() {
-                Ok(()) => {
-                    let since = Instant::now();
-                    shared.counters.started.count();
-                    shared.counters.waited(since - self.since);
-                    return Ok(Seat { place: self.place.take(), since });
-                }
-                Err(why) => Refusal::Interrupted(why),
-            },
-            Ok(Standing::Waiting | Standing::Gone) => Refusal::Draining,
-            Err(why) => Refusal::Interrupted(why),
-        };
-        match why {
-            Refusal::Interrupted(why) => shared.counters.interrupted(why),
-            _ => shared.counters.handed_back.count(),
-        }
-        Err((why, shared.overload.retry_after()))
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        if let Some(Place { shared, id, .. }) = self.place.take() {
-            shared.after(shared.line.withdraw(shared.alarm.now(), id));
-        }
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        if let Some(Place { shared, id, .. }) = self.place.take() {
-            let now = Instant::now();
-            let ran = now - self.since;
-            if std::thread::panicking() {
-                shared.counters.panicked.count();
-            } else {
-                shared.counters.completed(ran);
-            }
-            shared.after(shared.line.finish(shared.alarm.moment(now), id, ran));
-        }
-    }
-}
-
 impl Drop for Handle {
     fn drop(&mut self) {
         self.shared.close();
@@ -516,7 +248,7 @@ impl Shared {
         let admitted = self.line.admit(now, entry, at_once);
         let id = self.after(admitted).map_err(|why| self.refusal(why))?;
         self.counters.admitted.count();
-        Ok(Ticket { place: Some(Place { shared: Arc::clone(self), id, cx }), since })
+        Ok(Ticket::new(Arc::clone(self), id, cx, since))
     }
 
     fn adjust<R>(

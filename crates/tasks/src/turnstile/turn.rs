@@ -1,0 +1,189 @@
+//! From a place in line to a turn: `Admitted → Turn`, each given up by drop.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use sluicegate_schedule::ItemId;
+use tokio::time::Instant;
+
+use super::Shared;
+use super::line::Standing;
+use crate::{Context, Refusal, Refused};
+
+/// An item in line. Dropping it takes it out.
+#[derive(Debug)]
+#[must_use = "dropping it takes the item out of line"]
+pub struct Admitted<V> {
+    ticket: Ticket,
+    value: V,
+}
+
+/// A turn: the right to run, for as long as it is held. Dropping it ends the turn.
+#[derive(Debug)]
+#[must_use = "dropping a turn ends it at once"]
+pub struct Turn<V> {
+    seat: Seat,
+    value: V,
+}
+
+/// A place in line. Dropping it leaves.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    place: Option<Place>,
+    since: Instant,
+}
+
+#[derive(Debug)]
+struct Place {
+    shared: Arc<Shared>,
+    id: ItemId,
+    cx: Context,
+}
+
+/// A place at the turnstile itself. Dropping it makes room for the next.
+#[derive(Debug)]
+struct Seat {
+    place: Option<Place>,
+    since: Instant,
+}
+
+impl<V> Admitted<V> {
+    pub(super) const fn new(ticket: Ticket, value: V) -> Self {
+        Self { ticket, value }
+    }
+
+    /// The item's id, for [`Turnstile::why`].
+    #[must_use]
+    pub fn id(&self) -> Option<ItemId> {
+        self.ticket.place.as_ref().map(|place| place.id)
+    }
+
+    /// What was admitted.
+    #[must_use]
+    pub const fn value(&self) -> &V {
+        &self.value
+    }
+
+    /// Waits for the item's turn, under the context it was admitted with.
+    ///
+    /// Dropped while waiting, the item leaves the line, and a turn that was just given to it goes to
+    /// the next; the value is dropped with it.
+    ///
+    /// # Errors
+    /// [`Refused`], with the value inside, when the context ends or the turnstile is drained first.
+    pub async fn turn(self) -> Result<Turn<V>, Refused<V>> {
+        let Self { ticket, value } = self;
+        match ticket.turn().await {
+            Ok(seat) => Ok(Turn { seat, value }),
+            Err((why, retry_after)) => Err(Refused { why, retry_after, work: value }),
+        }
+    }
+}
+
+impl<V> Turn<V> {
+    /// What was admitted.
+    #[must_use]
+    pub const fn value(&self) -> &V {
+        &self.value
+    }
+
+    /// What was admitted, to change.
+    pub const fn value_mut(&mut self) -> &mut V {
+        &mut self.value
+    }
+
+    /// The context to run under: the caller's, cancelled also when the drain deadline passes.
+    #[must_use]
+    pub fn context(&self) -> Context {
+        self.seat.place.as_ref().map_or_else(Context::new, |place| place.cx.clone())
+    }
+
+    /// Ends the turn. What it cost is the time it was held.
+    pub fn finish(self) -> V {
+        self.value
+    }
+
+    /// Ends the turn and counts it as failed.
+    pub fn fail(self) -> V {
+        if let Some(place) = &self.seat.place {
+            place.shared.counters.failed.count();
+        }
+        self.value
+    }
+
+    /// Ends the turn and puts the item back to the front of its key, which runs nothing before
+    /// `at`. The order within the key is kept.
+    pub fn retry_at(mut self, at: Instant) -> Admitted<V> {
+        let now = Instant::now();
+        let ran = now - self.seat.since;
+        let place = self.seat.place.take();
+        if let Some(place) = &place {
+            let Shared { line, alarm, counters, .. } = &*place.shared;
+            counters.completed(ran);
+            let (now, until) = (alarm.moment(now), alarm.moment(at));
+            place.shared.after(line.retry(now, place.id, until, ran));
+        }
+        Admitted { ticket: Ticket { place, since: now }, value: self.value }
+    }
+}
+
+impl Ticket {
+    pub(super) const fn new(shared: Arc<Shared>, id: ItemId, cx: Context, since: Instant) -> Self {
+        Self { place: Some(Place { shared, id, cx }), since }
+    }
+
+    async fn turn(mut self) -> Result<Seat, (Refusal, Option<Duration>)> {
+        let Some(place) = &self.place else { return Err((Refusal::Draining, None)) };
+        let shared = Arc::clone(&place.shared);
+        let told = place.cx.until_interrupted(poll_fn(|poller| {
+            match shared.line.look(place.id, poller.waker()) {
+                Standing::Waiting => Poll::Pending,
+                told => Poll::Ready(told),
+            }
+        }));
+        let why = match told.await {
+            // The last look before it runs. The place stays with the ticket, which gives it up.
+            Ok(Standing::Started) => match place.cx.check() {
+                Ok(()) => {
+                    let since = Instant::now();
+                    shared.counters.started.count();
+                    shared.counters.waited(since - self.since);
+                    return Ok(Seat { place: self.place.take(), since });
+                }
+                Err(why) => Refusal::Interrupted(why),
+            },
+            Ok(Standing::Waiting | Standing::Gone) => Refusal::Draining,
+            Err(why) => Refusal::Interrupted(why),
+        };
+        match why {
+            Refusal::Interrupted(why) => shared.counters.interrupted(why),
+            _ => shared.counters.handed_back.count(),
+        }
+        Err((why, shared.overload.retry_after()))
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(Place { shared, id, .. }) = self.place.take() {
+            shared.after(shared.line.withdraw(shared.alarm.now(), id));
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if let Some(Place { shared, id, .. }) = self.place.take() {
+            let now = Instant::now();
+            let ran = now - self.since;
+            if std::thread::panicking() {
+                shared.counters.panicked.count();
+            } else {
+                shared.counters.completed(ran);
+            }
+            shared.after(shared.line.finish(shared.alarm.moment(now), id, ran));
+        }
+    }
+}
