@@ -14,10 +14,7 @@ use crate::arena::NIL;
 use crate::item::{Arrival, Items, State};
 use crate::key::{Keys, Standing};
 use crate::ring::TenantRing;
-use crate::{
-    Entry, Invalid, ItemId, Limits, Moment, NotUntil, Rate, RateLimit, Refusal, Refused,
-    TenantLimits,
-};
+use crate::{Entry, ItemId, Limits, Moment, NotUntil, RateLimit, Refusal, Refused, TenantLimits};
 
 /// A pure state machine that decides what may run next.
 ///
@@ -53,7 +50,7 @@ pub struct Schedule<V, K, T> {
     pub(crate) limits: Limits<T>,
     pub(crate) rate: Option<RateLimit>,
     /// Counts the buckets there were: a token goes back only to the one it came from.
-    buckets: u32,
+    pub(crate) buckets: u32,
     pub(crate) items: Items<V>,
     pub(crate) keys: Keys<K>,
     pub(crate) ring: TenantRing<T>,
@@ -258,65 +255,6 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     pub fn get_mut(&mut self, id: ItemId) -> Option<&mut V> {
         self.items.get(id)?;
         Some(&mut self.items[id.index].value)
-    }
-
-    /// Changes how many items may run at once. Those that run go on; a lower limit is met as they
-    /// end.
-    ///
-    /// # Errors
-    /// Names `concurrency` when it is zero; then nothing changes.
-    pub fn set_concurrency(&mut self, concurrency: u32) -> Result<(), Invalid> {
-        Invalid::check_count("concurrency", concurrency, u32::MAX)?;
-        self.limits.concurrency = concurrency;
-        Ok(())
-    }
-
-    /// Changes how many items may wait. Those that wait go on waiting.
-    ///
-    /// # Errors
-    /// Names `capacity` when it is zero; then nothing changes.
-    pub fn set_capacity(&mut self, capacity: u32) -> Result<(), Invalid> {
-        Invalid::check_count("capacity", capacity, u32::MAX)?;
-        self.limits.capacity = capacity;
-        Ok(())
-    }
-
-    /// Changes, adds or removes the rate, at once and for those that already wait.
-    pub fn set_rate(&mut self, now: Moment, rate: Option<Rate>) {
-        match (rate, &mut self.rate) {
-            (None, _) => self.rate = None,
-            (Some(rate), Some(limit)) => limit.set_rate(rate, now),
-            (Some(rate), None) => {
-                self.buckets = self.buckets.wrapping_add(1);
-                self.rate = Some(RateLimit::new(rate, now));
-            }
-        }
-        self.limits.rate = rate;
-    }
-
-    /// Changes the limits of one tenant, at once.
-    ///
-    /// # Errors
-    /// Names the field that cannot work; then nothing changes.
-    pub fn set_tenant(&mut self, tenant: T, limits: TenantLimits) -> Result<(), Invalid> {
-        limits.check()?;
-        if let Some(index) = self.ring.find(&tenant) {
-            self.ring.set_limits(index, limits);
-        }
-        self.limits.tenants.insert(tenant, limits);
-        Ok(())
-    }
-
-    /// Changes the limits of every tenant that has none of its own, at once.
-    ///
-    /// # Errors
-    /// Names the field that cannot work; then nothing changes.
-    pub fn set_each_tenant(&mut self, limits: TenantLimits) -> Result<(), Invalid> {
-        limits.check()?;
-        self.limits.each_tenant = limits;
-        let Limits { tenants, .. } = &self.limits;
-        self.ring.set_all_limits(|name| tenants.get(name).copied().unwrap_or(limits));
-        Ok(())
     }
 
     pub(crate) fn limits_of(&self, tenant: &T) -> TenantLimits {
