@@ -22,34 +22,95 @@ pub struct Entry<K, T> {
 
 impl<K, T> Entry<K, T> {
     /// An item of `tenant`, of class [`Class::Normal`], without a key.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Class, Entry};
+    ///
+    /// let entry: Entry<&str, String> = Entry::of("alice");
+    /// assert_eq!(entry, Entry::of("alice").class(Class::Normal));
+    /// assert_eq!(entry.named_key(), None);
+    /// ```
     pub fn of(tenant: impl Into<T>) -> Self {
         Self { key: None, tenant: tenant.into(), class: Class::Normal, cost: None }
     }
 
     /// Items of one key run one at a time and in order. Without a key an item waits for nobody.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Next, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<&str, &str, &str>::new(Limits::new(2, 10).build()?, now);
+    /// let first = schedule.admit(now, Entry::of("alice").key("cart"), "add")?;
+    /// schedule.admit(now, Entry::of("alice").key("cart"), "pay")?;
+    /// assert_eq!(schedule.next(now), Next::Start(first));
+    /// assert_eq!(schedule.next(now), Next::Idle); // there is room, but not for that key
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn key(self, key: impl Into<K>) -> Self {
         Self { key: Some(key.into()), ..self }
     }
 
     /// What goes first.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Class, Entry, Limits, Moment, Next, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<&str, (), &str>::new(Limits::new(1, 10).build()?, now);
+    /// schedule.admit(now, Entry::of("alice"), "browse")?;
+    /// let check = schedule.admit(now, Entry::of("alice").class(Class::System), "health check")?;
+    /// assert_eq!(schedule.next(now), Next::Start(check));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn class(self, class: Class) -> Self {
         Self { class, ..self }
     }
 
     /// Whose it is.
+    ///
+    /// ```
+    /// use sluicegate_schedule::Entry;
+    ///
+    /// let entry: Entry<&str, &str> = Entry::of("alice").key("session-7");
+    /// assert_eq!(entry.tenant(), &"alice");
+    /// ```
     pub const fn tenant(&self) -> &T {
         &self.tenant
     }
 
     /// Its key, if it has one.
+    ///
+    /// ```
+    /// use sluicegate_schedule::Entry;
+    ///
+    /// let entry: Entry<&str, &str> = Entry::of("alice").key("session-7");
+    /// assert_eq!(entry.named_key(), Some(&"session-7"));
+    /// ```
     pub const fn named_key(&self) -> Option<&K> {
         self.key.as_ref()
     }
 
     /// What the item will cost, in the unit in which costs are measured. Without it the schedule
     /// goes by what the tenant's items cost lately, and by 1 where nothing was ever measured.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Next, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<&str, (), &str>::new(Limits::new(1, 10).build()?, now);
+    /// for (tenant, cost) in [("alice", 3), ("alice", 3), ("bob", 1), ("bob", 1), ("bob", 1)] {
+    ///     schedule.admit(now, Entry::of(tenant).cost(cost), tenant)?;
+    /// }
+    /// let mut order = Vec::new();
+    /// while let Next::Start(id) = schedule.next(now) {
+    ///     order.extend(schedule.complete(id, None));
+    /// }
+    /// assert_eq!(order, ["alice", "bob", "bob", "bob", "alice"]); // three of his for one of hers
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn cost(self, cost: u32) -> Self {
         Self { cost: Some(cost.max(1)), ..self }
@@ -59,6 +120,18 @@ impl<K, T> Entry<K, T> {
 /// An item that was admitted, for as long as it waits or runs.
 ///
 /// An id is never used again, so one that is kept too long finds nothing, never another item.
+///
+/// ```
+/// use sluicegate_schedule::{Entry, Limits, Moment, Schedule};
+///
+/// let now = Moment::ZERO;
+/// let mut schedule = Schedule::<&str, (), &str>::new(Limits::new(1, 10).build()?, now);
+/// let gone = schedule.admit(now, Entry::of("alice"), "first")?;
+/// schedule.cancel(gone);
+/// schedule.admit(now, Entry::of("alice"), "second")?;
+/// assert_eq!(schedule.get(gone), None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ItemId {
     pub(crate) index: u32,
@@ -67,6 +140,17 @@ pub struct ItemId {
 
 impl ItemId {
     /// The item's number in the order of admission.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(1, 10).build()?, now);
+    /// let first = schedule.admit(now, Entry::of("alice"), ())?;
+    /// let second = schedule.admit(now, Entry::of("bob"), ())?;
+    /// assert!(first.number() < second.number());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub const fn number(self) -> u64 {
         self.seq
@@ -74,6 +158,18 @@ impl ItemId {
 }
 
 /// An item that was not let in, with the reason. The item itself comes back: nothing is lost.
+///
+/// ```
+/// use sluicegate_schedule::{Entry, Limits, Moment, Refusal, Schedule};
+///
+/// let now = Moment::ZERO;
+/// let mut schedule = Schedule::<&str, (), &str>::new(Limits::new(1, 1).build()?, now);
+/// schedule.admit(now, Entry::of("alice"), "add")?;
+/// let refused = schedule.admit(now, Entry::of("alice"), "pay").unwrap_err();
+/// assert_eq!(refused.why, Refusal::QueueFull { queued: 1, capacity: 1 });
+/// assert_eq!(refused.value, "pay");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Refused<V> {
     /// The reason.
@@ -83,6 +179,18 @@ pub struct Refused<V> {
 }
 
 /// Why an item was not let in.
+///
+/// ```
+/// use sluicegate_schedule::{Entry, Limits, Moment, Refusal, Schedule};
+///
+/// let now = Moment::ZERO;
+/// let mut schedule = Schedule::<&str, (), &str>::new(Limits::new(1, 1).build()?, now);
+/// schedule.stop_admission();
+/// let why: Refusal = schedule.admit(now, Entry::of("alice"), "late").unwrap_err().into();
+/// assert_eq!(why, Refusal::Draining);
+/// assert_eq!(why.to_string(), "draining: nothing more is let in");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -127,6 +235,12 @@ pub enum Refusal {
 
 impl Refusal {
     /// The reason in one word, for a metric's label.
+    ///
+    /// ```
+    /// use sluicegate_schedule::Refusal;
+    ///
+    /// assert_eq!(Refusal::QueueFull { queued: 3, capacity: 3 }.label(), "queue_full");
+    /// ```
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
