@@ -34,6 +34,13 @@ impl Class {
 
     /// Whether the class passes a tenant's own depth limit. The limit of the whole queue holds for
     /// every class.
+    ///
+    /// ```
+    /// use sluicegate_schedule::Class;
+    ///
+    /// assert!(Class::Admin.passes_tenant_depth()); // operators get in even so
+    /// assert!(!Class::Normal.passes_tenant_depth());
+    /// ```
     #[must_use]
     pub const fn passes_tenant_depth(self) -> bool {
         matches!(self, Self::System | Self::Admin)

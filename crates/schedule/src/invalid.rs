@@ -23,6 +23,13 @@ pub struct Invalid {
 }
 
 /// What can be wrong with a value.
+///
+/// ```
+/// use sluicegate_schedule::{Fault, Limits};
+///
+/// let refused = Limits::new::<&str>(1, 1).class_period(3).build().unwrap_err();
+/// assert_eq!(refused.fault, Fault::TooSmall { min: 4 });
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -49,12 +56,27 @@ pub enum Fault {
 
 impl Invalid {
     /// A refusal of `field`.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Fault, Invalid};
+    ///
+    /// let refused = Invalid::new("name", Fault::Empty);
+    /// assert_eq!(refused.to_string(), "name: must not be empty");
+    /// ```
     #[must_use]
     pub const fn new(field: &'static str, fault: Fault) -> Self {
         Self { field, fault }
     }
 
     /// Refuses a value outside of `1..=max`.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Fault, Invalid};
+    ///
+    /// assert_eq!(Invalid::check_count("workers", 8, 100), Ok(()));
+    /// let refused = Invalid::check_count("workers", 101, 100).unwrap_err();
+    /// assert_eq!(refused.fault, Fault::TooLarge { max: 100 });
+    /// ```
     ///
     /// # Errors
     /// [`Fault::Zero`] or [`Fault::TooLarge`], naming `field`.

@@ -27,12 +27,26 @@ impl Moment {
     pub const FAR: Self = Self(u64::MAX);
 
     /// The moment `nanos` nanoseconds after the origin.
+    ///
+    /// ```
+    /// use sluicegate_schedule::Moment;
+    /// use std::time::Duration;
+    ///
+    /// assert_eq!(Moment::from_nanos(1_000), Moment::ZERO + Duration::from_micros(1));
+    /// ```
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
     /// Nanoseconds since the origin.
+    ///
+    /// ```
+    /// use sluicegate_schedule::Moment;
+    /// use std::time::Duration;
+    ///
+    /// assert_eq!((Moment::ZERO + Duration::from_micros(1)).as_nanos(), 1_000);
+    /// ```
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
