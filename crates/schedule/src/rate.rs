@@ -33,6 +33,16 @@ pub struct Rate {
 impl Rate {
     /// `count` starts in each `period`, at most `burst` of them at once.
     ///
+    /// ```
+    /// use sluicegate_schedule::Rate;
+    /// use std::time::Duration;
+    ///
+    /// let rate = Rate::new(100, Duration::from_secs(1), 5)?; // 100 a second, 5 of them at once
+    /// assert_eq!((rate.count(), rate.burst()), (100, 5));
+    /// assert_eq!(Rate::new(100, Duration::ZERO, 5).unwrap_err().field, "period");
+    /// # Ok::<(), sluicegate_schedule::Invalid>(())
+    /// ```
+    ///
     /// # Errors
     /// Names `rate`, `period` or `burst` when it is zero.
     pub fn new(count: u32, period: Duration, burst: u32) -> Result<Self, Invalid> {
@@ -48,6 +58,14 @@ impl Rate {
 
     /// `count` a minute in a bucket of one second's worth, at least one token deep.
     ///
+    /// ```
+    /// use sluicegate_schedule::Rate;
+    ///
+    /// assert_eq!(Rate::per_minute(600)?.burst(), 10);
+    /// assert_eq!(Rate::per_minute(6)?.burst(), 1);
+    /// # Ok::<(), sluicegate_schedule::Invalid>(())
+    /// ```
+    ///
     /// # Errors
     /// Names `rate` when it is zero.
     pub fn per_minute(count: u32) -> Result<Self, Invalid> {
@@ -55,18 +73,43 @@ impl Rate {
     }
 
     /// Starts in each period.
+    ///
+    /// ```
+    /// use sluicegate_schedule::Rate;
+    ///
+    /// assert_eq!(Rate::per_minute(600)?.count(), 600);
+    /// # Ok::<(), sluicegate_schedule::Invalid>(())
+    /// ```
     #[must_use]
     pub const fn count(self) -> u32 {
         self.count
     }
 
     /// The period.
+    ///
+    /// ```
+    /// use sluicegate_schedule::Rate;
+    /// use std::time::Duration;
+    ///
+    /// assert_eq!(Rate::per_minute(600)?.period(), Duration::from_mins(1));
+    /// # Ok::<(), sluicegate_schedule::Invalid>(())
+    /// ```
     #[must_use]
     pub const fn period(self) -> Duration {
         Duration::from_nanos(self.period)
     }
 
     /// The depth of the bucket.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Moment, Rate, RateLimit};
+    ///
+    /// let rate = Rate::per_minute(180)?;
+    /// let full = RateLimit::new(rate, Moment::ZERO);
+    /// assert_eq!(rate.burst(), 3);
+    /// assert_eq!(full.available(Moment::FAR), 3); // however long nothing was taken
+    /// # Ok::<(), sluicegate_schedule::Invalid>(())
+    /// ```
     #[must_use]
     pub const fn burst(self) -> u32 {
         self.burst
@@ -82,6 +125,16 @@ impl Rate {
 }
 
 /// No token now: the next one is there at the moment inside.
+///
+/// ```
+/// use sluicegate_schedule::{Moment, NotUntil, Rate, RateLimit};
+///
+/// let mut limit = RateLimit::new(Rate::per_minute(60)?, Moment::ZERO);
+/// assert!(limit.try_take(Moment::ZERO).is_ok());
+/// let Err(NotUntil(then)) = limit.try_take(Moment::ZERO) else { unreachable!() };
+/// assert!(limit.try_take(then).is_ok()); // to the nanosecond
+/// # Ok::<(), sluicegate_schedule::Invalid>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotUntil(pub Moment);
 
@@ -108,18 +161,46 @@ pub struct RateLimit {
 
 impl RateLimit {
     /// A full bucket.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Moment, Rate, RateLimit};
+    ///
+    /// let limit = RateLimit::new(Rate::per_minute(180)?, Moment::ZERO);
+    /// assert_eq!(limit.available(Moment::ZERO), 3);
+    /// # Ok::<(), sluicegate_schedule::Invalid>(())
+    /// ```
     #[must_use]
     pub const fn new(rate: Rate, now: Moment) -> Self {
         Self { rate, credit: rate.depth(), at: now }
     }
 
     /// The rate in force.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Moment, Rate, RateLimit};
+    ///
+    /// let mut limit = RateLimit::new(Rate::per_minute(60)?, Moment::ZERO);
+    /// limit.set_rate(Rate::per_minute(600)?, Moment::ZERO);
+    /// assert_eq!(limit.rate(), Rate::per_minute(600)?);
+    /// # Ok::<(), sluicegate_schedule::Invalid>(())
+    /// ```
     #[must_use]
     pub const fn rate(&self) -> Rate {
         self.rate
     }
 
     /// Takes one token.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Moment, NotUntil, Rate, RateLimit};
+    /// use std::time::Duration;
+    ///
+    /// let t0 = Moment::ZERO;
+    /// let mut limit = RateLimit::new(Rate::per_minute(60)?, t0);
+    /// assert_eq!(limit.try_take(t0), Ok(()));
+    /// assert_eq!(limit.try_take(t0), Err(NotUntil(t0 + Duration::from_secs(1))));
+    /// # Ok::<(), sluicegate_schedule::Invalid>(())
+    /// ```
     ///
     /// # Errors
     /// [`NotUntil`] says when there will be one, if nobody else takes it first.
@@ -135,6 +216,18 @@ impl RateLimit {
     }
 
     /// When a token will be there; `now` if one is.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Moment, Rate, RateLimit};
+    /// use std::time::Duration;
+    ///
+    /// let t0 = Moment::ZERO;
+    /// let mut limit = RateLimit::new(Rate::per_minute(60)?, t0);
+    /// assert_eq!(limit.ready_at(t0), t0);
+    /// assert!(limit.try_take(t0).is_ok());
+    /// assert_eq!(limit.ready_at(t0), t0 + Duration::from_secs(1)); // looking takes nothing
+    /// # Ok::<(), sluicegate_schedule::Invalid>(())
+    /// ```
     #[must_use]
     pub fn ready_at(&self, now: Moment) -> Moment {
         let missing = self.rate.token().saturating_sub(self.credit_at(now));
@@ -143,18 +236,54 @@ impl RateLimit {
     }
 
     /// Whole tokens in the bucket.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Moment, Rate, RateLimit};
+    /// use std::time::Duration;
+    ///
+    /// let t0 = Moment::ZERO;
+    /// let mut limit = RateLimit::new(Rate::per_minute(60)?, t0);
+    /// assert!(limit.try_take(t0).is_ok());
+    /// assert_eq!(limit.available(t0 + Duration::from_millis(999)), 0);
+    /// assert_eq!(limit.available(t0 + Duration::from_millis(1000)), 1);
+    /// # Ok::<(), sluicegate_schedule::Invalid>(())
+    /// ```
     #[must_use]
     pub fn available(&self, now: Moment) -> u32 {
         u32::try_from(self.credit_at(now) / self.rate.token()).unwrap_or(u32::MAX)
     }
 
     /// Puts a token back: what it was taken for did not start after all.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Moment, Rate, RateLimit};
+    ///
+    /// let mut limit = RateLimit::new(Rate::per_minute(60)?, Moment::ZERO);
+    /// assert!(limit.try_take(Moment::ZERO).is_ok());
+    /// limit.refund();
+    /// assert!(limit.try_take(Moment::ZERO).is_ok()); // the next need not wait for it
+    /// # Ok::<(), sluicegate_schedule::Invalid>(())
+    /// ```
     pub fn refund(&mut self) {
         self.credit = (self.credit + self.rate.token()).min(self.rate.depth());
     }
 
     /// Another rate from now on. What is in the bucket stays, up to the new depth, so a wait under
     /// way is neither lost nor begun anew.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Moment, Rate, RateLimit};
+    /// use std::time::Duration;
+    ///
+    /// let t0 = Moment::ZERO;
+    /// let mut limit = RateLimit::new(Rate::per_minute(60)?, t0);
+    /// assert!(limit.try_take(t0).is_ok());
+    /// // After half a second half a token is there; at ten a second the rest takes 50 ms.
+    /// let later = t0 + Duration::from_millis(500);
+    /// limit.set_rate(Rate::per_minute(600)?, later);
+    /// assert_eq!(limit.ready_at(later), later + Duration::from_millis(50));
+    /// # Ok::<(), sluicegate_schedule::Invalid>(())
+    /// ```
     pub fn set_rate(&mut self, rate: Rate, now: Moment) {
         self.refill(now);
         // A fraction of a token keeps its size: only the unit of credit changes. Whole tokens and
