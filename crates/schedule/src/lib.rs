@@ -12,7 +12,7 @@
 //! | why not yet? | [`Schedule::why`] |
 //!
 //! ```
-//! use sluicegate_schedule::{Class, Entry, Limits, Moment, Next, Schedule, TenantLimits};
+//! use sluicegate_schedule::{Entry, Limits, Moment, Next, Schedule, TenantLimits};
 //!
 //! let limits = Limits::new::<&str>(1, 100)
 //!     .tenant("gold", TenantLimits::new().weight(2))

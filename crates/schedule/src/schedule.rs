@@ -58,6 +58,20 @@ pub struct Schedule<V, K, T> {
 }
 
 /// What the schedule says when asked for the next item.
+///
+/// ```
+/// use sluicegate_schedule::{Entry, Limits, Moment, Next, Schedule};
+///
+/// let now = Moment::ZERO;
+/// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(1, 10).build()?, now);
+/// assert_eq!(schedule.next(now), Next::Idle);
+/// let id = schedule.admit(now, Entry::of("alice"), ())?;
+/// assert_eq!(schedule.next(now), Next::Start(id));
+/// let later = Moment::from_nanos(500);
+/// schedule.retry(now, id, later, None);
+/// assert_eq!(schedule.next(now), Next::At(later));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// This one starts now, and counts as running from here on.
@@ -70,6 +84,15 @@ pub enum Next {
 
 impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     /// An empty schedule.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Limits, Moment, Schedule};
+    ///
+    /// let limits = Limits::new(4, 50).build()?;
+    /// let schedule: Schedule<String, u64, String> = Schedule::new(limits, Moment::ZERO);
+    /// assert_eq!(schedule.snapshot(Moment::ZERO).queued, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn new(limits: Limits<T>, now: Moment) -> Self {
         Self {
@@ -84,6 +107,18 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     }
 
     /// Lets an item in to wait for its turn.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<&str, &str, &str>::new(Limits::new(1, 1).build()?, now);
+    /// let id = schedule.admit(now, Entry::of("alice").key("cart"), "add")?;
+    /// assert_eq!(schedule.get(id), Some(&"add"));
+    /// let refused = schedule.admit(now, Entry::of("bob"), "browse").unwrap_err();
+    /// assert_eq!((refused.why.label(), refused.value), ("queue_full", "browse"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`Refused`] gives the item back with the reason; nothing of it stays behind.
@@ -108,6 +143,18 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
 
     /// Whether such an item would be let in.
     ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Refusal, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(1, 1).build()?, now);
+    /// assert_eq!(schedule.may_admit(&Entry::of("alice")), Ok(()));
+    /// schedule.admit(now, Entry::of("alice"), ())?;
+    /// let full = Refusal::QueueFull { queued: 1, capacity: 1 };
+    /// assert_eq!(schedule.may_admit(&Entry::of("alice")), Err(full));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// The reason why not.
     pub fn may_admit(&self, entry: &Entry<K, T>) -> Result<(), Refusal> {
@@ -130,6 +177,22 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     }
 
     /// Decides what starts now. Ask until it says something else than [`Next::Start`].
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Next, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<&str, (), &str>::new(Limits::new(2, 10).build()?, now);
+    /// for tenant in ["alice", "alice", "bob"] {
+    ///     schedule.admit(now, Entry::of(tenant), tenant)?;
+    /// }
+    /// let mut started = Vec::new();
+    /// while let Next::Start(id) = schedule.next(now) {
+    ///     started.extend(schedule.get(id).copied());
+    /// }
+    /// assert_eq!(started, ["alice", "bob"]); // two at once, and one of each
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn next(&mut self, now: Moment) -> Next {
         while let Some(key) = self.keys.release_due(now) {
             self.stand(key);
@@ -159,6 +222,19 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
 
     /// A running item is done. With a measured `cost` the tenant is charged that instead of the
     /// estimate. `None` when the item does not run (any more).
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Next, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<&str, (), &str>::new(Limits::new(1, 10).build()?, now);
+    /// let id = schedule.admit(now, Entry::of("alice"), "add")?;
+    /// assert_eq!(schedule.complete(id, None), None); // it does not run yet
+    /// assert_eq!(schedule.next(now), Next::Start(id));
+    /// assert_eq!(schedule.complete(id, Some(12)), Some("add")); // it took 12 of something
+    /// assert_eq!(schedule.complete(id, Some(12)), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn complete(&mut self, id: ItemId, cost: Option<u32>) -> Option<V> {
         let item = self.items.find(id, State::Running)?;
         let item = self.items.remove(item);
@@ -169,6 +245,20 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
 
     /// An item that was started did not run after all: its token and its charge are given back.
     /// `None` when the item does not run.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Next, Rate, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let limits = Limits::new(1, 10).rate(Rate::per_minute(1)?).build()?;
+    /// let mut schedule = Schedule::<&str, (), &str>::new(limits, now);
+    /// let gone = schedule.admit(now, Entry::of("alice"), "add")?;
+    /// let next = schedule.admit(now, Entry::of("bob"), "browse")?;
+    /// assert_eq!(schedule.next(now), Next::Start(gone));
+    /// assert_eq!(schedule.revoke(gone), Some("add"));
+    /// assert_eq!(schedule.next(now), Next::Start(next)); // with the token that came back
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn revoke(&mut self, id: ItemId) -> Option<V> {
         let item = self.items.find(id, State::Running)?;
         let item = self.items.remove(item);
@@ -183,6 +273,22 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
 
     /// A running item goes back to the front of its key, which runs nothing before `until`
     /// ([`Moment::FAR`]: until [`Schedule::release`]). `false` when the item does not run.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Next, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<(), &str, &str>::new(Limits::new(1, 10).build()?, now);
+    /// let first = schedule.admit(now, Entry::of("alice").key("cart"), ())?;
+    /// schedule.admit(now, Entry::of("alice").key("cart"), ())?;
+    /// assert_eq!(schedule.next(now), Next::Start(first));
+    ///
+    /// let later = Moment::from_nanos(500);
+    /// assert!(schedule.retry(now, first, later, None));
+    /// assert_eq!(schedule.next(now), Next::At(later));
+    /// assert_eq!(schedule.next(later), Next::Start(first)); // before the second, as before
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn retry(&mut self, now: Moment, id: ItemId, until: Moment, cost: Option<u32>) -> bool {
         let Some(index) = self.items.find(id, State::Running) else {
             return false;
@@ -202,6 +308,20 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     }
 
     /// Ends the hold of the key that a waiting item belongs to. `false` when there is none.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Next, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(1, 10).build()?, now);
+    /// let id = schedule.admit(now, Entry::of("alice"), ())?;
+    /// schedule.next(now);
+    /// schedule.retry(now, id, Moment::FAR, None);
+    /// assert_eq!(schedule.next(now), Next::Idle); // not by itself
+    /// assert!(schedule.release(id));
+    /// assert_eq!(schedule.next(now), Next::Start(id));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn release(&mut self, id: ItemId) -> bool {
         let Some(item) = self.items.find(id, State::Waiting) else {
             return false;
@@ -216,6 +336,17 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     }
 
     /// Takes a waiting item out. `None` when it does not wait (any more).
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<&str, (), &str>::new(Limits::new(1, 10).build()?, now);
+    /// let id = schedule.admit(now, Entry::of("alice"), "add")?;
+    /// assert_eq!(schedule.cancel(id), Some("add"));
+    /// assert_eq!(schedule.cancel(id), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn cancel(&mut self, id: ItemId) -> Option<V> {
         let index = self.items.find(id, State::Waiting)?;
         let held_for_it = self.keys.get(self.items[index].key).front == index;
@@ -232,11 +363,37 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     }
 
     /// Lets nothing more in. What waits or runs is not touched.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Next, Refusal, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(1, 10).build()?, now);
+    /// let id = schedule.admit(now, Entry::of("alice"), ())?;
+    /// schedule.stop_admission();
+    /// assert_eq!(schedule.may_admit(&Entry::of("alice")), Err(Refusal::Draining));
+    /// assert_eq!(schedule.next(now), Next::Start(id));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub const fn stop_admission(&mut self) {
         self.draining = true;
     }
 
     /// Takes out everything that waits, longest waiting first.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<&str, (), &str>::new(Limits::new(1, 10).build()?, now);
+    /// for value in ["runs", "waits longest", "waits"] {
+    ///     schedule.admit(now, Entry::of("alice"), value)?;
+    /// }
+    /// schedule.next(now);
+    /// assert_eq!(schedule.take_waiting(), ["waits longest", "waits"]);
+    /// assert_eq!(schedule.snapshot(now).running, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn take_waiting(&mut self) -> Vec<V> {
         let mut taken = Vec::with_capacity(self.items.waiting() as usize);
         while let Some(oldest) = self.items.oldest() {
@@ -246,12 +403,35 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     }
 
     /// The value of an item that waits or runs.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<&str, (), &str>::new(Limits::new(1, 10).build()?, now);
+    /// let id = schedule.admit(now, Entry::of("alice"), "add")?;
+    /// assert_eq!(schedule.get(id), Some(&"add"));
+    /// schedule.cancel(id);
+    /// assert_eq!(schedule.get(id), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn get(&self, id: ItemId) -> Option<&V> {
         self.items.get(id).map(|item| &item.value)
     }
 
     /// The value of an item that waits or runs.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<u32, (), &str>::new(Limits::new(1, 10).build()?, now);
+    /// let attempts = schedule.admit(now, Entry::of("alice"), 0)?;
+    /// *schedule.get_mut(attempts).ok_or("gone")? += 1;
+    /// assert_eq!(schedule.get(attempts), Some(&1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn get_mut(&mut self, id: ItemId) -> Option<&mut V> {
         self.items.get(id)?;
         Some(&mut self.items[id.index].value)
