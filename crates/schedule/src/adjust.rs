@@ -8,6 +8,20 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     /// Changes how many items may run at once. Those that run go on; a lower limit is met as they
     /// end.
     ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Next, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(1, 10).build()?, now);
+    /// schedule.admit(now, Entry::of("alice"), ())?;
+    /// let second = schedule.admit(now, Entry::of("alice"), ())?;
+    /// schedule.next(now);
+    /// assert_eq!(schedule.next(now), Next::Idle);
+    /// schedule.set_concurrency(2)?;
+    /// assert_eq!(schedule.next(now), Next::Start(second));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// Names `concurrency` when it is zero; then nothing changes.
     pub fn set_concurrency(&mut self, concurrency: u32) -> Result<(), Invalid> {
@@ -18,6 +32,18 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
 
     /// Changes how many items may wait. Those that wait go on waiting.
     ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(1, 1).build()?, now);
+    /// schedule.admit(now, Entry::of("alice"), ())?;
+    /// assert!(schedule.admit(now, Entry::of("alice"), ()).is_err());
+    /// schedule.set_capacity(2)?;
+    /// assert!(schedule.admit(now, Entry::of("alice"), ()).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// Names `capacity` when it is zero; then nothing changes.
     pub fn set_capacity(&mut self, capacity: u32) -> Result<(), Invalid> {
@@ -27,6 +53,21 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     }
 
     /// Changes, adds or removes the rate, at once and for those that already wait.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Next, Rate, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let limits = Limits::new(9, 9).rate(Rate::per_minute(1)?).build()?;
+    /// let mut schedule = Schedule::<(), (), &str>::new(limits, now);
+    /// schedule.admit(now, Entry::of("alice"), ())?;
+    /// let second = schedule.admit(now, Entry::of("alice"), ())?;
+    /// schedule.next(now);
+    /// assert!(matches!(schedule.next(now), Next::At(_)));
+    /// schedule.set_rate(now, None);
+    /// assert_eq!(schedule.next(now), Next::Start(second));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn set_rate(&mut self, now: Moment, rate: Option<Rate>) {
         match (rate, &mut self.rate) {
             (None, _) => self.rate = None,
@@ -41,6 +82,19 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
 
     /// Changes the limits of one tenant, at once.
     ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Next, Schedule, TenantLimits};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(9, 9).build()?, now);
+    /// let first = schedule.admit(now, Entry::of("alice"), ())?;
+    /// schedule.admit(now, Entry::of("alice"), ())?;
+    /// schedule.set_tenant("alice", TenantLimits::new().max_running(1))?;
+    /// assert_eq!(schedule.next(now), Next::Start(first));
+    /// assert_eq!(schedule.next(now), Next::Idle);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// Names the field that cannot work; then nothing changes.
     pub fn set_tenant(&mut self, tenant: T, limits: TenantLimits) -> Result<(), Invalid> {
@@ -53,6 +107,21 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     }
 
     /// Changes the limits of every tenant that has none of its own, at once.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Schedule, TenantLimits};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(9, 9).build()?, now);
+    /// schedule.set_tenant("alice", TenantLimits::new().max_queued(2))?;
+    /// schedule.set_each_tenant(TenantLimits::new().max_queued(1))?;
+    /// for tenant in ["alice", "bob"] {
+    ///     schedule.admit(now, Entry::of(tenant), ())?;
+    /// }
+    /// assert!(schedule.may_admit(&Entry::of("alice")).is_ok()); // by her own limit
+    /// assert!(schedule.may_admit(&Entry::of("bob")).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// Names the field that cannot work; then nothing changes.
