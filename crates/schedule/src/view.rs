@@ -10,6 +10,20 @@ use crate::key::Standing;
 use crate::{Class, ItemId, Moment, Schedule};
 
 /// What an item waits for.
+///
+/// ```
+/// use sluicegate_schedule::{Entry, Limits, Moment, Schedule, Why};
+///
+/// let now = Moment::ZERO;
+/// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(1, 10).build()?, now);
+/// let first = schedule.admit(now, Entry::of("alice"), ())?;
+/// let second = schedule.admit(now, Entry::of("alice"), ())?;
+/// assert_eq!(schedule.why(now, first), Some(Why::Ready));
+/// schedule.next(now);
+/// assert_eq!(schedule.why(now, first), Some(Why::Running));
+/// assert_eq!(schedule.why(now, second), Some(Why::AtLimit { running: 1, limit: 1 }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Why {
@@ -51,6 +65,20 @@ pub enum Why {
 }
 
 /// The schedule's counts at one moment.
+///
+/// ```
+/// use sluicegate_schedule::{Entry, Limits, Moment, Schedule};
+///
+/// let now = Moment::ZERO;
+/// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(1, 10).build()?, now);
+/// schedule.admit(now, Entry::of("alice"), ())?;
+/// schedule.admit(now, Entry::of("bob"), ())?;
+/// schedule.next(now);
+/// let counts = schedule.snapshot(now);
+/// assert_eq!((counts.queued, counts.capacity), (1, 10));
+/// assert_eq!((counts.running, counts.concurrency), (1, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Snapshot {
@@ -69,6 +97,19 @@ pub struct Snapshot {
 }
 
 /// One tenant's counts at one moment.
+///
+/// ```
+/// use sluicegate_schedule::{Entry, Limits, Moment, Schedule};
+///
+/// let now = Moment::ZERO;
+/// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(1, 10).build()?, now);
+/// schedule.admit(now, Entry::of("alice"), ())?;
+/// schedule.admit(now, Entry::of("alice"), ())?;
+/// schedule.next(now);
+/// let alice = schedule.tenants().next().ok_or("nobody")?;
+/// assert_eq!((alice.tenant, alice.weight, alice.queued, alice.running), ("alice", 1, 1, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TenantView<T> {
@@ -85,6 +126,18 @@ pub struct TenantView<T> {
 }
 
 /// One item that waits or runs.
+///
+/// ```
+/// use sluicegate_schedule::{Class, Entry, Limits, Moment, Schedule};
+///
+/// let now = Moment::ZERO;
+/// let mut schedule = Schedule::<&str, (), &str>::new(Limits::new(1, 10).build()?, now);
+/// let id = schedule.admit(now, Entry::of("alice").class(Class::Low), "report")?;
+/// let item = schedule.waiting().next().ok_or("nothing")?;
+/// assert_eq!((item.id, item.class), (id, Class::Low));
+/// assert_eq!((item.since, item.value), (now, &"report"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ItemView<'a, V> {
@@ -147,6 +200,18 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     }
 
     /// The counts.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Schedule};
+    /// use std::time::Duration;
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(1, 10).build()?, now);
+    /// schedule.admit(now, Entry::of("alice"), ())?;
+    /// let later = now + Duration::from_secs(3);
+    /// assert_eq!(schedule.snapshot(later).oldest_wait, Duration::from_secs(3));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn snapshot(&self, now: Moment) -> Snapshot {
         let oldest = self.items.oldest().map(|oldest| self.items[oldest].since);
@@ -161,6 +226,20 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     }
 
     /// The tenants that have items, or are still in debt for those they had, in no order.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(1, 10).build()?, now);
+    /// for tenant in ["alice", "bob", "alice"] {
+    ///     schedule.admit(now, Entry::of(tenant), ())?;
+    /// }
+    /// let mut queued: Vec<_> = schedule.tenants().map(|of| (of.tenant, of.queued)).collect();
+    /// queued.sort_unstable();
+    /// assert_eq!(queued, [("alice", 2), ("bob", 1)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn tenants(&self) -> impl Iterator<Item = TenantView<T>> {
         self.ring.tenants().map(|tenant| TenantView {
             tenant: tenant.name.clone(),
@@ -172,11 +251,34 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     }
 
     /// All that wait, longest waiting first.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<&str, (), &str>::new(Limits::new(1, 10).build()?, now);
+    /// schedule.admit(now, Entry::of("alice"), "first")?;
+    /// schedule.admit(now, Entry::of("bob"), "second")?;
+    /// assert!(schedule.waiting().map(|item| *item.value).eq(["first", "second"]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn waiting(&self) -> impl Iterator<Item = ItemView<'_, V>> {
         self.items.iter_waiting().map(|index| self.item(index))
     }
 
     /// All that run, in no order. Looks through all items.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<&str, (), &str>::new(Limits::new(1, 10).build()?, now);
+    /// schedule.admit(now, Entry::of("alice"), "first")?;
+    /// schedule.admit(now, Entry::of("bob"), "second")?;
+    /// schedule.next(now);
+    /// assert!(schedule.running().map(|item| *item.value).eq(["first"]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn running(&self) -> impl Iterator<Item = ItemView<'_, V>> {
         self.items.iter_running().map(|index| self.item(index))
     }
