@@ -53,6 +53,16 @@ pub(crate) struct Flag {
 }
 
 /// Why a context ended.
+///
+/// ```
+/// use sluicegate_tasks::{Context, Interrupt};
+/// use std::time::Duration;
+///
+/// let late = Context::new().with_timeout(Duration::ZERO);
+/// assert_eq!(late.check(), Err(Interrupt::TimedOut));
+/// late.cancel(); // whoever cancels it says more than the clock
+/// assert_eq!(late.check(), Err(Interrupt::Cancelled));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupt {
     /// It, or one it descends from, was cancelled.
@@ -106,6 +116,14 @@ impl Lineage {
 
 impl Context {
     /// A context of its own: cancelled by nobody else, without a deadline.
+    ///
+    /// ```
+    /// use sluicegate_tasks::Context;
+    ///
+    /// let service = Context::new();
+    /// assert_eq!(service.check(), Ok(()));
+    /// assert_eq!(service.deadline(), None);
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         let node = Node { flag: Flag::default(), parent: None };
@@ -113,6 +131,17 @@ impl Context {
     }
 
     /// A context that ends with this one, and can be cancelled by itself.
+    ///
+    /// ```
+    /// use sluicegate_tasks::Context;
+    ///
+    /// let request = Context::new();
+    /// let (one, other) = (request.child(), request.child());
+    /// one.cancel();
+    /// assert!(!other.is_cancelled() && !request.is_cancelled());
+    /// request.cancel();
+    /// assert!(other.is_cancelled());
+    /// ```
     #[must_use]
     pub fn child(&self) -> Self {
         let flag = self.node.flag.child();
@@ -121,6 +150,16 @@ impl Context {
     }
 
     /// A child that ends at `deadline`, or when this one does, whichever is sooner.
+    ///
+    /// ```
+    /// use sluicegate_tasks::Context;
+    /// use std::time::Duration;
+    /// use tokio::time::Instant;
+    ///
+    /// let (soon, late) = (Instant::now(), Instant::now() + Duration::from_secs(60));
+    /// let request = Context::new().with_deadline(soon);
+    /// assert_eq!(request.with_deadline(late).deadline(), Some(soon)); // no more time than it
+    /// ```
     #[must_use]
     pub fn with_deadline(&self, deadline: Instant) -> Self {
         let deadline = self.deadline.map_or(deadline, |own| own.min(deadline));
@@ -128,6 +167,16 @@ impl Context {
     }
 
     /// A child that ends after `timeout`, or when this one does, whichever is sooner.
+    ///
+    /// ```
+    /// use sluicegate_tasks::Context;
+    /// use std::time::Duration;
+    ///
+    /// let request = Context::new().with_timeout(Duration::from_secs(30));
+    /// let part = request.with_timeout(Duration::from_secs(5));
+    /// assert!(part.deadline() < request.deadline());
+    /// assert_eq!(Context::new().with_timeout(Duration::MAX).deadline(), None); // past every clock
+    /// ```
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {
         match Instant::now().checked_add(timeout) {
@@ -137,23 +186,66 @@ impl Context {
     }
 
     /// Ends this context and all its children.
+    ///
+    /// ```
+    /// use sluicegate_tasks::Context;
+    ///
+    /// let request = Context::new();
+    /// let part = request.child();
+    /// request.cancel();
+    /// assert!(part.is_cancelled());
+    /// ```
     pub fn cancel(&self) {
         self.node.flag.raise();
     }
 
     /// When it ends by itself.
+    ///
+    /// ```
+    /// use sluicegate_tasks::Context;
+    /// use tokio::time::Instant;
+    ///
+    /// let at = Instant::now();
+    /// assert_eq!(Context::new().with_deadline(at).deadline(), Some(at));
+    /// assert_eq!(Context::new().deadline(), None);
+    /// ```
     #[must_use]
     pub const fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
     /// How long it may still go on; `None` without a deadline.
+    ///
+    /// ```
+    /// use sluicegate_tasks::Context;
+    /// use std::time::Duration;
+    ///
+    /// let request = Context::new().with_timeout(Duration::from_secs(30));
+    /// assert!(request.remaining().is_some_and(|left| left <= Duration::from_secs(30)));
+    /// let late = request.with_timeout(Duration::ZERO);
+    /// assert_eq!(late.remaining(), Some(Duration::ZERO)); // and never less
+    /// ```
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
     /// Whether it may still go on.
+    ///
+    /// ```
+    /// use sluicegate_tasks::{Context, Interrupt};
+    ///
+    /// fn sum(cx: &Context, numbers: &[u64]) -> Result<u64, Interrupt> {
+    ///     numbers.chunks(1024).try_fold(0, |sum, chunk| {
+    ///         cx.check()?; // once for each piece of the work
+    ///         Ok(sum + chunk.iter().sum::<u64>())
+    ///     })
+    /// }
+    /// let cx = Context::new();
+    /// assert_eq!(sum(&cx, &[1; 3000]), Ok(3000));
+    /// cx.cancel();
+    /// assert_eq!(sum(&cx, &[1; 3000]), Err(Interrupt::Cancelled));
+    /// ```
     ///
     /// # Errors
     /// Why not.
@@ -168,12 +260,32 @@ impl Context {
     }
 
     /// Whether it has ended, for whatever reason.
+    ///
+    /// ```
+    /// use sluicegate_tasks::Context;
+    /// use std::time::Duration;
+    ///
+    /// assert!(!Context::new().is_cancelled());
+    /// assert!(Context::new().with_timeout(Duration::ZERO).is_cancelled()); // time is up, too
+    /// ```
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.check().is_err()
     }
 
     /// Waits until it ends, and says why. Cancel safe.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Interrupt};
+    ///
+    /// let cx = Context::new();
+    /// let other = cx.clone();
+    /// let (why, ()) = tokio::join!(cx.cancelled(), async { other.cancel() });
+    /// assert_eq!(why, Interrupt::Cancelled);
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn cancelled(&self) -> Interrupt {
         let timed_out = async {
             match self.deadline {
