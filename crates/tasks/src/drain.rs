@@ -10,6 +10,23 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::Running;
 
 /// What became of everything when a group or a turnstile was drained.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// use sluicegate_tasks::{Context, TaskGroup};
+/// use std::time::Duration;
+/// use tokio::time::Instant;
+///
+/// let group = TaskGroup::new("uploads", 2)?;
+/// let waits = |cx: Context| async move { cx.cancelled().await };
+/// let task = group.submit_detached("slow", waits).await?;
+/// let report = group.drain(Instant::now() + Duration::from_millis(5)).await;
+/// assert_eq!(report.cancelled[0].name, "slow"); // it heeded its context, so not abandoned
+/// assert!(report.abandoned.is_empty() && task.is_finished());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use = "the report names what was abandoned"]
@@ -30,6 +47,22 @@ pub struct DrainReport {
 
 impl DrainReport {
     /// Whether everything ended by itself.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, TaskGroup};
+    /// use std::time::Duration;
+    /// use tokio::time::Instant;
+    ///
+    /// let group = TaskGroup::new("uploads", 2)?;
+    /// group.submit(Context::new(), |cx| async move { cx.check() }).await?;
+    /// let report = group.drain(Instant::now() + Duration::from_secs(5)).await;
+    /// assert!(report.is_clean());
+    /// assert_eq!(report.finished, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub const fn is_clean(&self) -> bool {
         self.cancelled.is_empty() && self.abandoned.is_empty()
