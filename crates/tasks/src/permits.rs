@@ -14,15 +14,18 @@
 //!
 //! `docs/rules.md#permit-1`, `docs/rules.md#permit-2`, `docs/rules.md#permit-3`, `docs/rules.md#permit-4`.
 
+mod guard;
+mod turn;
+
 #[cfg(all(test, sluicegate_loom))]
 mod loom_tests;
 
+pub use guard::{AtLimit, OwnedPermit, Permit};
+pub(crate) use turn::Turn;
+
 use std::fmt;
-use std::future::Future;
-use std::ops::Deref;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context as Poller, Poll, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
 use sluicegate_schedule::Invalid;
@@ -47,32 +50,6 @@ use crate::{Context, Interrupt};
 pub struct Permits {
     state: AtomicU64,
     queue: Mutex<WaitList<Waiter>>,
-}
-
-/// The right to run, borrowed from [`Permits`]. Dropping it gives it back.
-///
-/// There is no `release` and no `forget`; `std::mem::forget` on it is what the lint's `leaky-permit`
-/// is for.
-#[derive(Debug)]
-#[must_use = "dropping a permit gives it back at once"]
-pub struct Permit<'a> {
-    permits: &'a Permits,
-}
-
-/// A [`Permit`] that owns its [`Permits`], to be moved into a task.
-#[derive(Debug)]
-#[must_use = "dropping a permit gives it back at once"]
-pub struct OwnedPermit {
-    permits: Arc<Permits>,
-}
-
-/// Every permit is in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AtLimit {
-    /// How many permits there are.
-    pub limit: u32,
-    /// How many are in use. More than `limit` only after the limit was lowered.
-    pub in_use: u32,
 }
 
 #[derive(Debug)]
@@ -320,84 +297,6 @@ fn grant_first(queue: &mut WaitList<Waiter>) -> Option<Waker> {
     first.waker.take()
 }
 
-/// A wait for one permit. Resolves once the permit is the caller's to wrap in a guard.
-#[derive(Debug)]
-pub(crate) struct Turn<P: Deref<Target = Permits> + Unpin> {
-    permits: P,
-    place: Option<u32>,
-    /// A permit that is held but not yet wrapped.
-    held: bool,
-}
-
-impl<P: Deref<Target = Permits> + Unpin> Turn<P> {
-    pub(crate) const fn new(permits: P) -> Self {
-        Self { permits, place: None, held: false }
-    }
-
-    /// Takes a free permit or a place in line right away, unless `max_waiting` wait already.
-    pub(crate) fn queued(permits: P, max_waiting: u32) -> Result<Self, u32> {
-        let place = permits.take_or_queue(None, max_waiting)?;
-        Ok(Self { permits, place, held: place.is_none() })
-    }
-}
-
-impl<P: Deref<Target = Permits> + Unpin> Future for Turn<P> {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, poller: &mut Poller<'_>) -> Poll<()> {
-        if std::mem::take(&mut self.held) {
-            return Poll::Ready(());
-        }
-        let Some(place) = self.place else {
-            // No bound: whoever polls is a caller who waits, and callers bound themselves.
-            match self.permits.take_or_queue(Some(poller.waker()), u32::MAX) {
-                Ok(None) => return Poll::Ready(()),
-                Ok(place) => self.place = place,
-                Err(_) => unreachable!("more waiters than a list can hold"),
-            }
-            return Poll::Pending;
-        };
-        let mut queue = self.permits.queue.lock();
-        match queue.get_mut(place) {
-            Some(waiter) if !waiter.granted => {
-                waiter.waker = Some(poller.waker().clone());
-                Poll::Pending
-            }
-            _ => {
-                queue.free(place);
-                drop(queue);
-                self.place = None;
-                Poll::Ready(())
-            }
-        }
-    }
-}
-
-impl<P: Deref<Target = Permits> + Unpin> Drop for Turn<P> {
-    fn drop(&mut self) {
-        if let Some(place) = self.place {
-            self.permits.leave(place);
-        }
-        if self.held {
-            self.permits.give_back();
-        }
-    }
-}
-
-impl Drop for Permit<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.permits.give_back();
-    }
-}
-
-impl Drop for OwnedPermit {
-    #[inline]
-    fn drop(&mut self) {
-        self.permits.give_back();
-    }
-}
-
 impl fmt::Debug for Permits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.load(Ordering::Relaxed);
@@ -407,11 +306,3 @@ impl fmt::Debug for Permits {
             .finish_non_exhaustive()
     }
 }
-
-impl fmt::Display for AtLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "at the limit: {} of {} in use", self.in_use, self.limit)
-    }
-}
-
-impl std::error::Error for AtLimit {}
