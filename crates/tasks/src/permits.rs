@@ -82,6 +82,14 @@ impl Permits {
 
     /// So many permits.
     ///
+    /// ```
+    /// use sluicegate_tasks::Permits;
+    ///
+    /// assert_eq!(Permits::new(4)?.limit(), 4);
+    /// assert_eq!(Permits::new(0).unwrap_err().to_string(), "limit: must be at least 1");
+    /// # Ok::<(), sluicegate_tasks::Invalid>(())
+    /// ```
+    ///
     /// # Errors
     /// Names `limit` when it is zero or above [`Permits::MAX`].
     pub fn new(limit: u32) -> Result<Self, Invalid> {
@@ -90,6 +98,15 @@ impl Permits {
     }
 
     /// Takes a permit if one is free and nobody waits for it.
+    ///
+    /// ```
+    /// use sluicegate_tasks::{AtLimit, Permits};
+    ///
+    /// let permits = Permits::new(1)?;
+    /// let _permit = permits.try_acquire()?;
+    /// assert_eq!(permits.try_acquire().unwrap_err(), AtLimit { limit: 1, in_use: 1 });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`AtLimit`] at once otherwise, with the true counts.
@@ -100,6 +117,18 @@ impl Permits {
     }
 
     /// [`Permits::try_acquire`] for a permit that can be moved into a task.
+    ///
+    /// ```
+    /// use sluicegate_tasks::Permits;
+    /// use std::sync::Arc;
+    ///
+    /// let permits = Arc::new(Permits::new(1)?);
+    /// let permit = permits.try_acquire_owned()?;
+    /// assert!(permits.try_acquire_owned().is_err());
+    /// drop(permit);
+    /// assert!(permits.try_acquire_owned().is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`AtLimit`] at once, with the true counts.
@@ -112,6 +141,22 @@ impl Permits {
     ///
     /// Cancel safe: dropped while waiting it leaves the line, and a permit that was just handed to
     /// it goes to the next.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Interrupt, Permits};
+    /// use std::time::Duration;
+    ///
+    /// let permits = Permits::new(1)?;
+    /// let request = Context::new().with_timeout(Duration::from_millis(5));
+    /// let permit = permits.acquire(&request).await?;
+    /// assert_eq!(permits.acquire(&request).await.unwrap_err(), Interrupt::TimedOut);
+    /// drop(permit);
+    /// assert!(permits.acquire(&Context::new()).await.is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Interrupt`] when the context ends first.
@@ -126,6 +171,21 @@ impl Permits {
 
     /// [`Permits::acquire`] for a permit that can be moved into a task.
     ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Permits};
+    /// use std::sync::Arc;
+    ///
+    /// let permits = Arc::new(Permits::new(1)?);
+    /// let first = permits.acquire_owned(&Context::new()).await?;
+    /// let cx = Context::new();
+    /// let (second, ()) = tokio::join!(permits.acquire_owned(&cx), async { drop(first) });
+    /// assert!(second.is_ok()); // it waited until the first came back
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Interrupt`] when the context ends first.
     pub async fn acquire_owned(self: &Arc<Self>, cx: &Context) -> Result<OwnedPermit, Interrupt> {
@@ -139,6 +199,20 @@ impl Permits {
 
     /// Changes the limit. A higher one lets those who wait in at once; a lower one takes nothing
     /// from anybody: nobody enters until enough permits have come back. Never blocks.
+    ///
+    /// ```
+    /// use sluicegate_tasks::Permits;
+    ///
+    /// let permits = Permits::new(2)?;
+    /// let (one, other) = (permits.try_acquire()?, permits.try_acquire()?);
+    /// permits.resize(1)?; // both go on
+    /// assert_eq!((permits.in_use(), permits.limit()), (2, 1));
+    /// drop(one);
+    /// assert!(permits.try_acquire().is_err()); // the new limit is met, and in use
+    /// drop(other);
+    /// assert!(permits.try_acquire().is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// Names `limit` when it is zero or above [`Permits::MAX`]; then nothing changes.
@@ -165,24 +239,78 @@ impl Permits {
     }
 
     /// How many permits there are.
+    ///
+    /// ```
+    /// use sluicegate_tasks::Permits;
+    ///
+    /// let permits = Permits::new(2)?;
+    /// permits.resize(5)?;
+    /// assert_eq!(permits.limit(), 5);
+    /// # Ok::<(), sluicegate_tasks::Invalid>(())
+    /// ```
     #[must_use]
     pub fn limit(&self) -> u32 {
         limit(self.state.load(Ordering::Relaxed))
     }
 
     /// How many are in use.
+    ///
+    /// ```
+    /// use sluicegate_tasks::Permits;
+    ///
+    /// let permits = Permits::new(2)?;
+    /// let _permit = permits.try_acquire()?;
+    /// assert_eq!(permits.in_use(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn in_use(&self) -> u32 {
         in_use(self.state.load(Ordering::Relaxed))
     }
 
     /// How many wait for one.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Permits};
+    ///
+    /// let permits = Permits::new(1)?;
+    /// let permit = permits.try_acquire()?;
+    /// let cx = Context::new();
+    /// let (waited, ()) = tokio::join!(permits.acquire(&cx), async {
+    ///     assert_eq!(permits.waiting(), 1);
+    ///     drop(permit);
+    /// });
+    /// assert_eq!((waited.is_ok(), permits.waiting()), (true, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn waiting(&self) -> u32 {
         self.queue.lock().len()
     }
 
     /// How long the first in line has waited.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Permits};
+    /// use std::time::Duration;
+    ///
+    /// let permits = Permits::new(1)?;
+    /// let permit = permits.try_acquire()?;
+    /// let cx = Context::new();
+    /// let (waited, ()) = tokio::join!(permits.acquire(&cx), async {
+    ///     tokio::time::sleep(Duration::from_millis(2)).await;
+    ///     assert!(permits.oldest_wait() >= Duration::from_millis(2));
+    ///     drop(permit);
+    /// });
+    /// assert_eq!((waited.is_ok(), permits.oldest_wait()), (true, Duration::ZERO));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn oldest_wait(&self) -> Duration {
         self.queue.lock().front().map_or(Duration::ZERO, |first| first.since.elapsed())

@@ -9,6 +9,19 @@ use super::Permits;
 ///
 /// There is no `release` and no `forget`; `std::mem::forget` on it is what the lint's `leaky-permit`
 /// is for.
+///
+/// ```
+/// use sluicegate_tasks::{AtLimit, Permits};
+///
+/// fn work(permits: &Permits) -> Result<u32, AtLimit> {
+///     let _permit = permits.try_acquire()?; // given back on every way out, a panic's included
+///     Ok(permits.in_use())
+/// }
+/// let permits = Permits::new(1)?;
+/// assert_eq!(work(&permits), Ok(1));
+/// assert_eq!(permits.in_use(), 0);
+/// # Ok::<(), sluicegate_tasks::Invalid>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping a permit gives it back at once"]
 pub struct Permit<'a> {
@@ -16,6 +29,25 @@ pub struct Permit<'a> {
 }
 
 /// A [`Permit`] that owns its [`Permits`], to be moved into a task.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// use sluicegate_tasks::{Context, Permits, TaskGroup};
+/// use std::sync::Arc;
+///
+/// let connections = Arc::new(Permits::new(1)?);
+/// let group = TaskGroup::new("queries", 8)?;
+/// let connection = connections.acquire_owned(&Context::new()).await?;
+/// let task = group.submit(Context::new(), |cx| async move {
+///     let _connection = connection; // held until the task ends
+///     cx.check()
+/// });
+/// assert_eq!(task.await?.await?, Ok(()));
+/// assert_eq!(connections.in_use(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping a permit gives it back at once"]
 pub struct OwnedPermit {
@@ -23,6 +55,17 @@ pub struct OwnedPermit {
 }
 
 /// Every permit is in use.
+///
+/// ```
+/// use sluicegate_tasks::Permits;
+///
+/// let permits = Permits::new(2)?;
+/// let _held = (permits.try_acquire()?, permits.try_acquire()?);
+/// permits.resize(1)?;
+/// let at_limit = permits.try_acquire().unwrap_err();
+/// assert_eq!(at_limit.to_string(), "at the limit: 2 of 1 in use");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtLimit {
     /// How many permits there are.
