@@ -71,6 +71,14 @@ struct Handle {
 impl TaskGroup {
     /// A group that runs at most `limit` tasks at once and lets submitters wait.
     ///
+    /// ```
+    /// use sluicegate_tasks::TaskGroup;
+    ///
+    /// assert_eq!(TaskGroup::new("thumbnails", 8)?.name(), "thumbnails");
+    /// assert_eq!(TaskGroup::new("", 8).unwrap_err().field, "name");
+    /// # Ok::<(), sluicegate_tasks::Invalid>(())
+    /// ```
+    ///
     /// # Errors
     /// Names `name` when it is empty and `limit` when it is zero.
     pub fn new(name: impl Into<String>, limit: u32) -> Result<Self, Invalid> {
@@ -78,6 +86,14 @@ impl TaskGroup {
     }
 
     /// A group with more to say about it.
+    ///
+    /// ```
+    /// use sluicegate_tasks::{Overload, TaskGroup};
+    ///
+    /// let group = TaskGroup::builder("thumbnails", 8).overload(Overload::FailFast).build()?;
+    /// assert_eq!(group.stats().gauges.limit, 8);
+    /// # Ok::<(), sluicegate_tasks::Invalid>(())
+    /// ```
     pub fn builder(name: impl Into<String>, limit: u32) -> TaskGroupBuilder {
         TaskGroupBuilder::new(name.into(), limit)
     }
@@ -86,6 +102,19 @@ impl TaskGroup {
     ///
     /// Resolves once it is let in, which is where [`Overload::Wait`] holds the caller up; await the
     /// [`Task`] for its result. Dropped before it resolves, the work does not run.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, TaskGroup};
+    ///
+    /// let group = TaskGroup::new("thumbnails", 1)?;
+    /// let request = Context::new();
+    /// let task = group.submit(&request, |cx| async move { cx.check().map(|()| "done") }).await?;
+    /// assert_eq!(task.await?, Ok("done"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Refused`], with the work inside.
@@ -105,6 +134,19 @@ impl TaskGroup {
     }
 
     /// [`TaskGroup::submit`] for work that may fail: an `Err` is counted as failed.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, TaskGroup};
+    ///
+    /// let group = TaskGroup::new("uploads", 1)?;
+    /// let late = |cx: Context| async move { cx.remaining().ok_or("no deadline") };
+    /// assert_eq!(group.submit_fallible(Context::new(), late).await?.await?, Err("no deadline"));
+    /// assert_eq!(group.stats().failed, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Refused`], with the work inside.
@@ -126,6 +168,21 @@ impl TaskGroup {
 
     /// [`TaskGroup::submit`] without ever waiting: with [`Overload::Wait`] a task that cannot start
     /// at once is refused.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, TaskGroup};
+    ///
+    /// let group = TaskGroup::new("thumbnails", 1)?;
+    /// let _first = group.try_submit(Context::new(), |cx| async move { cx.cancelled().await })?;
+    /// let refused = group.try_submit(Context::new(), |cx| async move { cx.check() }).unwrap_err();
+    /// assert_eq!(refused.why.label(), "at_limit");
+    /// group.resize(2)?;
+    /// assert_eq!(group.try_submit(Context::new(), refused.work)?.await?, Ok(()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Refused`], with the work inside.
@@ -150,6 +207,18 @@ impl TaskGroup {
 
     /// Lets a task in and waits for its result.
     ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, TaskGroup};
+    ///
+    /// let group = TaskGroup::new("thumbnails", 8)?;
+    /// let done = group.run(Context::new(), |cx| async move { cx.check().is_ok() }).await?;
+    /// assert!(done);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Why there is no result: refused, never run, panicked or aborted.
     #[track_caller]
@@ -170,6 +239,18 @@ impl TaskGroup {
     /// Lets in work that blocks its thread, such as a computation or a synchronous call. It cannot
     /// be interrupted, so it should look at its context from time to time.
     ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, TaskGroup};
+    ///
+    /// let group = TaskGroup::new("hashes", 2)?;
+    /// let sum = |cx: Context| (1..=100u64).take_while(|_| cx.check().is_ok()).sum::<u64>();
+    /// assert_eq!(group.submit_blocking(Context::new(), sum).await?.await?, 5050);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Refused`], with the work inside.
     #[track_caller]
@@ -188,6 +269,20 @@ impl TaskGroup {
 
     /// Lets a task in that belongs to no caller: it runs under the service's own context, and is
     /// listed under its name ([`TaskGroup::running`]), which no other may have meanwhile.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Refusal, TaskGroup};
+    ///
+    /// let group = TaskGroup::new("jobs", 2)?;
+    /// let refresh = |cx: Context| async move { cx.cancelled().await };
+    /// let _task = group.submit_detached("refresh", refresh).await?;
+    /// let refused = group.submit_detached("refresh", refresh).await.unwrap_err();
+    /// assert_eq!(refused.why, Refusal::NameTaken { name: "refresh".to_owned() });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Refused`], with the work inside.
@@ -221,6 +316,22 @@ impl TaskGroup {
     /// never waits for one, so it cannot deadlock. Made outside, it shares this group's permits.
     /// When this group's drain deadline passes, so does the child's.
     ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, TaskGroup};
+    ///
+    /// let group = TaskGroup::new("reports", 1)?;
+    /// let own = group.clone();
+    /// let report = group.run(Context::new(), |cx| async move {
+    ///     let pages = own.child("pages").ok()?;
+    ///     pages.run(&cx, |cx| async move { cx.check().is_ok() }).await.ok()
+    /// });
+    /// assert_eq!(report.await?, Some(true)); // although the report holds the only permit
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Names `name` when it is empty.
     pub fn child(&self, name: impl Into<String>) -> Result<Self, Invalid> {
@@ -243,6 +354,16 @@ impl TaskGroup {
 
     /// Changes how many may run at once: see [`Permits::resize`].
     ///
+    /// ```
+    /// use sluicegate_tasks::TaskGroup;
+    ///
+    /// let group = TaskGroup::new("thumbnails", 8)?;
+    /// group.resize(16)?;
+    /// assert_eq!(group.stats().gauges.limit, 16);
+    /// assert_eq!(group.resize(0).unwrap_err().field, "limit");
+    /// # Ok::<(), sluicegate_tasks::Invalid>(())
+    /// ```
+    ///
     /// # Errors
     /// Names `limit` when it is zero or too large; then nothing changes.
     pub fn resize(&self, limit: u32) -> Result<(), Invalid> {
@@ -254,6 +375,23 @@ impl TaskGroup {
     ///
     /// Safe to call twice, also at once; dropped before it resolves, admission stays closed and
     /// nothing else happens.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Refusal, TaskGroup};
+    /// use std::time::Duration;
+    /// use tokio::time::Instant;
+    ///
+    /// let group = TaskGroup::new("thumbnails", 8)?;
+    /// let task = group.submit(Context::new(), |cx| async move { cx.check() }).await?;
+    /// let report = group.drain(Instant::now() + Duration::from_secs(5)).await;
+    /// assert_eq!((report.finished, task.await?), (1, Ok(())));
+    /// let late = group.submit(Context::new(), |cx| async move { cx.check() }).await;
+    /// assert_eq!(late.unwrap_err().why, Refusal::Draining);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn drain(&self, deadline: Instant) -> DrainReport {
         let (shared, begun) = (self.shared(), Instant::now());
         let before = shared.counters.ended();
@@ -273,12 +411,38 @@ impl TaskGroup {
 
     /// All tasks that run, longest first: detached ones by their name, others by the place they
     /// were submitted from.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, TaskGroup};
+    ///
+    /// let group = TaskGroup::new("jobs", 2)?;
+    /// let refresh = |cx: Context| async move { cx.cancelled().await };
+    /// let _task = group.submit_detached("refresh", refresh).await?;
+    /// assert_eq!(group.running()[0].name, "refresh");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn running(&self) -> Vec<Running> {
         self.shared().roster.list()
     }
 
     /// The counters and gauges.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, TaskGroup};
+    ///
+    /// let group = TaskGroup::new("thumbnails", 8)?;
+    /// group.run(Context::new(), |cx| async move { cx.check() }).await??;
+    /// let stats = group.stats();
+    /// assert_eq!((stats.admitted, stats.completed, stats.gauges.running), (1, 1, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
         let shared = self.shared();
@@ -294,6 +458,13 @@ impl TaskGroup {
     }
 
     /// The group's name.
+    ///
+    /// ```
+    /// use sluicegate_tasks::TaskGroup;
+    ///
+    /// assert_eq!(TaskGroup::new("thumbnails", 8)?.name(), "thumbnails");
+    /// # Ok::<(), sluicegate_tasks::Invalid>(())
+    /// ```
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared().name
