@@ -13,6 +13,14 @@ use crate::stats::Counters;
 use crate::{Context, Overload, Permits};
 
 /// Settings of a [`TaskGroup`] that are not checked yet.
+///
+/// ```
+/// use sluicegate_tasks::{Overload, TaskGroup};
+///
+/// let unchecked = TaskGroup::builder("orders", 8).overload(Overload::Queue { capacity: 0 });
+/// assert_eq!(unchecked.clone().build().unwrap_err().field, "capacity");
+/// assert!(unchecked.overload(Overload::Queue { capacity: 160 }).build().is_ok());
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "build() makes the group"]
 pub struct TaskGroupBuilder {
@@ -48,12 +56,39 @@ impl TaskGroupBuilder {
     }
 
     /// What to do with work that cannot start at once; [`Overload::Wait`] unless told.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Overload, TaskGroup};
+    ///
+    /// let group = TaskGroup::builder("orders", 1).overload(Overload::FailFast).build()?;
+    /// let _first = group.submit(Context::new(), |cx| async move { cx.cancelled().await }).await?;
+    /// let second = group.submit(Context::new(), |cx| async move { cx.check() }).await;
+    /// assert_eq!(second.unwrap_err().why.label(), "at_limit"); // at once
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub const fn overload(mut self, overload: Overload) -> Self {
         self.overload = overload;
         self
     }
 
     /// The context of detached tasks: the service's own, not a request's.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, TaskGroup};
+    /// use std::time::Duration;
+    ///
+    /// let service = Context::new().with_timeout(Duration::from_secs(3600));
+    /// let group = TaskGroup::builder("jobs", 2).service_context(service.clone()).build()?;
+    /// let job = group.submit_detached("refresh", |cx| async move { cx.deadline() }).await?;
+    /// assert_eq!(job.await?, service.deadline());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn service_context(mut self, cx: Context) -> Self {
         self.service = cx;
         self
@@ -61,12 +96,40 @@ impl TaskGroupBuilder {
 
     /// How long tasks that are cancelled at the drain deadline get to end by themselves before they
     /// are dropped at their next await; 100 ms unless told.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, TaskError, TaskGroup};
+    /// use std::time::Duration;
+    /// use tokio::time::Instant;
+    ///
+    /// let group = TaskGroup::builder("uploads", 1).unwind(Duration::from_millis(1)).build()?;
+    /// let stuck = |cx: Context| async move {
+    ///     cx.cancelled().await;
+    ///     std::future::pending::<()>().await // heard it, and goes on even so
+    /// };
+    /// let task = group.submit(Context::new(), stuck).await?;
+    /// let report = group.drain(Instant::now() + Duration::from_millis(1)).await;
+    /// assert_eq!((report.cancelled.len(), task.await), (1, Err(TaskError::Aborted)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub const fn unwind(mut self, unwind: Duration) -> Self {
         self.unwind = unwind;
         self
     }
 
     /// Checks the settings and makes the group.
+    ///
+    /// ```
+    /// use sluicegate_tasks::TaskGroup;
+    /// use std::time::Duration;
+    ///
+    /// assert!(TaskGroup::builder("orders", 8).build().is_ok());
+    /// let refused = TaskGroup::builder("orders", 8).unwind(Duration::ZERO).build().unwrap_err();
+    /// assert_eq!(refused.field, "unwind");
+    /// ```
     ///
     /// # Errors
     /// Names the field that cannot work: `name` (empty), `limit`, `capacity`, `unwind` (zero).
