@@ -23,7 +23,7 @@ pub(crate) struct Histogram {
 /// use sluicegate_tasks::{Context, TaskGroup};
 ///
 /// let group = TaskGroup::new("small", 4)?;
-/// group.run(Context::new(), |_cx| async {}).await?;
+/// group.run(Context::new(), |cx| async move { cx.check() }).await??;
 /// let run_time = group.stats().run_time;
 /// assert_eq!(run_time.count(), 1);
 /// assert!(run_time.quantile(0.99).as_millis() < 1000);
@@ -91,18 +91,64 @@ impl HistogramSnapshot {
     }
 
     /// How many durations were recorded.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, TaskGroup};
+    ///
+    /// let group = TaskGroup::new("small", 4)?;
+    /// for _ in 0..3 {
+    ///     group.run(Context::new(), |cx| async move { cx.check() }).await??;
+    /// }
+    /// assert_eq!(group.stats().run_time.count(), 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
     /// All durations together.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, TaskGroup};
+    /// use std::time::Duration;
+    ///
+    /// let group = TaskGroup::new("small", 4)?;
+    /// for _ in 0..3 {
+    ///     group.run(Context::new(), |cx| async move { cx.check() }).await??;
+    /// }
+    /// let run_time = group.stats().run_time;
+    /// let mean = run_time.sum() / u32::try_from(run_time.count())?;
+    /// assert!(mean < Duration::from_secs(1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub const fn sum(&self) -> Duration {
         self.sum
     }
 
     /// The duration that the given part (0 to 1) of all do not exceed, to within a fifth.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, TaskGroup};
+    ///
+    /// let group = TaskGroup::new("small", 4)?;
+    /// for _ in 0..3 {
+    ///     group.run(Context::new(), |cx| async move { cx.check() }).await??;
+    /// }
+    /// let run_time = group.stats().run_time;
+    /// assert!(run_time.quantile(0.5) <= run_time.quantile(0.99));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn quantile(&self, part: f64) -> Duration {
         let rank = (part.clamp(0.0, 1.0) * self.count() as f64).ceil().max(1.0) as u64;
@@ -117,6 +163,22 @@ impl HistogramSnapshot {
     }
 
     /// The buckets that hold anything: greatest duration, and how many.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, TaskGroup};
+    ///
+    /// let group = TaskGroup::new("small", 4)?;
+    /// for _ in 0..3 {
+    ///     group.run(Context::new(), |cx| async move { cx.check() }).await??;
+    /// }
+    /// let run_time = group.stats().run_time;
+    /// let counted: u64 = run_time.buckets().map(|(_at_most, count)| count).sum();
+    /// assert_eq!(counted, run_time.count());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> {
         let filled = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         filled.map(|(index, count)| (bound(index), *count))
