@@ -83,6 +83,24 @@ impl Overload {
 /// Work that was not let in, with the reason. The work itself comes back: nothing is lost.
 ///
 /// Where the work holds guards (a message to be settled, a permit), dropping this hands them back.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// use sluicegate_tasks::{Context, TaskGroup};
+/// use std::time::Duration;
+/// use tokio::time::Instant;
+///
+/// let (closed, open) = (TaskGroup::new("closed", 1)?, TaskGroup::new("open", 1)?);
+/// assert!(closed.drain(Instant::now() + Duration::from_secs(1)).await.is_clean());
+/// let letter = String::from("dear all");
+/// let send = |cx: Context| async move { cx.check().map(|()| letter) };
+/// let refused = closed.submit(Context::new(), send).await.unwrap_err();
+/// let sent = open.run(Context::new(), refused.work).await?; // the work, and the letter in it
+/// assert_eq!(sent?, "dear all");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[must_use = "the refused work is inside"]
 pub struct Refused<W> {
     /// The reason.
@@ -94,6 +112,21 @@ pub struct Refused<W> {
 }
 
 /// Why work was not let in.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// use sluicegate_tasks::{Context, Interrupt, Refusal, TaskError, TaskGroup};
+///
+/// let group = TaskGroup::new("orders", 8)?;
+/// let gone = Context::new();
+/// gone.cancel();
+/// let why = Refusal::Interrupted(Interrupt::Cancelled);
+/// let refused = group.run(&gone, |cx| async move { cx.check() }).await;
+/// assert_eq!(refused, Err(TaskError::Refused(why)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -141,6 +174,12 @@ pub enum Refusal {
 
 impl Refusal {
     /// The reason in one word, for a metric's label.
+    ///
+    /// ```
+    /// use sluicegate_tasks::Refusal;
+    ///
+    /// assert_eq!(Refusal::QueueFull { queued: 8, capacity: 8 }.label(), "queue_full");
+    /// ```
     #[must_use]
     pub const fn label(&self) -> &'static str {
         match self {
