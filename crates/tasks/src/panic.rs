@@ -13,9 +13,11 @@ use std::sync::Once;
 /// use sluicegate_tasks::{Context, TaskError, TaskGroup};
 ///
 /// let group = TaskGroup::new("images", 2)?;
-/// let task = group.submit(Context::new(), |_cx| async { panic!("no such codec") }).await?;
-/// let Err(TaskError::Panicked(panic)) = task.await else { unreachable!() };
-/// assert_eq!(panic.message(), "no such codec");
+/// let decode = |cx: Context| async move { cx.deadline().expect("no deadline") };
+/// let Err(TaskError::Panicked(panic)) = group.run(Context::new(), decode).await else {
+///     unreachable!("this context has none")
+/// };
+/// assert_eq!(panic.message(), "no deadline");
 /// assert!(panic.location().is_some_and(|at| at.line > 0));
 /// assert_eq!(group.stats().panicked, 1); // counted; the group lives on
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -35,6 +37,22 @@ struct What {
 }
 
 /// Where a panic happened.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// use sluicegate_tasks::{Context, TaskError, TaskGroup};
+///
+/// let group = TaskGroup::new("images", 2)?;
+/// let decode = |cx: Context| async move { cx.deadline().expect("no deadline") };
+/// let Err(TaskError::Panicked(panic)) = group.run(Context::new(), decode).await else {
+///     unreachable!("this context has none")
+/// };
+/// let at = panic.location().ok_or("unknown")?;
+/// assert!(at.file.ends_with(".rs") && at.line > 0 && at.column > 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PanicLocation {
     /// The source file, as the compiler names it.
@@ -47,12 +65,42 @@ pub struct PanicLocation {
 
 impl Panic {
     /// What it said.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, TaskError, TaskGroup};
+    ///
+    /// let group = TaskGroup::new("images", 2)?;
+    /// let decode = |cx: Context| async move { cx.deadline().expect("no deadline") };
+    /// let Err(TaskError::Panicked(panic)) = group.run(Context::new(), decode).await else {
+    ///     unreachable!("this context has none")
+    /// };
+    /// assert_eq!(panic.message(), "no deadline");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn message(&self) -> &str {
         &self.what.message
     }
 
     /// Where; unknown when somebody replaced the process's panic hook by one that calls no other.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, TaskError, TaskGroup};
+    ///
+    /// let group = TaskGroup::new("images", 2)?;
+    /// let decode = |cx: Context| async move { cx.deadline().expect("no deadline") };
+    /// let Err(TaskError::Panicked(panic)) = group.run(Context::new(), decode).await else {
+    ///     unreachable!("this context has none")
+    /// };
+    /// assert!(panic.location().is_some_and(|at| panic.to_string().contains(&at.file)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn location(&self) -> Option<&PanicLocation> {
         self.what.location.as_ref()
