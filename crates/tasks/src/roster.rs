@@ -82,6 +82,19 @@ impl Drop for Name {
 }
 
 /// One that runs, as a list shows it.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// use sluicegate_tasks::{Context, TaskGroup};
+///
+/// let group = TaskGroup::new("jobs", 2)?;
+/// let job = |cx: Context| async move { cx.cancelled().await };
+/// let _unnamed = group.submit(Context::new(), job).await?;
+/// assert!(group.running()[0].name.contains(".rs:")); // the line that submitted it
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Running {

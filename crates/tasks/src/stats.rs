@@ -129,6 +129,23 @@ impl Counters {
 }
 
 /// What a group or a turnstile has done, and does, at one moment.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// use sluicegate_tasks::{Context, Overload, TaskGroup};
+///
+/// let group = TaskGroup::builder("orders", 1).overload(Overload::FailFast).build()?;
+/// let work = |cx: Context| async move { cx.remaining().ok_or("no deadline") };
+/// let task = group.submit_fallible(Context::new(), work).await?;
+/// assert!(group.submit(Context::new(), work).await.is_err()); // the only permit is taken
+/// assert_eq!(task.await?, Err("no deadline"));
+/// let stats = group.stats();
+/// assert_eq!((stats.admitted, stats.started, stats.completed, stats.failed), (1, 1, 1, 1));
+/// assert_eq!(stats.rejected, [("at_limit", 1)]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -159,6 +176,22 @@ pub struct Stats {
 }
 
 /// What is there at one moment.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// use sluicegate_tasks::{Context, Overload, TaskGroup};
+///
+/// let queue = Overload::Queue { capacity: 10 };
+/// let group = TaskGroup::builder("orders", 1).overload(queue).build()?;
+/// let wait = |cx: Context| async move { cx.cancelled().await };
+/// let _first = group.submit(Context::new(), wait).await?;
+/// let _second = group.submit(Context::new(), wait).await?;
+/// let now = group.stats().gauges;
+/// assert_eq!((now.running, now.limit, now.queued), (1, 1, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Gauges {
