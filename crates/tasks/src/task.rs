@@ -23,6 +23,21 @@ use crate::{Context, Interrupt, Panic, Refusal};
 /// A submitted task: await it for what became of it.
 ///
 /// Dropping it does not end the task, which belongs to its group; the result is then nobody's.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// use sluicegate_tasks::{Context, TaskGroup};
+/// use std::time::Duration;
+/// use tokio::time::Instant;
+///
+/// let group = TaskGroup::new("mails", 1)?;
+/// drop(group.submit(Context::new(), |cx| async move { cx.check() }).await?);
+/// assert!(group.drain(Instant::now() + Duration::from_secs(5)).await.is_clean());
+/// assert_eq!(group.stats().completed, 1); // it ran to its end even so
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "await the task for its result; the group runs it either way"]
 pub struct Task<T> {
@@ -30,6 +45,20 @@ pub struct Task<T> {
 }
 
 /// Why a task left no value.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// use sluicegate_tasks::{Context, Interrupt, TaskError, TaskGroup};
+///
+/// let group = TaskGroup::new("mails", 1)?;
+/// let request = Context::new();
+/// let task = group.submit(&request, |cx| async move { cx.check() }).await?;
+/// request.cancel(); // after it was let in, before its start
+/// assert_eq!(task.await, Err(TaskError::Interrupted(Interrupt::Cancelled)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TaskError {
@@ -47,6 +76,21 @@ pub enum TaskError {
 
 impl<T> Task<T> {
     /// Whether it has ended.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, TaskGroup};
+    /// use std::time::Duration;
+    /// use tokio::time::Instant;
+    ///
+    /// let group = TaskGroup::new("mails", 1)?;
+    /// let task = group.submit(Context::new(), |cx| async move { cx.check() }).await?;
+    /// assert!(group.drain(Instant::now() + Duration::from_secs(5)).await.is_clean());
+    /// assert!(task.is_finished());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.handle.is_finished()
