@@ -33,6 +33,7 @@ use turn::Ticket;
 /// use sluicegate_tasks::{Class, Entry};
 ///
 /// let entry = Entry::of("telegram:42").key("session-7").class(Class::Admin);
+/// assert_eq!(&**entry.tenant(), "telegram:42");
 /// ```
 pub type Entry = LineEntry;
 
@@ -93,6 +94,17 @@ struct Shared {
 impl Turnstile {
     /// A turnstile for `concurrency` items at once, before which callers wait.
     ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::Turnstile;
+    ///
+    /// assert_eq!(Turnstile::new("agents", 4)?.stats().gauges.limit, 4);
+    /// assert_eq!(Turnstile::new("agents", 0).unwrap_err().field, "concurrency");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Names `name` when it is empty and `concurrency` when it is zero.
     pub fn new(name: impl Into<String>, concurrency: u32) -> Result<Self, Invalid> {
@@ -100,12 +112,39 @@ impl Turnstile {
     }
 
     /// A turnstile with more to say about it.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Rate, Turnstile};
+    ///
+    /// let turnstile = Turnstile::builder("agents", 4).rate(Rate::per_minute(600)?).build()?;
+    /// assert_eq!(turnstile.name(), "agents");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn builder(name: impl Into<String>, concurrency: u32) -> TurnstileBuilder {
         TurnstileBuilder::new(name.into(), concurrency)
     }
 
     /// Lets an item in. It waits from here on, whether or not anybody awaits its turn, until it is
     /// dropped; it runs only once its turn is awaited.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Entry, Overload, Turnstile};
+    ///
+    /// let queue = Overload::Queue { capacity: 1 };
+    /// let turnstile = Turnstile::builder("agents", 1).overload(queue).build()?;
+    /// let cx = Context::new();
+    /// let _runs = turnstile.admit(&cx, Entry::of("alice"), "a prompt")?.turn().await?;
+    /// let _waits = turnstile.admit(&cx, Entry::of("alice"), "another")?;
+    /// let refused = turnstile.admit(&cx, Entry::of("bob"), "one more").unwrap_err();
+    /// assert_eq!((refused.why.label(), refused.work), ("queue_full", "one more"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Refused`], with the value inside.
@@ -126,6 +165,21 @@ impl Turnstile {
     }
 
     /// Why an item is not running yet. `None` when it neither waits nor runs.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Entry, Turnstile, Why};
+    ///
+    /// let turnstile = Turnstile::new("agents", 1)?;
+    /// let cx = Context::new();
+    /// let _turn = turnstile.admit(&cx, Entry::of("alice"), ())?.turn().await?;
+    /// let waits = turnstile.admit(&cx, Entry::of("bob"), ())?;
+    /// let why = waits.id().and_then(|id| turnstile.why(id)).ok_or("gone")?;
+    /// assert_eq!(why.why, Why::AtLimit { running: 1, limit: 1 });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn why(&self, id: ItemId) -> Option<WhyNot> {
         let shared = &self.handle.shared;
@@ -142,6 +196,21 @@ impl Turnstile {
     /// Changes how many may run at once: see
     /// [`Schedule::set_concurrency`](sluicegate_schedule::Schedule::set_concurrency).
     ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Entry, Turnstile};
+    ///
+    /// let turnstile = Turnstile::new("agents", 1)?;
+    /// let cx = Context::new();
+    /// let _turn = turnstile.admit(&cx, Entry::of("alice"), ())?.turn().await?;
+    /// let waits = turnstile.admit(&cx, Entry::of("bob"), ())?;
+    /// turnstile.resize(2)?;
+    /// assert!(waits.turn().await.is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Names `concurrency` when it is zero; then nothing changes.
     pub fn resize(&self, concurrency: u32) -> Result<(), Invalid> {
@@ -149,11 +218,42 @@ impl Turnstile {
     }
 
     /// Changes, adds or removes the rate, at once and for those that already wait.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Entry, Rate, Turnstile};
+    ///
+    /// let turnstile = Turnstile::builder("agents", 4).rate(Rate::per_minute(1)?).build()?;
+    /// let cx = Context::new();
+    /// turnstile.admit(&cx, Entry::of("alice"), ())?.turn().await?.finish();
+    /// let waits = turnstile.admit(&cx, Entry::of("alice"), ())?;
+    /// turnstile.set_rate(None);
+    /// assert!(waits.turn().await.is_ok()); // not a minute later
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_rate(&self, rate: Option<Rate>) {
         self.handle.shared.adjust(|fair, now| fair.set_rate(now, rate));
     }
 
     /// Changes the limits of one tenant, at once.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Entry, TenantLimits, Turnstile, Why};
+    ///
+    /// let turnstile = Turnstile::new("agents", 4)?;
+    /// turnstile.set_tenant("alice", TenantLimits::new().max_running(1))?;
+    /// let cx = Context::new();
+    /// let _turn = turnstile.admit(&cx, Entry::of("alice"), ())?.turn().await?;
+    /// let waits = turnstile.admit(&cx, Entry::of("alice"), ())?;
+    /// let why = waits.id().and_then(|id| turnstile.why(id)).ok_or("gone")?;
+    /// assert_eq!(why.why, Why::TenantAtLimit { running: 1, max: 1 });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Names the field that cannot work; then nothing changes.
@@ -169,6 +269,25 @@ impl Turnstile {
     /// the deadline; then its contexts are cancelled. The report names what was abandoned.
     ///
     /// Safe to call twice, also at once.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Entry, Turnstile};
+    /// use std::time::Duration;
+    /// use tokio::time::Instant;
+    ///
+    /// let turnstile = Turnstile::new("agents", 1)?;
+    /// let cx = Context::new();
+    /// let turn = turnstile.admit(&cx, Entry::of("alice"), "runs")?.turn().await?;
+    /// let waits = turnstile.admit(&cx, Entry::of("bob"), "waits")?;
+    /// let end = turnstile.drain(Instant::now() + Duration::from_secs(5));
+    /// let (report, _) = tokio::join!(end, async { turn.finish() });
+    /// assert_eq!((report.finished, report.handed_back), (1, 1));
+    /// assert_eq!(waits.turn().await.unwrap_err().work, "waits");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub async fn drain(&self, deadline: Instant) -> DrainReport {
         let (shared, begun) = (&self.handle.shared, Instant::now());
         let before = shared.counters.ended();
@@ -187,18 +306,57 @@ impl Turnstile {
     }
 
     /// All that run, longest first, by tenant and key.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Entry, Turnstile};
+    ///
+    /// let turnstile = Turnstile::new("agents", 1)?;
+    /// let entry = Entry::of("alice").key("session-7");
+    /// let _turn = turnstile.admit(&Context::new(), entry, ())?.turn().await?;
+    /// assert_eq!(turnstile.running()[0].name, "alice/session-7");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn running(&self) -> Vec<Running> {
         self.handle.shared.list()
     }
 
     /// The tenants that have items, or are still in debt for those they had, in no order.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Entry, Turnstile};
+    ///
+    /// let turnstile = Turnstile::new("agents", 1)?;
+    /// let _turn = turnstile.admit(&Context::new(), Entry::of("alice"), ())?.turn().await?;
+    /// let [alice] = &turnstile.tenants()[..] else { unreachable!("nobody else was let in") };
+    /// assert_eq!((&*alice.tenant, alice.running), ("alice", 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn tenants(&self) -> Vec<TenantView<Arc<str>>> {
         self.handle.shared.line.view(|fair| fair.tenants().collect())
     }
 
     /// The counters and gauges.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Entry, Turnstile};
+    ///
+    /// let turnstile = Turnstile::new("agents", 4)?;
+    /// turnstile.admit(&Context::new(), Entry::of("alice"), ())?.turn().await?.finish();
+    /// let stats = turnstile.stats();
+    /// assert_eq!((stats.admitted, stats.completed, stats.gauges.running), (1, 1, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
         let shared = &self.handle.shared;
@@ -212,6 +370,16 @@ impl Turnstile {
     }
 
     /// The turnstile's name.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::Turnstile;
+    ///
+    /// assert_eq!(Turnstile::new("agents", 4)?.name(), "agents");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn name(&self) -> &str {
         &self.handle.shared.name
@@ -219,6 +387,23 @@ impl Turnstile {
 }
 
 /// Why an item is not running yet, and until when, where that is known.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// use sluicegate_tasks::{Context, Entry, Rate, Turnstile, Why};
+/// use tokio::time::Instant;
+///
+/// let turnstile = Turnstile::builder("agents", 4).rate(Rate::per_minute(1)?).build()?;
+/// let cx = Context::new();
+/// turnstile.admit(&cx, Entry::of("alice"), ())?.turn().await?.finish();
+/// let waits = turnstile.admit(&cx, Entry::of("alice"), ())?;
+/// let not = waits.id().and_then(|id| turnstile.why(id)).ok_or("gone")?;
+/// assert!(matches!(not.why, Why::RateLimited { .. }));
+/// assert!(not.until > Some(Instant::now()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WhyNot {
