@@ -13,6 +13,22 @@ use super::line::Standing;
 use crate::{Context, Refusal, Refused};
 
 /// An item in line. Dropping it takes it out.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// use sluicegate_tasks::{Context, Entry, Turnstile};
+///
+/// let turnstile = Turnstile::new("agents", 1)?;
+/// let cx = Context::new();
+/// let _turn = turnstile.admit(&cx, Entry::of("alice"), ())?.turn().await?;
+/// let waits = turnstile.admit(&cx, Entry::of("bob"), ())?;
+/// assert_eq!(turnstile.stats().gauges.queued, 1); // though nobody awaits its turn yet
+/// drop(waits);
+/// assert_eq!(turnstile.stats().gauges.queued, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping it takes the item out of line"]
 pub struct Admitted<V> {
@@ -21,6 +37,20 @@ pub struct Admitted<V> {
 }
 
 /// A turn: the right to run, for as long as it is held. Dropping it ends the turn.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// use sluicegate_tasks::{Context, Entry, Turnstile};
+///
+/// let turnstile = Turnstile::new("agents", 1)?;
+/// let turn = turnstile.admit(&Context::new(), Entry::of("alice"), ())?.turn().await?;
+/// assert_eq!(turnstile.stats().gauges.running, 1);
+/// drop(turn);
+/// assert_eq!(turnstile.stats().gauges.running, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping a turn ends it at once"]
 pub struct Turn<V> {
@@ -55,12 +85,41 @@ impl<V> Admitted<V> {
     }
 
     /// The item's id, for [`Turnstile::why`].
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Entry, Turnstile, Why};
+    ///
+    /// let turnstile = Turnstile::new("agents", 1)?;
+    /// let cx = Context::new();
+    /// let _turn = turnstile.admit(&cx, Entry::of("alice").key("session-7"), ())?.turn().await?;
+    /// let waits = turnstile.admit(&cx, Entry::of("alice").key("session-8"), ())?;
+    /// let id = waits.id().ok_or("gone")?;
+    /// assert!(matches!(turnstile.why(id).ok_or("gone")?.why, Why::AtLimit { .. }));
+    /// drop(waits);
+    /// assert_eq!(turnstile.why(id), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn id(&self) -> Option<ItemId> {
         self.ticket.place.as_ref().map(|place| place.id)
     }
 
     /// What was admitted.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Entry, Turnstile};
+    ///
+    /// let turnstile = Turnstile::new("agents", 1)?;
+    /// let admitted = turnstile.admit(&Context::new(), Entry::of("alice"), "a prompt")?;
+    /// assert_eq!(admitted.value(), &"a prompt");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub const fn value(&self) -> &V {
         &self.value
@@ -70,6 +129,23 @@ impl<V> Admitted<V> {
     ///
     /// Dropped while waiting, the item leaves the line, and a turn that was just given to it goes to
     /// the next; the value is dropped with it.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Entry, Turnstile};
+    ///
+    /// let turnstile = Turnstile::new("agents", 1)?;
+    /// let cx = Context::new();
+    /// let turn = turnstile.admit(&cx, Entry::of("alice"), "first")?.turn().await?;
+    /// let given_up = turnstile.admit(&cx, Entry::of("bob"), "second")?.turn();
+    /// let third = turnstile.admit(&cx, Entry::of("bob"), "third")?;
+    /// drop(given_up); // out of line: its place is the next one's
+    /// drop(turn);
+    /// assert_eq!(third.turn().await?.value(), &"third");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Refused`], with the value inside, when the context ends or the turnstile is drained first.
@@ -84,28 +160,95 @@ impl<V> Admitted<V> {
 
 impl<V> Turn<V> {
     /// What was admitted.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Entry, Turnstile};
+    ///
+    /// let turnstile = Turnstile::new("agents", 1)?;
+    /// let turn = turnstile.admit(&Context::new(), Entry::of("alice"), "a prompt")?.turn().await?;
+    /// assert_eq!(turn.value(), &"a prompt");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub const fn value(&self) -> &V {
         &self.value
     }
 
     /// What was admitted, to change.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Entry, Turnstile};
+    ///
+    /// let turnstile = Turnstile::new("agents", 1)?;
+    /// let entry = Entry::of("alice");
+    /// let mut attempts = turnstile.admit(&Context::new(), entry, 0)?.turn().await?;
+    /// *attempts.value_mut() += 1;
+    /// assert_eq!(attempts.finish(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub const fn value_mut(&mut self) -> &mut V {
         &mut self.value
     }
 
     /// The context to run under: the caller's, cancelled also when the drain deadline passes.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Entry, Turnstile};
+    ///
+    /// let turnstile = Turnstile::new("agents", 1)?;
+    /// let request = Context::new();
+    /// let turn = turnstile.admit(&request, Entry::of("alice"), ())?.turn().await?;
+    /// assert!(turn.context().check().is_ok());
+    /// request.cancel();
+    /// assert!(turn.context().is_cancelled());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn context(&self) -> Context {
         self.seat.place.as_ref().map_or_else(Context::new, |place| place.cx.clone())
     }
 
     /// Ends the turn. What it cost is the time it was held.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Entry, Turnstile};
+    ///
+    /// let turnstile = Turnstile::new("agents", 1)?;
+    /// let turn = turnstile.admit(&Context::new(), Entry::of("alice"), "a prompt")?.turn().await?;
+    /// assert_eq!(turn.finish(), "a prompt");
+    /// assert_eq!(turnstile.stats().completed, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn finish(self) -> V {
         self.value
     }
 
     /// Ends the turn and counts it as failed.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Entry, Turnstile};
+    ///
+    /// let turnstile = Turnstile::new("agents", 1)?;
+    /// let turn = turnstile.admit(&Context::new(), Entry::of("alice"), "a prompt")?.turn().await?;
+    /// assert_eq!(turn.fail(), "a prompt");
+    /// assert_eq!(turnstile.stats().failed, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn fail(self) -> V {
         if let Some(place) = &self.seat.place {
             place.shared.counters.failed.count();
@@ -115,6 +258,25 @@ impl<V> Turn<V> {
 
     /// Ends the turn and puts the item back to the front of its key, which runs nothing before
     /// `at`. The order within the key is kept.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Entry, Turnstile};
+    /// use std::time::Duration;
+    /// use tokio::time::Instant;
+    ///
+    /// let turnstile = Turnstile::new("agents", 1)?;
+    /// let (cx, entry) = (Context::new(), || Entry::of("alice").key("session-7"));
+    /// let turn = turnstile.admit(&cx, entry(), "first")?.turn().await?;
+    /// let second = turnstile.admit(&cx, entry(), "second")?;
+    /// let at = Instant::now() + Duration::from_millis(2);
+    /// let again = turn.retry_at(at).turn().await?;
+    /// assert!(Instant::now() >= at && again.finish() == "first"); // and only then the second
+    /// assert_eq!(second.turn().await?.finish(), "second");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn retry_at(mut self, at: Instant) -> Admitted<V> {
         let now = Instant::now();
         let ran = now - self.seat.since;
