@@ -19,13 +19,20 @@ impl Code {
         Code { code: lines(&scanner.code), comments: lines(&scanner.comments) }
     }
 
-    /// The line, counted from 1, of the first attribute that keeps code for tests.
+    /// The line, counted from 1, of the first attribute that keeps code for tests. One that stands
+    /// before `mod name;` does not: that code is in another file.
     pub(super) fn first_test_line(&self) -> Option<usize> {
-        let opens = |line: &String| {
+        let opens = |line: &str| {
             let attribute = line.trim_start().starts_with("#[cfg(");
             attribute && words(line).any(|word| word == "test") && !line.contains("not(test)")
         };
-        self.code.iter().position(opens).map(|index| index + 1)
+        let elsewhere = |after: &[String]| {
+            let mut lines = after.iter().map(|line| line.trim());
+            let item = lines.find(|line| !line.is_empty() && !line.starts_with("#["));
+            item.is_some_and(|item| words(item).next() == Some("mod") && item.ends_with(';'))
+        };
+        let found = |at: &usize| opens(&self.code[*at]) && !elsewhere(&self.code[at + 1..]);
+        (0..self.code.len()).find(found).map(|index| index + 1)
     }
 }
 
@@ -203,12 +210,14 @@ mod tests {
 
     #[test]
     fn the_first_test_attribute_is_found_in_code_only() {
-        let text = "// #[cfg(test)]\nlet s = \"\n#[cfg(test)]\";\n    #[cfg(test)]\nmod tests;\n";
+        let text = "// #[cfg(test)]\nlet s = \"\n#[cfg(test)]\";\n    #[cfg(test)]\nmod tests {}\n";
         assert_eq!(Code::scan(text).first_test_line(), Some(4));
         let cases = [
             ("fn main() {}", None),
             ("\n#[cfg(all(test, not(model)))]", Some(2)),
             ("#[cfg(not(test))]", None),
+            ("#[cfg(test)]\nmod tests;\nfn main() {}", None),
+            ("#[cfg(test)]\nmod models;\n\n#[cfg(test)]\nmod tests {}", Some(4)),
             ("#[cfg(feature = \"test\")]", None),
         ];
         for (text, line) in cases {
