@@ -12,6 +12,7 @@ use crate::workspace::Workspace;
 
 mod arrows;
 mod code;
+mod examples;
 mod names;
 mod rules;
 mod rust;
@@ -51,6 +52,7 @@ const CHECKS: &[Check] = &[
     rust::forbidden_blocks,
     rust::purity,
     names::banned,
+    examples::missing,
     rules::coverage,
     text::links,
     text::whitespace,
