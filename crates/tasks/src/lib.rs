@@ -7,6 +7,23 @@
 //! | to be fair and in order | [`Turnstile`]: tenants, keys, classes and rates over one bound |
 //! | to say what happens under load | [`Overload`]: wait, hand back, queue or fail fast, by name |
 //!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+//! use sluicegate_tasks::{Context, Overload, TaskGroup};
+//! use std::time::Duration;
+//! use tokio::time::Instant;
+//!
+//! let queue = Overload::Queue { capacity: 100 };
+//! let group = TaskGroup::builder("mails", 8).overload(queue).build()?;
+//! let request = Context::new().with_timeout(Duration::from_secs(30));
+//! let sent = group.run(&request, |cx| async move { cx.check().map(|()| "sent") }).await?;
+//! assert_eq!(sent, Ok("sent"));
+//! assert!(group.drain(Instant::now() + Duration::from_secs(5)).await.is_clean());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
 //! A service with no queue at all can take it as its worker-pool standard; `cargo sluicegate-lint`
 //! keeps a codebase to it.
 
