@@ -312,7 +312,8 @@ impl Context {
     /// Runs a future until the context ends; then drops it where it stands.
     ///
     /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// # let mut builder = tokio::runtime::Builder::new_current_thread();
+    /// # builder.enable_time().start_paused(true).build()?.block_on(async {
     /// use sluicegate_tasks::{Context, Interrupt};
     /// use std::time::Duration;
     ///

@@ -12,7 +12,8 @@ use crate::Running;
 /// What became of everything when a group or a turnstile was drained.
 ///
 /// ```
-/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// # let mut builder = tokio::runtime::Builder::new_current_thread();
+/// # builder.enable_time().start_paused(true).build()?.block_on(async {
 /// use sluicegate_tasks::{Context, TaskGroup};
 /// use std::time::Duration;
 /// use tokio::time::Instant;

@@ -113,7 +113,8 @@ impl HistogramSnapshot {
     /// All durations together.
     ///
     /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// # let mut builder = tokio::runtime::Builder::new_current_thread();
+    /// # builder.enable_time().start_paused(true).build()?.block_on(async {
     /// use sluicegate_tasks::{Context, TaskGroup};
     /// use std::time::Duration;
     ///

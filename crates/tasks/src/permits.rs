@@ -143,7 +143,8 @@ impl Permits {
     /// it goes to the next.
     ///
     /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// # let mut builder = tokio::runtime::Builder::new_current_thread();
+    /// # builder.enable_time().start_paused(true).build()?.block_on(async {
     /// use sluicegate_tasks::{Context, Interrupt, Permits};
     /// use std::time::Duration;
     ///
@@ -294,7 +295,8 @@ impl Permits {
     /// How long the first in line has waited.
     ///
     /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// # let mut builder = tokio::runtime::Builder::new_current_thread();
+    /// # builder.enable_time().start_paused(true).build()?.block_on(async {
     /// use sluicegate_tasks::{Context, Permits};
     /// use std::time::Duration;
     ///

@@ -98,7 +98,8 @@ impl TaskGroupBuilder {
     /// are dropped at their next await; 100 ms unless told.
     ///
     /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// # let mut builder = tokio::runtime::Builder::new_current_thread();
+    /// # builder.enable_time().start_paused(true).build()?.block_on(async {
     /// use sluicegate_tasks::{Context, TaskError, TaskGroup};
     /// use std::time::Duration;
     /// use tokio::time::Instant;

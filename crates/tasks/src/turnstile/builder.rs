@@ -71,7 +71,7 @@ impl TurnstileBuilder {
     /// use sluicegate_tasks::{Context, Entry, Overload, Rate, Turnstile};
     ///
     /// let turnstile = Turnstile::builder("agents", 4)
-    ///     .rate(Rate::per_minute(60)?)
+    ///     .rate(Rate::per_minute(1)?)
     ///     .overload(Overload::FailFast)
     ///     .build()?;
     /// let cx = Context::new();
@@ -150,7 +150,8 @@ impl TurnstileBuilder {
     /// unless told.
     ///
     /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// # let mut builder = tokio::runtime::Builder::new_current_thread();
+    /// # builder.enable_time().start_paused(true).build()?.block_on(async {
     /// use sluicegate_tasks::{Context, Entry, Turnstile};
     /// use std::time::Duration;
     /// use tokio::time::Instant;

@@ -260,7 +260,8 @@ impl<V> Turn<V> {
     /// `at`. The order within the key is kept.
     ///
     /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// # let mut builder = tokio::runtime::Builder::new_current_thread();
+    /// # builder.enable_time().start_paused(true).build()?.block_on(async {
     /// use sluicegate_tasks::{Context, Entry, Turnstile};
     /// use std::time::Duration;
     /// use tokio::time::Instant;
