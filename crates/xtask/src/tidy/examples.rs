@@ -1,7 +1,7 @@
 //! The kernel's public items are documented by example.
 //!
-//! Clippy wants a comment on each of them; that it shows the item at work is ours to check. Doctests
-//! run the examples, so one that is there holds.
+//! The compiler wants a comment on each of them; that it shows the item at work is ours to check.
+//! Doctests run the examples, so one that is there holds.
 
 use super::Finding;
 use super::code::{Code, words};
