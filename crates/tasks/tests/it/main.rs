@@ -9,10 +9,14 @@ mod drain;
 #[cfg(test)]
 mod group;
 #[cfg(test)]
+mod known_faults;
+#[cfg(test)]
 mod overload;
 #[cfg(test)]
 mod permits;
 #[cfg(test)]
 mod probe;
+#[cfg(test)]
+mod stats;
 #[cfg(test)]
 mod turnstile;
