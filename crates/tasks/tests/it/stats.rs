@@ -1,4 +1,6 @@
 //! What is counted: every gauge, counter and histogram through one scripted day, and what must add up.
+//!
+//! `docs/rules.md#count-1`.
 
 use std::future::pending;
 use std::time::Duration;
