@@ -394,15 +394,16 @@ impl TaskGroup {
     /// ```
     pub async fn drain(&self, deadline: Instant) -> DrainReport {
         let (shared, begun) = (self.shared(), Instant::now());
-        let before = shared.counters.ended();
+        let before = shared.counters.ended(&shared.roster.ledger());
         let handed_back = shared.counters.handed_back.get();
         shared.closing.raise();
         let ending = Ending { of: &**shared, unwind: shared.unwind };
         let (cancelled, abandoned) = ending.by(deadline).await;
+        let ended = shared.counters.ended(&shared.roster.ledger()) - before;
         DrainReport {
             name: shared.name.clone(),
             handed_back: shared.counters.handed_back.get() - handed_back,
-            finished: (shared.counters.ended() - before).saturating_sub(cancelled.len() as u64),
+            finished: ended.saturating_sub(cancelled.len() as u64),
             cancelled,
             abandoned,
             took: begun.elapsed(),
@@ -449,12 +450,13 @@ impl TaskGroup {
         let permits = &shared.permits;
         // A child counts its own tasks, whoever's permits they hold.
         let listed = || u32::try_from(shared.roster.list().len()).unwrap_or(u32::MAX);
-        shared.counters.snapshot(Gauges {
+        let gauges = Gauges {
             queued: permits.waiting(),
             running: if shared.is_child { listed() } else { permits.in_use() },
             limit: permits.limit(),
             oldest_wait: permits.oldest_wait(),
-        })
+        };
+        shared.counters.snapshot(gauges, shared.roster.ledger())
     }
 
     /// The group's name.

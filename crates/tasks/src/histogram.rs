@@ -31,7 +31,7 @@ pub(crate) struct Histogram {
 /// # }).unwrap();
 /// # Ok::<(), std::io::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistogramSnapshot {
     counts: Vec<u64>,
     sum: Duration,
@@ -84,6 +84,21 @@ const fn bound(index: usize) -> Duration {
 }
 
 impl HistogramSnapshot {
+    /// One more, where the snapshot itself is what is kept, behind somebody's lock.
+    pub(crate) fn record(&mut self, duration: Duration) {
+        self.counts.resize(BUCKETS, 0);
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.counts[bucket(nanos)] += 1;
+        self.sum = self.sum.saturating_add(duration);
+    }
+
+    /// All of another's, too.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.counts.resize(BUCKETS, 0);
+        self.counts.iter_mut().zip(&other.counts).for_each(|(own, more)| *own += more);
+        self.sum = self.sum.saturating_add(other.sum);
+    }
+
     /// Counts those that are not recorded, out of `total`, as no time at all.
     pub(crate) fn with_zeros(mut self, total: u64) -> Self {
         self.counts[0] += total.saturating_sub(self.count());

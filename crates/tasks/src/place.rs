@@ -68,34 +68,38 @@ impl Shared {
             return Err(Refusal::Nested { group: self.name.clone() });
         }
         let now = Instant::now();
-        let place = match (self.try_permit(), self.overload) {
-            (Ok(permit), _) => {
-                Place::Start(Hold { permit, since: now, seat: self.seat(label, Some(now)) })
-            }
-            (Err(at_limit), Overload::Wait | Overload::FailFast) => {
-                return Err(Refusal::AtLimit(at_limit));
-            }
+        match (self.try_permit(), self.overload) {
+            (Ok(permit), _) => self.start(permit, label, now),
+            (Err(at_limit), Overload::Wait | Overload::FailFast) => Err(Refusal::AtLimit(at_limit)),
             (Err(_), Overload::HandBack { capacity, .. } | Overload::Queue { capacity }) => {
                 let turn = Turn::queued(Arc::clone(&self.permits), capacity)
                     .map_err(|queued| Refusal::QueueFull { queued, capacity })?;
-                Place::InLine(InLine { turn, since: now, seat: self.seat(label, None) })
+                let seat = self.seat(label, None).ok_or(Refusal::Draining)?;
+                Ok(Place::InLine(InLine { turn, since: now, seat }))
             }
-        };
-        self.open(place)
-    }
-
-    /// Lets the place stand unless admission was closed. Entered first, then looked: see the group's
-    /// first invariant.
-    fn open(&self, place: Place) -> Result<Place, Refusal> {
-        if self.closing.is_raised() {
-            return Err(Refusal::Draining);
         }
-        self.counters.admitted.count();
-        Ok(place)
     }
 
-    fn seat(self: &Arc<Self>, label: &Label, since: Option<Instant>) -> Seat<Self> {
-        Seat::enter(Arc::clone(self), label.clone(), since)
+    /// A place for a task that holds its permit.
+    fn start(
+        self: &Arc<Self>,
+        permit: HeldPermit,
+        label: &Label,
+        since: Instant,
+    ) -> Result<Place, Refusal> {
+        match (self.seat(label, Some(since)), permit) {
+            (Some(seat), permit) => Ok(Place::Start(Hold { permit, since, seat })),
+            (None, HeldPermit::Own) => {
+                self.permits.give_back();
+                Err(Refusal::Draining)
+            }
+            (None, HeldPermit::Lent { .. }) => Err(Refusal::Draining),
+        }
+    }
+
+    /// A seat, unless admission is closed: see the group's first invariant.
+    fn seat(self: &Arc<Self>, label: &Label, since: Option<Instant>) -> Option<Seat<Self>> {
+        Seat::enter(Arc::clone(self), label.clone(), since, |shared| shared.closing.is_raised())
     }
 
     /// The submitter waits for a permit: this is the backpressure.
@@ -109,8 +113,7 @@ impl Shared {
         }
         let now = Instant::now();
         self.counters.waited(now - since);
-        let seat = self.seat(&label, Some(now));
-        self.open(Place::Start(Hold { permit: HeldPermit::Own, since: now, seat }))
+        self.start(HeldPermit::Own, &label, now)
     }
 
     pub(crate) fn refuse<W>(&self, why: Refusal, work: W) -> Refused<W> {

@@ -16,6 +16,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::stats::Ledger;
 use crate::sync::{AtomicBool, Mutex, Ordering};
 
 const SHARDS: usize = if cfg!(sluicegate_loom) { 2 } else { 8 };
@@ -40,6 +41,7 @@ pub(crate) struct Roster {
 struct Shard {
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
+    ledger: Ledger,
 }
 
 #[derive(Clone, Debug)]
@@ -121,6 +123,8 @@ pub(crate) struct Seat<S: HasRoster> {
     pub(crate) of: Arc<S>,
     shard: u32,
     place: u32,
+    /// How long it ran, once it has run to its end.
+    pub(crate) ran: Option<Duration>,
 }
 
 impl Roster {
@@ -143,7 +147,14 @@ impl Roster {
                 Some(Running { name: entry.label.to_string(), running_for })
             }));
         }
-        all.sort_by(|a, b| b.running_for.cmp(&a.running_for).then_with(|| a.name.cmp(&b.name)));
+        all.sort_by(Running::longest_first);
+        all
+    }
+
+    /// What was counted, over all shards.
+    pub(crate) fn ledger(&self) -> Ledger {
+        let mut all = Ledger::default();
+        self.shards.iter().for_each(|shard| all.add(&shard.lock().ledger));
         all
     }
 
@@ -193,17 +204,32 @@ impl Shard {
         self.free.push(place);
         if self.is_empty() && self.entries.len() > 64 {
             // The last one out gives a crowd's memory back.
-            *self = Self::default();
+            (self.entries, self.free) = (Vec::new(), Vec::new());
         }
     }
 }
 
 impl<S: HasRoster> Seat<S> {
-    /// Enters, running `since` then, or not running yet.
-    pub(crate) fn enter(of: Arc<S>, label: Label, since: Option<Instant>) -> Self {
-        let shard = SHARD.with(|shard| *shard);
-        let place = of.roster().shards[shard as usize].lock().enter(Entry { label, since });
-        Self { of, shard, place }
+    /// Enters, running `since` then, or not running yet; unless admission is closed.
+    ///
+    /// The entry is made first, then `closed` is asked, under the lock that a drain takes to look
+    /// for entries: either the drain sees the entry, or this sees that it is closed.
+    pub(crate) fn enter(
+        of: Arc<S>,
+        label: Label,
+        since: Option<Instant>,
+        closed: impl FnOnce(&S) -> bool,
+    ) -> Option<Self> {
+        let shard_at = SHARD.with(|shard| *shard);
+        let mut shard = of.roster().shards[shard_at as usize].lock();
+        let place = shard.enter(Entry { label, since });
+        if closed(&of) {
+            shard.leave(place);
+            return None;
+        }
+        shard.ledger.admitted += 1;
+        drop(shard);
+        Some(Self { of, shard: shard_at, place, ran: None })
     }
 
     /// It runs from `since` on.
@@ -218,7 +244,12 @@ impl<S: HasRoster> Seat<S> {
 impl<S: HasRoster> Drop for Seat<S> {
     fn drop(&mut self) {
         let roster = self.of.roster();
-        roster.shards[self.shard as usize].lock().leave(self.place);
+        let mut shard = roster.shards[self.shard as usize].lock();
+        shard.leave(self.place);
+        if let Some(ran) = self.ran {
+            shard.ledger.run_time.record(ran);
+        }
+        drop(shard);
         if roster.watched.load(Ordering::SeqCst) {
             roster.someone_left.notify_waiters();
         }

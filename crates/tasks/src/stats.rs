@@ -11,7 +11,6 @@ use crate::{HistogramSnapshot, Interrupt, Refusal};
 /// The counters of one group or turnstile.
 #[derive(Debug)]
 pub(crate) struct Counters {
-    pub(crate) admitted: Counter,
     pub(crate) started: Counter,
     pub(crate) failed: Counter,
     pub(crate) panicked: Counter,
@@ -22,7 +21,22 @@ pub(crate) struct Counters {
     pub(crate) aborted: Counter,
     rejected: [Counter; REASONS.len()],
     wait_time: Histogram,
-    run_time: Histogram,
+}
+
+/// What every piece of work is counted in: kept behind a lock that is taken for it anyway, where
+/// counting costs nothing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ledger {
+    pub(crate) admitted: u64,
+    /// Of what ran to its end. Its count is the count of those.
+    pub(crate) run_time: HistogramSnapshot,
+}
+
+impl Ledger {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.admitted += other.admitted;
+        self.run_time.add(&other.run_time);
+    }
 }
 
 /// The labels of [`Refusal`], in the order of the counters.
@@ -62,7 +76,6 @@ impl Counter {
 impl Counters {
     pub(crate) const fn new() -> Self {
         Self {
-            admitted: Counter::new(),
             started: Counter::new(),
             failed: Counter::new(),
             panicked: Counter::new(),
@@ -72,7 +85,6 @@ impl Counters {
             aborted: Counter::new(),
             rejected: [const { Counter::new() }; REASONS.len()],
             wait_time: Histogram::new(),
-            run_time: Histogram::new(),
         }
     }
 
@@ -81,14 +93,9 @@ impl Counters {
         self.wait_time.record(wait);
     }
 
-    /// Work ran to its end. The histogram's count is the counter.
-    pub(crate) fn completed(&self, ran: Duration) {
-        self.run_time.record(ran);
-    }
-
     /// How many of those that started have ended.
-    pub(crate) fn ended(&self) -> u64 {
-        self.run_time.snapshot().count() + self.panicked.get() + self.aborted.get()
+    pub(crate) fn ended(&self, ledger: &Ledger) -> u64 {
+        ledger.run_time.count() + self.panicked.get() + self.aborted.get()
     }
 
     pub(crate) fn rejected(&self, why: &Refusal) {
@@ -105,12 +112,12 @@ impl Counters {
         }
     }
 
-    pub(crate) fn snapshot(&self, gauges: Gauges) -> Stats {
+    pub(crate) fn snapshot(&self, gauges: Gauges, ledger: Ledger) -> Stats {
         let rejected = REASONS.iter().zip(&self.rejected);
-        let run_time = self.run_time.snapshot();
+        let Ledger { admitted, run_time } = ledger;
         Stats {
             gauges,
-            admitted: self.admitted.get(),
+            admitted,
             started: self.started.get(),
             completed: run_time.count(),
             failed: self.failed.get(),
@@ -228,7 +235,7 @@ mod tests {
         ];
         let counters = Counters::new();
         all.iter().for_each(|why| counters.rejected(why));
-        let rejected = counters.snapshot(Gauges::default()).rejected;
+        let rejected = counters.snapshot(Gauges::default(), Ledger::default()).rejected;
         assert_eq!(rejected, REASONS.map(|reason| (reason, 1)));
     }
 }

@@ -269,6 +269,7 @@ where
     T: Send + 'static,
 {
     let blocking = tokio::task::spawn_blocking(move || {
+        let mut hold = hold;
         // Looked at here: it may have waited long for a thread.
         if let Err(never_ran) = hold.begin(&cx) {
             drop(work);
@@ -294,11 +295,11 @@ impl Hold {
         Ok(())
     }
 
-    fn end<T, D: Verdict<T>>(&self, ended: &Result<T, TaskError>) {
+    fn end<T, D: Verdict<T>>(&mut self, ended: &Result<T, TaskError>) {
         let counters = &self.seat.of.counters;
         match ended {
             Ok(value) => {
-                counters.completed(self.since.elapsed());
+                self.seat.ran = Some(self.since.elapsed());
                 if D::is_failure(value) {
                     counters.failed.count();
                 }

@@ -27,8 +27,9 @@ fn loom_a_drain_waits_for_everyone_that_was_let_in() {
             let group = Shared::clone(&group);
             move || {
                 let label = Label::Site(std::panic::Location::caller());
-                let seat = Seat::enter(Arc::clone(&group), label, None);
-                if !group.closing.load(Ordering::SeqCst) {
+                let closed = |group: &Group| group.closing.load(Ordering::SeqCst);
+                let seat = Seat::enter(Arc::clone(&group), label, None, closed);
+                if seat.is_some() {
                     group.ran.store(true, Ordering::Relaxed);
                 }
                 drop(seat);

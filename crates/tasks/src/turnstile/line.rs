@@ -19,6 +19,7 @@ use sluicegate_schedule::{
     Entry as ScheduleEntry, ItemId, Limits, Moment, Next, Refusal as Full, Schedule, Snapshot, Why,
 };
 
+use crate::stats::Ledger;
 use crate::sync::Mutex;
 
 pub(crate) type Entry = ScheduleEntry<Arc<str>, Arc<str>>;
@@ -42,6 +43,7 @@ pub(crate) struct Line {
 struct State {
     fair: Fair,
     closed: bool,
+    ledger: Ledger,
 }
 
 /// `tenant` or `tenant/key`.
@@ -73,7 +75,7 @@ pub(crate) struct After<R> {
 impl Line {
     pub(crate) fn new(limits: Limits<Arc<str>>, now: Moment) -> Self {
         let fair = Schedule::new(limits, now);
-        Self { state: Mutex::new(State { fair, closed: false }) }
+        Self { state: Mutex::new(State { fair, closed: false, ledger: Ledger::default() }) }
     }
 
     /// Lets an item in. With `at_once` it is refused unless it starts right now.
@@ -95,6 +97,7 @@ impl Line {
                     return Err(why.map_or(Full::Draining, refusal));
                 }
             }
+            state.ledger.admitted += 1;
             Ok(id)
         })
     }
@@ -120,9 +123,19 @@ impl Line {
         })
     }
 
-    pub(crate) fn finish(&self, now: Moment, id: ItemId, cost: Duration) -> After<()> {
+    /// A turn is over. It cost what it took, and counts as run to its end unless it `panicked`.
+    pub(crate) fn finish(
+        &self,
+        now: Moment,
+        id: ItemId,
+        cost: Duration,
+        panicked: bool,
+    ) -> After<()> {
         self.change(now, |state, _| {
             state.fair.complete(id, Some(in_millis(cost)));
+            if !panicked {
+                state.ledger.run_time.record(cost);
+            }
         })
     }
 
@@ -135,6 +148,7 @@ impl Line {
         cost: Duration,
     ) -> After<()> {
         self.change(now, |state, _| {
+            state.ledger.run_time.record(cost);
             if state.closed {
                 state.fair.complete(id, Some(in_millis(cost)));
             } else if let Some(slot) = state.fair.get_mut(id) {
@@ -170,6 +184,10 @@ impl Line {
     /// Looks into the schedule without changing it.
     pub(crate) fn view<R>(&self, view: impl FnOnce(&Fair) -> R) -> R {
         view(&self.state.lock().fair)
+    }
+
+    pub(crate) fn ledger(&self) -> Ledger {
+        self.state.lock().ledger.clone()
     }
 
     pub(crate) fn snapshot(&self, now: Moment) -> Snapshot {

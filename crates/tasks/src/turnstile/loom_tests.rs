@@ -29,7 +29,7 @@ fn turn(line: &Line, id: ItemId) -> Standing {
 }
 
 fn finish(line: &Line, id: ItemId) {
-    line.finish(NOW, id, Duration::ZERO).result
+    line.finish(NOW, id, Duration::ZERO, false).result
 }
 
 fn withdraw(line: &Line, id: ItemId) {

@@ -290,11 +290,11 @@ impl Turnstile {
     /// ```
     pub async fn drain(&self, deadline: Instant) -> DrainReport {
         let (shared, begun) = (&self.handle.shared, Instant::now());
-        let before = shared.counters.ended();
+        let before = shared.counters.ended(&shared.line.ledger());
         let handed_back = shared.close();
         let ending = Ending { of: &**shared, unwind: shared.unwind };
         let (cancelled, abandoned) = ending.by(deadline).await;
-        let ended = shared.counters.ended() - before;
+        let ended = shared.counters.ended(&shared.line.ledger()) - before;
         DrainReport {
             name: shared.name.clone(),
             handed_back,
@@ -361,12 +361,13 @@ impl Turnstile {
     pub fn stats(&self) -> Stats {
         let shared = &self.handle.shared;
         let now = shared.line.snapshot(shared.alarm.now());
-        shared.counters.snapshot(Gauges {
+        let gauges = Gauges {
             queued: now.queued,
             running: now.running,
             limit: now.concurrency,
             oldest_wait: now.oldest_wait,
-        })
+        };
+        shared.counters.snapshot(gauges, shared.line.ledger())
     }
 
     /// The turnstile's name.
@@ -432,7 +433,6 @@ impl Shared {
         let at_once = self.overload == Overload::FailFast;
         let admitted = self.line.admit(now, entry, at_once);
         let id = self.after(admitted).map_err(|why| self.refusal(why))?;
-        self.counters.admitted.count();
         Ok(Ticket::new(Arc::clone(self), id, cx, since))
     }
 

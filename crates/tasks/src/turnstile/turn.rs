@@ -283,8 +283,7 @@ impl<V> Turn<V> {
         let ran = now - self.seat.since;
         let place = self.seat.place.take();
         if let Some(place) = &place {
-            let Shared { line, alarm, counters, .. } = &*place.shared;
-            counters.completed(ran);
+            let Shared { line, alarm, .. } = &*place.shared;
             let (now, until) = (alarm.moment(now), alarm.moment(at));
             place.shared.after(line.retry(now, place.id, until, ran));
         }
@@ -341,12 +340,11 @@ impl Drop for Seat {
         if let Some(Place { shared, id, .. }) = self.place.take() {
             let now = Instant::now();
             let ran = now - self.since;
-            if std::thread::panicking() {
+            let panicked = std::thread::panicking();
+            if panicked {
                 shared.counters.panicked.count();
-            } else {
-                shared.counters.completed(ran);
             }
-            shared.after(shared.line.finish(shared.alarm.moment(now), id, ran));
+            shared.after(shared.line.finish(shared.alarm.moment(now), id, ran, panicked));
         }
     }
 }
