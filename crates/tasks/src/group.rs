@@ -100,8 +100,9 @@ impl TaskGroup {
 
     /// Lets a task in under the caller's context.
     ///
-    /// Resolves once it is let in, which is where [`Overload::Wait`] holds the caller up; await the
-    /// [`Task`] for its result. Dropped before it resolves, the work does not run.
+    /// Resolves once it is let in, which is where [`Overload::Wait`](crate::Overload::Wait) holds the
+    /// caller up; await the [`Task`] for its result. Dropped before it resolves, the work does not
+    /// run.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
@@ -166,8 +167,8 @@ impl TaskGroup {
         self.launch(label, cx.borrow(), work, Place::spawn::<F, Fut, Result<T, E>, ByResult>)
     }
 
-    /// [`TaskGroup::submit`] without ever waiting: with [`Overload::Wait`] a task that cannot start
-    /// at once is refused.
+    /// [`TaskGroup::submit`] without ever waiting: with [`Overload::Wait`](crate::Overload::Wait) a
+    /// task that cannot start at once is refused.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {

@@ -84,7 +84,7 @@ impl<V> Admitted<V> {
         Self { ticket, value }
     }
 
-    /// The item's id, for [`Turnstile::why`].
+    /// The item's id, for [`Turnstile::why`](super::Turnstile::why).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
