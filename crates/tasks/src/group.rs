@@ -21,7 +21,7 @@ use std::sync::Arc;
 use sluicegate_schedule::Invalid;
 use tokio::time::Instant;
 
-use crate::context::{GroupId, Lineage, current, is_current};
+use crate::context::{Flag, GroupId, Lineage, current, is_current};
 use crate::drain::Ending;
 use crate::place::{Place, Shared};
 use crate::roster::{Label, Name};
@@ -314,8 +314,9 @@ impl TaskGroup {
     ///
     /// Made inside one of this group's tasks, it runs on the permit that this task holds and hands
     /// over, one task at a time, and on further permits of this group only where they are free: it
-    /// never waits for one, so it cannot deadlock. Made outside, it shares this group's permits.
-    /// When this group's drain deadline passes, so does the child's.
+    /// never waits for one, so it cannot deadlock. Made outside, it shares this group's permits,
+    /// and this group answers for its tasks: its drain closes the child and waits for them. When
+    /// this group's drain deadline passes, so does the child's.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
@@ -343,12 +344,15 @@ impl TaskGroup {
             let lent = Some(Arc::clone(&parent.permits));
             let group = GroupId::next();
             let path = current().within(group);
-            let kin = Kin { is_child: true, group, path, kill, abort };
+            // Its parent's drain lets a running task finish, with what it hands to its child.
+            let closing = Flag::default();
+            let kin = Kin { is_child: true, group, path, closing, kill, abort, parent: None };
             builder.build_with(Arc::new(Permits::new(1)?), lent, kin)
         } else {
             // The same permits, so the same group to whoever holds one and asks for another.
             let (group, path) = (parent.group, parent.lineage.path);
-            let kin = Kin { is_child: true, group, path, kill, abort };
+            let (closing, of) = (parent.closing.below(), Some(Arc::clone(parent)));
+            let kin = Kin { is_child: true, group, path, closing, kill, abort, parent: of };
             builder.build_with(Arc::clone(&parent.permits), None, kin)
         }
     }

@@ -23,13 +23,15 @@ pub(crate) struct Shared {
     pub(crate) lent: Option<Arc<Permits>>,
     /// Whether the permits that its tasks hold are not, or not only, its own.
     pub(crate) is_child: bool,
+    /// The group whose permits it shares, and which therefore answers for its tasks too.
+    pub(crate) parent: Option<Arc<Self>>,
     pub(crate) overload: Overload,
     pub(crate) unwind: Duration,
     /// The service's own context, for detached tasks.
     pub(crate) service: Context,
     pub(crate) group: GroupId,
     pub(crate) lineage: Arc<Lineage>,
-    pub(crate) closing: Flag,
+    pub(crate) closing: Arc<Flag>,
     pub(crate) abort: Flag,
     pub(crate) roster: Roster,
     pub(crate) names: Arc<Names>,
@@ -99,7 +101,23 @@ impl Shared {
 
     /// A seat, unless admission is closed: see the group's first invariant.
     fn seat(self: &Arc<Self>, label: &Label, since: Option<Instant>) -> Option<Seat<Self>> {
-        Seat::enter(Arc::clone(self), label.clone(), since, |shared| shared.closing.is_raised())
+        let outer = match &self.parent {
+            None => None,
+            Some(parent) => Some(Box::new(parent.sit(label, since, false)?)),
+        };
+        let mut seat = self.sit(label, since, true)?;
+        seat.outer = outer;
+        Some(seat)
+    }
+
+    fn sit(
+        self: &Arc<Self>,
+        label: &Label,
+        since: Option<Instant>,
+        counted: bool,
+    ) -> Option<Seat<Self>> {
+        let closed = |shared: &Self| shared.closing.is_raised();
+        Seat::enter(Arc::clone(self), label.clone(), since, counted, closed)
     }
 
     /// The submitter waits for a permit: this is the backpressure.

@@ -125,6 +125,8 @@ pub(crate) struct Seat<S: HasRoster> {
     place: u32,
     /// How long it ran, once it has run to its end.
     pub(crate) ran: Option<Duration>,
+    /// The seat it also has with a group that this one is a child of.
+    pub(crate) outer: Option<Box<Self>>,
 }
 
 impl Roster {
@@ -210,7 +212,8 @@ impl Shard {
 }
 
 impl<S: HasRoster> Seat<S> {
-    /// Enters, running `since` then, or not running yet; unless admission is closed.
+    /// Enters, running `since` then, or not running yet; unless admission is closed. A task that
+    /// another roster counts is not counted here.
     ///
     /// The entry is made first, then `closed` is asked, under the lock that a drain takes to look
     /// for entries: either the drain sees the entry, or this sees that it is closed.
@@ -218,6 +221,7 @@ impl<S: HasRoster> Seat<S> {
         of: Arc<S>,
         label: Label,
         since: Option<Instant>,
+        counted: bool,
         closed: impl FnOnce(&S) -> bool,
     ) -> Option<Self> {
         let shard_at = SHARD.with(|shard| *shard);
@@ -227,9 +231,9 @@ impl<S: HasRoster> Seat<S> {
             shard.leave(place);
             return None;
         }
-        shard.ledger.admitted += 1;
+        shard.ledger.admitted += u64::from(counted);
         drop(shard);
-        Some(Self { of, shard: shard_at, place, ran: None })
+        Some(Self { of, shard: shard_at, place, ran: None, outer: None })
     }
 
     /// It runs from `since` on.
@@ -237,6 +241,10 @@ impl<S: HasRoster> Seat<S> {
         let mut shard = self.of.roster().shards[self.shard as usize].lock();
         if let Some(entry) = &mut shard.entries[self.place as usize] {
             entry.since = Some(since);
+        }
+        drop(shard);
+        if let Some(outer) = &self.outer {
+            outer.begin(since);
         }
     }
 }

@@ -68,6 +68,10 @@ impl Counter {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(crate) fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -168,7 +172,8 @@ pub struct Stats {
     pub failed: u64,
     /// Work that panicked.
     pub panicked: u64,
-    /// Work whose context was cancelled: before its start, or at the drain deadline.
+    /// Work that was withdrawn or whose context was cancelled before its start, or that was dropped
+    /// at the drain deadline.
     pub cancelled: u64,
     /// Work whose deadline passed before its start.
     pub timed_out: u64,
@@ -176,7 +181,7 @@ pub struct Stats {
     pub handed_back: u64,
     /// Work that was not let in, by reason.
     pub rejected: Vec<(&'static str, u64)>,
-    /// How long work waited for its start.
+    /// How long work waited for its permit or turn.
     pub wait_time: HistogramSnapshot,
     /// How long the completed work held its permit.
     pub run_time: HistogramSnapshot,

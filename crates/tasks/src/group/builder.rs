@@ -36,14 +36,17 @@ pub(super) struct Kin {
     pub(super) is_child: bool,
     pub(super) group: GroupId,
     pub(super) path: Path,
+    pub(super) closing: Flag,
     pub(super) kill: Flag,
     pub(super) abort: Flag,
+    pub(super) parent: Option<Arc<Shared>>,
 }
 
 impl Kin {
     fn none() -> Self {
-        let ((kill, abort), group) = (Default::default(), GroupId::next());
-        Self { is_child: false, group, path: Path::NONE.within(group), kill, abort }
+        let ((closing, kill, abort), group) = (Default::default(), GroupId::next());
+        let path = Path::NONE.within(group);
+        Self { is_child: false, group, path, closing, kill, abort, parent: None }
     }
 }
 
@@ -153,19 +156,20 @@ impl TaskGroupBuilder {
         }
         self.overload.check()?;
         crate::panic::watch();
-        let Kin { is_child, group, path, kill, abort } = kin;
+        let Kin { is_child, group, path, closing, kill, abort, parent } = kin;
         let lineage = Arc::new(Lineage::of(path, kill));
         let shared = Shared {
             name: self.name,
             permits,
             lent,
             is_child,
+            parent,
             overload: self.overload,
             unwind: self.unwind,
             service: self.service,
             group,
             lineage,
-            closing: Flag::default(),
+            closing: Arc::new(closing),
             abort,
             roster: Roster::new(),
             names: Arc::default(),

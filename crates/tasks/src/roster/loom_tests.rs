@@ -28,7 +28,7 @@ fn loom_a_drain_waits_for_everyone_that_was_let_in() {
             move || {
                 let label = Label::Site(std::panic::Location::caller());
                 let closed = |group: &Group| group.closing.load(Ordering::SeqCst);
-                let seat = Seat::enter(Arc::clone(&group), label, None, closed);
+                let seat = Seat::enter(Arc::clone(&group), label, None, true, closed);
                 if seat.is_some() {
                     group.ran.store(true, Ordering::Relaxed);
                 }

@@ -114,12 +114,10 @@ impl Line {
         standing
     }
 
-    /// Whoever waited for it does not any more, and will not run it.
-    pub(crate) fn withdraw(&self, now: Moment, id: ItemId) -> After<()> {
+    /// Whoever waited for it does not any more, and will not run it. `false` if it was gone already.
+    pub(crate) fn withdraw(&self, now: Moment, id: ItemId) -> After<bool> {
         self.change(now, |state, _| {
-            if state.fair.cancel(id).is_none() {
-                state.fair.revoke(id);
-            }
+            state.fair.cancel(id).is_some() || state.fair.revoke(id).is_some()
         })
     }
 
@@ -139,14 +137,15 @@ impl Line {
         })
     }
 
-    /// Puts a running item back to the front of its key, not to run before `until`.
+    /// Puts a running item back to the front of its key, not to run before `until`. `false` if it is
+    /// too late for that: it is handed back.
     pub(crate) fn retry(
         &self,
         now: Moment,
         id: ItemId,
         until: Moment,
         cost: Duration,
-    ) -> After<()> {
+    ) -> After<bool> {
         self.change(now, |state, _| {
             state.ledger.run_time.record(cost);
             if state.closed {
@@ -155,6 +154,7 @@ impl Line {
                 slot.started = false;
                 state.fair.retry(now, id, until, Some(in_millis(cost)));
             }
+            !state.closed
         })
     }
 

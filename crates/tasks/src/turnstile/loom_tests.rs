@@ -33,7 +33,7 @@ fn finish(line: &Line, id: ItemId) {
 }
 
 fn withdraw(line: &Line, id: ItemId) {
-    line.withdraw(NOW, id).result
+    assert!(line.withdraw(NOW, id).result);
 }
 
 fn assert_empty(line: &Line) {
@@ -160,10 +160,11 @@ fn loom_closing_meets_a_retry() {
             move || line.close(NOW)
         });
         let later = NOW + Duration::from_secs(1);
-        line.retry(NOW, id, later, Duration::ZERO).result;
+        let put_back = line.retry(NOW, id, later, Duration::ZERO).result;
         // Put back before the close or after it: handed back, never left to wait.
         assert_eq!(turn(&line, id), Standing::Gone);
-        closer.join().unwrap();
+        // Whoever hands it back counts it, and only one of them does.
+        assert_eq!(closer.join().unwrap(), u64::from(put_back));
         assert_empty(&line);
     });
 }

@@ -127,8 +127,8 @@ impl Turnstile {
         TurnstileBuilder::new(name.into(), concurrency)
     }
 
-    /// Lets an item in. It waits from here on, whether or not anybody awaits its turn, until it is
-    /// dropped; it runs only once its turn is awaited.
+    /// Lets an item in. It stands in line from here on, whether or not anybody awaits its turn, and
+    /// once it is its turn it holds the place: await it, or drop it to leave.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
@@ -456,7 +456,9 @@ impl Shared {
     fn close(&self) -> u64 {
         // Raised first: whoever leaves after the line is closed tells a drain so.
         self.closing.raise();
-        self.line.close(self.alarm.now())
+        let handed_back = self.line.close(self.alarm.now());
+        self.counters.handed_back.add(handed_back);
+        handed_back
     }
 
     fn refusal(&self, why: sluicegate_schedule::Refusal) -> Refusal {

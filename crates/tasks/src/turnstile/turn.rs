@@ -285,7 +285,9 @@ impl<V> Turn<V> {
         if let Some(place) = &place {
             let Shared { line, alarm, .. } = &*place.shared;
             let (now, until) = (alarm.moment(now), alarm.moment(at));
-            place.shared.after(line.retry(now, place.id, until, ran));
+            if !place.shared.after(line.retry(now, place.id, until, ran)) {
+                place.shared.counters.handed_back.count();
+            }
         }
         Admitted { ticket: Ticket { place, since: now }, value: self.value }
     }
@@ -306,7 +308,7 @@ impl Ticket {
             }
         }));
         let why = match told.await {
-            // The last look before it runs. The place stays with the ticket, which gives it up.
+            // The last look before it runs.
             Ok(Standing::Started) => match place.cx.check() {
                 Ok(()) => {
                     let since = Instant::now();
@@ -319,18 +321,28 @@ impl Ticket {
             Ok(Standing::Waiting | Standing::Gone) => Refusal::Draining,
             Err(why) => Refusal::Interrupted(why),
         };
-        match why {
-            Refusal::Interrupted(why) => shared.counters.interrupted(why),
-            _ => shared.counters.handed_back.count(),
+        // What was handed back is counted where that was done.
+        if let (true, Refusal::Interrupted(why)) = (self.withdraw(), &why) {
+            shared.counters.interrupted(*why);
         }
         Err((why, shared.overload.retry_after()))
+    }
+
+    /// Leaves the line. `false` if the item was handed back before.
+    fn withdraw(&mut self) -> bool {
+        self.place.take().is_some_and(|Place { shared, id, .. }| {
+            shared.after(shared.line.withdraw(shared.alarm.now(), id))
+        })
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if let Some(Place { shared, id, .. }) = self.place.take() {
-            shared.after(shared.line.withdraw(shared.alarm.now(), id));
+        let counters = self.place.as_ref().map(|place| Arc::clone(&place.shared));
+        if self.withdraw()
+            && let Some(shared) = counters
+        {
+            shared.counters.cancelled.count();
         }
     }
 }

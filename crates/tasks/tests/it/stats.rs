@@ -282,3 +282,39 @@ async fn after_a_busy_day_on_many_threads_everything_adds_up() {
     assert_eq!(stats.admitted, stats.started + stats.cancelled);
     assert_eq!(stats.started, stats.completed + stats.panicked);
 }
+
+/// Withdrawn, handed back awaited or not, put back too late: each admitted item is counted once.
+#[tokio::test(start_paused = true)]
+async fn a_turnstile_adds_up_whatever_becomes_of_its_items() {
+    let turnstile = Turnstile::new("agents", 1).unwrap();
+    let cx = Context::new();
+    let admit = || turnstile.admit(&cx, Entry::of("alice").key("one"), ()).unwrap();
+    let turn = admit().turn().await.unwrap();
+    drop(admit());
+    assert_eq!(turnstile.stats().cancelled, 1);
+    let timed = cx.with_timeout(ms(5));
+    let late = turnstile.admit(&timed, Entry::of("alice"), ()).unwrap();
+    assert_eq!(late.turn().await.unwrap_err().why.label(), "timed_out");
+    let (awaited, never_awaited) = (admit(), admit());
+    assert_balanced(&turnstile.stats());
+
+    let drain = tokio::spawn({
+        let turnstile = turnstile.clone();
+        async move { turnstile.drain(Instant::now() + ms(1000)).await }
+    });
+    settle().await;
+    assert_eq!(turnstile.stats().handed_back, 2);
+    assert_eq!(awaited.turn().await.unwrap_err().why, Refusal::Draining);
+    drop(never_awaited);
+    assert_eq!(turnstile.stats().handed_back, 2);
+    assert_balanced(&turnstile.stats());
+
+    // Its turn is over, and it is too late to wait for another.
+    let again = turn.retry_at(Instant::now());
+    assert_eq!(again.turn().await.unwrap_err().why, Refusal::Draining);
+    let report = drain.await.unwrap();
+    assert_eq!((report.handed_back, report.finished), (2, 1));
+    let stats = turnstile.stats();
+    assert_eq!((stats.admitted, stats.started, stats.handed_back), (5, 1, 3));
+    assert_eq!((stats.cancelled, stats.timed_out, stats.completed), (1, 1, 1));
+}

@@ -133,7 +133,11 @@ async fn made_outside_it_shares_its_parents_permits() {
         let refused = group.try_submit(Context::new(), |cx| async move { cx.check() });
         assert!(matches!(refused.unwrap_err().why, Refusal::AtLimit(_)), "{}", group.name());
     }
-    assert_eq!((parent.running().len(), child.running().len()), (1, 1), "each lists its own");
+    assert_eq!(
+        (parent.running().len(), child.running().len()),
+        (2, 1),
+        "the parent answers for both"
+    );
     assert_eq!((parent.stats().gauges.running, child.stats().gauges.running), (2, 1));
     for end in ends {
         end.send(()).unwrap();
@@ -158,4 +162,31 @@ async fn a_child_dropped_with_work_in_it_gives_what_it_borrowed_back() {
     assert_eq!(task.await.unwrap().await, Ok(()));
     settle().await;
     assert_eq!((group.stats().gauges.running, group.running().len()), (0, 0));
+}
+
+/// `docs/rules.md#drain-1`, `docs/rules.md#drain-2`: what runs on a group's permits is drained with it.
+#[tokio::test(start_paused = true)]
+async fn made_outside_it_is_drained_with_its_parent() {
+    let group = TaskGroup::new("pool", 1).unwrap();
+    let child = group.child("parts").unwrap();
+    let (release, released) = oneshot::channel::<()>();
+    let runs = child
+        .submit(Context::new(), |cx| async move { cx.until_interrupted(released).await.is_ok() });
+    let runs = runs.await.unwrap();
+    assert_eq!(group.running().len(), 1);
+    assert_eq!((group.stats().admitted, child.stats().admitted), (0, 1));
+
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
+    let drain = tokio::spawn({
+        let group = group.clone();
+        async move { group.drain(deadline).await }
+    });
+    settle().await;
+    assert!(!drain.is_finished());
+    let late = child.submit(Context::new(), |cx| async move { cx.check() }).await;
+    assert_eq!(late.unwrap_err().why, Refusal::Draining);
+    release.send(()).unwrap();
+    assert!(drain.await.unwrap().is_clean());
+    assert_eq!(runs.await, Ok(true));
+    assert_eq!((group.running().len(), group.stats().gauges.running), (0, 0));
 }
