@@ -3,10 +3,10 @@
 use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
-use std::num::NonZeroU64;
+use std::num::NonZeroU32;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
@@ -81,7 +81,7 @@ pub(crate) struct Lineage {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GroupId(NonZeroU64);
+pub(crate) struct GroupId(NonZeroU32);
 
 /// The innermost groups of a lineage, small enough to be copied at every poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -389,6 +389,7 @@ impl Flag {
         Self { above: Some(Arc::clone(self)), ..self.child() }
     }
 
+    #[inline]
     pub(crate) fn is_raised(&self) -> bool {
         self.raised.load(Ordering::SeqCst)
             || self.above.as_ref().is_some_and(|above| above.is_raised())
@@ -442,9 +443,10 @@ async fn any_killed<'a>(groups: impl Iterator<Item = &'a Arc<Lineage>>) {
 
 impl GroupId {
     pub(crate) fn next() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        // No process lives to see this overflow.
-        Self(NonZeroU64::new(NEXT.fetch_add(1, Ordering::Relaxed)).unwrap_or(NonZeroU64::MAX))
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        // Zero comes round once in four billion groups; two that share an id then could only
+        // mistake each other for nested if one were made inside the other's task.
+        Self(NonZeroU32::new(NEXT.fetch_add(1, Ordering::Relaxed)).unwrap_or(NonZeroU32::MAX))
     }
 }
 

@@ -86,7 +86,9 @@ const fn bound(index: usize) -> Duration {
 impl HistogramSnapshot {
     /// One more, where the snapshot itself is what is kept, behind somebody's lock.
     pub(crate) fn record(&mut self, duration: Duration) {
-        self.counts.resize(BUCKETS, 0);
+        if self.counts.is_empty() {
+            self.counts = vec![0; BUCKETS];
+        }
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.counts[bucket(nanos)] += 1;
         self.sum = self.sum.saturating_add(duration);

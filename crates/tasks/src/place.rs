@@ -90,7 +90,7 @@ impl Shared {
         since: Instant,
     ) -> Result<Place, Refusal> {
         match (self.seat(label, Some(since)), permit) {
-            (Some(seat), permit) => Ok(Place::Start(Hold { permit, since, seat })),
+            (Some(seat), permit) => Ok(Place::Start(Hold { permit, seat })),
             (None, HeldPermit::Own) => {
                 self.permits.give_back();
                 Err(Refusal::Draining)
@@ -160,7 +160,7 @@ impl Place {
         D: Verdict<T> + 'static,
     {
         let handle = match self {
-            Self::Start(hold) => tokio::spawn(Run::<F, Fut, D>::new(hold, cx, work)),
+            Self::Start(hold) => tokio::spawn(Box::pin(Run::<F, Fut, D>::new(hold, cx, work))),
             Self::InLine(line) => tokio::spawn(async move {
                 match line.turn(&cx).await {
                     Ok(hold) => Run::<F, Fut, D>::new(hold, cx, work).await,
@@ -213,7 +213,7 @@ impl InLine {
         let now = Instant::now();
         shared.counters.waited(now - since);
         seat.begin(now);
-        Ok(Hold { permit: HeldPermit::Own, since: now, seat })
+        Ok(Hold { permit: HeldPermit::Own, seat })
     }
 }
 

@@ -23,9 +23,9 @@ const SHARDS: usize = if cfg!(sluicegate_loom) { 2 } else { 8 };
 
 thread_local! {
     /// The shard that this thread enters tasks into.
-    static SHARD: u32 = {
+    static SHARD: u8 = {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % SHARDS as u32
+        (NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % SHARDS as u32) as u8
     };
 }
 
@@ -121,10 +121,10 @@ pub(crate) trait HasRoster {
 #[derive(Debug)]
 pub(crate) struct Seat<S: HasRoster> {
     pub(crate) of: Arc<S>,
-    shard: u32,
     place: u32,
-    /// How long it ran, once it has run to its end.
-    pub(crate) ran: Option<Duration>,
+    shard: u8,
+    /// Whether it has run to its end.
+    pub(crate) completed: bool,
     /// The seat it also has with a group that this one is a child of.
     pub(crate) outer: Option<Box<Self>>,
 }
@@ -201,13 +201,15 @@ impl Shard {
         }
     }
 
-    fn leave(&mut self, place: u32) {
-        self.entries[place as usize] = None;
+    /// Returns since when it ran.
+    fn leave(&mut self, place: u32) -> Option<Instant> {
+        let entry = self.entries[place as usize].take();
         self.free.push(place);
         if self.is_empty() && self.entries.len() > 64 {
             // The last one out gives a crowd's memory back.
             (self.entries, self.free) = (Vec::new(), Vec::new());
         }
+        entry?.since
     }
 }
 
@@ -225,7 +227,7 @@ impl<S: HasRoster> Seat<S> {
         closed: impl FnOnce(&S) -> bool,
     ) -> Option<Self> {
         let shard_at = SHARD.with(|shard| *shard);
-        let mut shard = of.roster().shards[shard_at as usize].lock();
+        let mut shard = of.roster().shards[usize::from(shard_at)].lock();
         let place = shard.enter(Entry { label, since });
         if closed(&of) {
             shard.leave(place);
@@ -233,12 +235,12 @@ impl<S: HasRoster> Seat<S> {
         }
         shard.ledger.admitted += u64::from(counted);
         drop(shard);
-        Some(Self { of, shard: shard_at, place, ran: None, outer: None })
+        Some(Self { of, place, shard: shard_at, completed: false, outer: None })
     }
 
     /// It runs from `since` on.
     pub(crate) fn begin(&self, since: Instant) {
-        let mut shard = self.of.roster().shards[self.shard as usize].lock();
+        let mut shard = self.of.roster().shards[usize::from(self.shard)].lock();
         if let Some(entry) = &mut shard.entries[self.place as usize] {
             entry.since = Some(since);
         }
@@ -252,10 +254,11 @@ impl<S: HasRoster> Seat<S> {
 impl<S: HasRoster> Drop for Seat<S> {
     fn drop(&mut self) {
         let roster = self.of.roster();
-        let mut shard = roster.shards[self.shard as usize].lock();
-        shard.leave(self.place);
-        if let Some(ran) = self.ran {
-            shard.ledger.run_time.record(ran);
+        let now = self.completed.then(Instant::now);
+        let mut shard = roster.shards[usize::from(self.shard)].lock();
+        let since = shard.leave(self.place);
+        if let (Some(now), Some(since)) = (now, since) {
+            shard.ledger.run_time.record(now - since);
         }
         drop(shard);
         if roster.watched.load(Ordering::SeqCst) {

@@ -10,7 +10,6 @@ use std::task::{Context as Poller, Poll, ready};
 
 use pin_project_lite::pin_project;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::context::{Path, within};
@@ -81,8 +80,7 @@ impl<T> Task<T> {
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
     /// use sluicegate_tasks::{Context, TaskGroup};
     /// use std::time::Duration;
-    /// use tokio::time::Instant;
-    ///
+    ///     ///
     /// let group = TaskGroup::new("mails", 1)?;
     /// let task = group.submit(Context::new(), |cx| async move { cx.check() }).await?;
     /// assert!(group.drain(Instant::now() + Duration::from_secs(5)).await.is_clean());
@@ -112,7 +110,6 @@ impl<T> Future for Task<T> {
 /// whoever waits for the group to be empty finds everything else given back.
 pub(crate) struct Hold {
     pub(crate) permit: HeldPermit,
-    pub(crate) since: Instant,
     pub(crate) seat: Seat<Shared>,
 }
 
@@ -299,7 +296,7 @@ impl Hold {
         let counters = &self.seat.of.counters;
         match ended {
             Ok(value) => {
-                self.seat.ran = Some(self.since.elapsed());
+                self.seat.completed = true;
                 if D::is_failure(value) {
                     counters.failed.count();
                 }
