@@ -80,7 +80,8 @@ impl<T> Task<T> {
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
     /// use sluicegate_tasks::{Context, TaskGroup};
     /// use std::time::Duration;
-    ///     ///
+    /// use tokio::time::Instant;
+    ///
     /// let group = TaskGroup::new("mails", 1)?;
     /// let task = group.submit(Context::new(), |cx| async move { cx.check() }).await?;
     /// assert!(group.drain(Instant::now() + Duration::from_secs(5)).await.is_clean());
