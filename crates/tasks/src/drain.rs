@@ -84,8 +84,17 @@ impl fmt::Display for DrainReport {
     }
 }
 
-/// What a drain waits for, and ends.
-pub(crate) trait Occupied {
+/// What can be drained: a group or a turnstile, as the drain sees it.
+pub(crate) trait Drained {
+    fn name(&self) -> &str;
+    /// How long what is cancelled gets to end by itself, and again once it is dropped.
+    fn unwind(&self) -> Duration;
+    /// How many that had started have ended so far.
+    fn ended(&self) -> u64;
+    /// How many were handed back unrun so far.
+    fn handed_back(&self) -> u64;
+    /// Lets nothing more in and hands back what waits.
+    fn close(&self);
     /// Who is there, longest first.
     fn list(&self) -> Vec<Running>;
     /// Waits until nobody is. Cancel safe.
@@ -96,34 +105,39 @@ pub(crate) trait Occupied {
     fn abort(&self);
 }
 
-/// How what still runs at the deadline is ended: first its contexts, then by force.
-pub(crate) struct Ending<'a, O> {
-    pub(crate) of: &'a O,
-    /// How long each of the two may take to have its effect.
-    pub(crate) unwind: Duration,
+/// Closes, waits for all that run until the deadline, ends the rest, and reports.
+pub(crate) async fn drain<D: Drained>(of: &D, deadline: Instant) -> DrainReport {
+    let (begun, ended, handed_back) = (Instant::now(), of.ended(), of.handed_back());
+    of.close();
+    let (cancelled, abandoned) = end(of, deadline).await;
+    DrainReport {
+        name: of.name().to_owned(),
+        handed_back: of.handed_back() - handed_back,
+        finished: (of.ended() - ended).saturating_sub(cancelled.len() as u64),
+        cancelled,
+        abandoned,
+        took: begun.elapsed(),
+    }
 }
 
-impl<O: Occupied> Ending<'_, O> {
-    /// Waits for all that run until the deadline, then ends the rest. Returns who was cancelled and
-    /// who is still there.
-    pub(crate) async fn by(self, deadline: Instant) -> (Vec<Running>, Vec<Running>) {
-        if timeout_at(deadline, self.of.emptied()).await.is_ok() {
-            return (Vec::new(), Vec::new());
-        }
-        let late = self.of.list();
-        for means in [O::kill, O::abort] {
-            means(self.of);
-            if timeout(self.unwind, self.of.emptied()).await.is_ok() {
-                return (late, Vec::new());
-            }
-        }
-        let abandoned = self.of.list();
-        let mut cancelled = late;
-        for left in &abandoned {
-            if let Some(at) = cancelled.iter().position(|one| one.name == left.name) {
-                cancelled.remove(at);
-            }
-        }
-        (cancelled, abandoned)
+/// What still runs at the deadline is ended: first its contexts, then by force. Returns who was
+/// cancelled and who is still there.
+async fn end<D: Drained>(of: &D, deadline: Instant) -> (Vec<Running>, Vec<Running>) {
+    if timeout_at(deadline, of.emptied()).await.is_ok() {
+        return (Vec::new(), Vec::new());
     }
+    let mut cancelled = of.list();
+    for means in [D::kill, D::abort] {
+        means(of);
+        if timeout(of.unwind(), of.emptied()).await.is_ok() {
+            return (cancelled, Vec::new());
+        }
+    }
+    let abandoned = of.list();
+    for left in &abandoned {
+        if let Some(at) = cancelled.iter().position(|one| one.name == left.name) {
+            cancelled.remove(at);
+        }
+    }
+    (cancelled, abandoned)
 }

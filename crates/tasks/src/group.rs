@@ -22,7 +22,7 @@ use sluicegate_schedule::Invalid;
 use tokio::time::Instant;
 
 use crate::context::{Flag, GroupId, Lineage, current, is_current};
-use crate::drain::Ending;
+use crate::drain::drain;
 use crate::place::{Place, Shared};
 use crate::roster::{Label, Name};
 use crate::stats::Gauges;
@@ -398,21 +398,7 @@ impl TaskGroup {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub async fn drain(&self, deadline: Instant) -> DrainReport {
-        let (shared, begun) = (self.shared(), Instant::now());
-        let before = shared.counters.ended(&shared.roster.ledger());
-        let handed_back = shared.counters.handed_back.get();
-        shared.closing.raise();
-        let ending = Ending { of: &**shared, unwind: shared.unwind };
-        let (cancelled, abandoned) = ending.by(deadline).await;
-        let ended = shared.counters.ended(&shared.roster.ledger()) - before;
-        DrainReport {
-            name: shared.name.clone(),
-            handed_back: shared.counters.handed_back.get() - handed_back,
-            finished: ended.saturating_sub(cancelled.len() as u64),
-            cancelled,
-            abandoned,
-            took: begun.elapsed(),
-        }
+        drain(&**self.shared(), deadline).await
     }
 
     /// All tasks that run, longest first: detached ones by their name, others by the place they

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::context::{Flag, GroupId, Lineage};
-use crate::drain::Occupied;
+use crate::drain::Drained;
 use crate::permits::Turn;
 use crate::roster::{HasRoster, Label, Names, Roster, Seat};
 use crate::stats::Counters;
@@ -232,7 +232,27 @@ impl HasRoster for Shared {
     }
 }
 
-impl Occupied for Shared {
+impl Drained for Shared {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn unwind(&self) -> Duration {
+        self.unwind
+    }
+
+    fn ended(&self) -> u64 {
+        self.counters.ended(&self.roster.ledger())
+    }
+
+    fn handed_back(&self) -> u64 {
+        self.counters.handed_back.get()
+    }
+
+    fn close(&self) {
+        self.closing.raise();
+    }
+
     fn list(&self) -> Vec<Running> {
         self.roster.list()
     }

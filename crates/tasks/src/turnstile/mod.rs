@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::context::{Flag, GroupId, Lineage};
-use crate::drain::{Ending, Occupied};
+use crate::drain::{Drained, drain};
 use crate::stats::{Counters, Gauges};
 use crate::{AtLimit, Context, DrainReport, Overload, Refusal, Refused, Running, Stats};
 use alarm::Alarm;
@@ -289,20 +289,7 @@ impl Turnstile {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub async fn drain(&self, deadline: Instant) -> DrainReport {
-        let (shared, begun) = (&self.handle.shared, Instant::now());
-        let before = shared.counters.ended(&shared.line.ledger());
-        let handed_back = shared.close();
-        let ending = Ending { of: &**shared, unwind: shared.unwind };
-        let (cancelled, abandoned) = ending.by(deadline).await;
-        let ended = shared.counters.ended(&shared.line.ledger()) - before;
-        DrainReport {
-            name: shared.name.clone(),
-            handed_back,
-            finished: ended.saturating_sub(cancelled.len() as u64),
-            cancelled,
-            abandoned,
-            took: begun.elapsed(),
-        }
+        drain(&*self.handle.shared, deadline).await
     }
 
     /// All that run, longest first, by tenant and key.
@@ -453,14 +440,6 @@ impl Shared {
         after.result
     }
 
-    fn close(&self) -> u64 {
-        // Raised first: whoever leaves after the line is closed tells a drain so.
-        self.closing.raise();
-        let handed_back = self.line.close(self.alarm.now());
-        self.counters.handed_back.add(handed_back);
-        handed_back
-    }
-
     fn refusal(&self, why: sluicegate_schedule::Refusal) -> Refusal {
         use sluicegate_schedule::Refusal as Full;
         match why {
@@ -479,7 +458,29 @@ impl Shared {
     }
 }
 
-impl Occupied for Shared {
+impl Drained for Shared {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn unwind(&self) -> Duration {
+        self.unwind
+    }
+
+    fn ended(&self) -> u64 {
+        self.counters.ended(&self.line.ledger())
+    }
+
+    fn handed_back(&self) -> u64 {
+        self.counters.handed_back.get()
+    }
+
+    fn close(&self) {
+        // Raised first: whoever leaves after the line is closed tells a drain so.
+        self.closing.raise();
+        self.counters.handed_back.add(self.line.close(self.alarm.now()));
+    }
+
     fn list(&self) -> Vec<Running> {
         let now = self.alarm.now();
         let mut all: Vec<Running> = self.line.view(|fair| {

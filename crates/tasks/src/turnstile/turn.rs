@@ -285,9 +285,11 @@ impl<V> Turn<V> {
         if let Some(place) = &place {
             let Shared { line, alarm, .. } = &*place.shared;
             let (now, until) = (alarm.moment(now), alarm.moment(at));
-            if !place.shared.after(line.retry(now, place.id, until, ran)) {
+            let retried = line.retry(now, place.id, until, ran);
+            if !retried.result {
                 place.shared.counters.handed_back.count();
             }
+            place.shared.after(retried);
         }
         Admitted { ticket: Ticket { place, since: now }, value: self.value }
     }

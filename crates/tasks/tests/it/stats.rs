@@ -313,7 +313,7 @@ async fn a_turnstile_adds_up_whatever_becomes_of_its_items() {
     let again = turn.retry_at(Instant::now());
     assert_eq!(again.turn().await.unwrap_err().why, Refusal::Draining);
     let report = drain.await.unwrap();
-    assert_eq!((report.handed_back, report.finished), (2, 1));
+    assert_eq!((report.handed_back, report.finished), (3, 1));
     let stats = turnstile.stats();
     assert_eq!((stats.admitted, stats.started, stats.handed_back), (5, 1, 3));
     assert_eq!((stats.cancelled, stats.timed_out, stats.completed), (1, 1, 1));
