@@ -346,13 +346,13 @@ impl TaskGroup {
             let path = current().within(group);
             // Its parent's drain lets a running task finish, with what it hands to its child.
             let closing = Flag::default();
-            let kin = Kin { is_child: true, group, path, closing, kill, abort, parent: None };
+            let kin = Kin { group, path, closing, kill, abort, parent: None };
             builder.build_with(Arc::new(Permits::new(1)?), lent, kin)
         } else {
             // The same permits, so the same group to whoever holds one and asks for another.
             let (group, path) = (parent.group, parent.lineage.path);
             let (closing, of) = (parent.closing.below(), Some(Arc::clone(parent)));
-            let kin = Kin { is_child: true, group, path, closing, kill, abort, parent: of };
+            let kin = Kin { group, path, closing, kill, abort, parent: of };
             builder.build_with(Arc::clone(&parent.permits), None, kin)
         }
     }
@@ -443,7 +443,7 @@ impl TaskGroup {
         let listed = || u32::try_from(shared.roster.list().len()).unwrap_or(u32::MAX);
         let gauges = Gauges {
             queued: permits.waiting(),
-            running: if shared.is_child { listed() } else { permits.in_use() },
+            running: if shared.is_child() { listed() } else { permits.in_use() },
             limit: permits.limit(),
             oldest_wait: permits.oldest_wait(),
         };

@@ -21,8 +21,6 @@ pub(crate) struct Shared {
     pub(crate) permits: Arc<Permits>,
     /// A parent's permits, taken where they are free and never waited for.
     pub(crate) lent: Option<Arc<Permits>>,
-    /// Whether the permits that its tasks hold are not, or not only, its own.
-    pub(crate) is_child: bool,
     /// The group whose permits it shares, and which therefore answers for its tasks too.
     pub(crate) parent: Option<Arc<Self>>,
     pub(crate) overload: Overload,
@@ -132,6 +130,11 @@ impl Shared {
         let now = Instant::now();
         self.counters.waited(now - since);
         self.start(HeldPermit::Own, &label, now)
+    }
+
+    /// Whether the permits that its tasks hold are not, or not only, its own.
+    pub(crate) const fn is_child(&self) -> bool {
+        self.lent.is_some() || self.parent.is_some()
     }
 
     pub(crate) fn refuse<W>(&self, why: Refusal, work: W) -> Refused<W> {

@@ -33,7 +33,6 @@ pub struct TaskGroupBuilder {
 
 /// What a group has from the one it is a child of.
 pub(super) struct Kin {
-    pub(super) is_child: bool,
     pub(super) group: GroupId,
     pub(super) path: Path,
     pub(super) closing: Flag,
@@ -46,7 +45,7 @@ impl Kin {
     fn none() -> Self {
         let ((closing, kill, abort), group) = (Default::default(), GroupId::next());
         let path = Path::NONE.within(group);
-        Self { is_child: false, group, path, closing, kill, abort, parent: None }
+        Self { group, path, closing, kill, abort, parent: None }
     }
 }
 
@@ -156,13 +155,12 @@ impl TaskGroupBuilder {
         }
         self.overload.check()?;
         crate::panic::watch();
-        let Kin { is_child, group, path, closing, kill, abort, parent } = kin;
+        let Kin { group, path, closing, kill, abort, parent } = kin;
         let lineage = Arc::new(Lineage::of(path, kill));
         let shared = Shared {
             name: self.name,
             permits,
             lent,
-            is_child,
             parent,
             overload: self.overload,
             unwind: self.unwind,
