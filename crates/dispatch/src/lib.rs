@@ -1,0 +1,34 @@
+//! The router's engine: from a source through a pool to an executor, and back to the source.
+//!
+//! Every message walks the same steps, and each step consumes the value of the step before:
+//!
+//! ```text
+//! receive → dedupe → route → admit → execute → settle → record
+//! ```
+//!
+//! [`Source`] and [`Executor`] are the seams; what lies between them is here, on the kernel's
+//! schedule, task groups and drain.
+
+mod delivery;
+mod executor;
+mod fact;
+mod message;
+mod outcome;
+mod parked;
+mod settings;
+mod source;
+
+pub use delivery::{Delivery, Malformed, Receipt};
+pub use executor::{Attempt, Executor};
+pub use fact::{CallStatus, Fact, Observer};
+pub use message::{AuthToken, BadTarget, Message, Target};
+pub use outcome::{
+    DEFAULT_DELAY, FAST_FAIL_DELAY, MAX_DELAY, MIN_DELAY, Outcome, Reason, Rejection, Settlement,
+    Severity, settlement_for,
+};
+pub use parked::{Parked, ParkedCode, ParkedStore};
+pub use settings::{DEFAULT_GROUP, DEFAULT_POOL, OnExhausted, Ordering, PoolSettings, Ungrouped};
+pub use source::{
+    BoxFuture, Depth, Ending, Found, FoundState, Profile, Publication, PublishError, Published,
+    Settle, Settled, Source, SourceError,
+};

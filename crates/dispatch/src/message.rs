@@ -1,0 +1,145 @@
+//! A message: what is to be delivered, to whom, and in order with what.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A unit of work from a queue.
+///
+/// It is parsed once, at the border, and cannot be wrong after that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The application's id of it.
+    pub id: Arc<str>,
+    /// The code of the pool it asks for.
+    pub pool: Arc<str>,
+    /// What it stays in order with; `None` for a message without a group.
+    pub group: Option<Arc<str>>,
+    /// Whom to be fair to.
+    pub tenant: Option<Arc<str>>,
+    /// Whether it goes before the regular ones.
+    pub high_priority: bool,
+    /// Where it is delivered.
+    pub target: Target,
+    /// What it is delivered with.
+    pub auth_token: Option<AuthToken>,
+    /// JSON to deliver, as it was written.
+    pub payload: Option<Box<str>>,
+    /// The W3C `traceparent` it came with.
+    pub traceparent: Option<Box<str>>,
+}
+
+/// A bearer token: sent, and never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AuthToken(Arc<str>);
+
+/// The address a message is delivered to: an absolute `http` or `https` URL with a host.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Target {
+    url: Arc<str>,
+    authority: Range<u16>,
+}
+
+/// Why a text is no target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BadTarget {
+    /// It is not a URL at all.
+    NotAUrl,
+    /// Its scheme is not `http` or `https`.
+    Scheme,
+    /// It has no host.
+    NoHost,
+    /// It carries a user or a password.
+    Credentials,
+    /// It is longer than 8,192 bytes.
+    TooLong,
+}
+
+impl AuthToken {
+    /// Wraps a token.
+    #[must_use]
+    pub fn new(token: impl Into<Arc<str>>) -> Self {
+        Self(token.into())
+    }
+
+    /// The token itself, for the header and for nothing else.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for AuthToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl Target {
+    const MAX_BYTES: usize = 8_192;
+
+    /// Reads a target.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub fn parse(url: &str) -> Result<Self, BadTarget> {
+        if url.len() > Self::MAX_BYTES {
+            return Err(BadTarget::TooLong);
+        }
+        let uri: http::Uri = url.parse().map_err(|_| BadTarget::NotAUrl)?;
+        match uri.scheme_str() {
+            Some("http" | "https") => {}
+            Some(_) => return Err(BadTarget::Scheme),
+            None => return Err(BadTarget::NotAUrl),
+        }
+        let authority = uri.authority().ok_or(BadTarget::NoHost)?.as_str();
+        if authority.contains('@') {
+            return Err(BadTarget::Credentials);
+        }
+        if uri.host().is_none_or(str::is_empty) {
+            return Err(BadTarget::NoHost);
+        }
+        let start = url.find("://").ok_or(BadTarget::NotAUrl)? + 3;
+        let range = start as u16..(start + authority.len()) as u16;
+        Ok(Self { url: url.into(), authority: range })
+    }
+
+    /// The URL as it was written.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Host and port, as written: what limits and breakers by host go by.
+    #[must_use]
+    pub fn authority(&self) -> &str {
+        &self.url[usize::from(self.authority.start)..usize::from(self.authority.end)]
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.url)
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.url)
+    }
+}
+
+impl fmt::Display for BadTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotAUrl => "is not an absolute URL",
+            Self::Scheme => "must begin with http:// or https://",
+            Self::NoHost => "has no host",
+            Self::Credentials => "must not carry a user or password; use authToken",
+            Self::TooLong => "is longer than 8,192 bytes",
+        })
+    }
+}
+
+impl std::error::Error for BadTarget {}

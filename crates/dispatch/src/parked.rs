@@ -1,0 +1,72 @@
+//! The list of messages that a person must look at.
+
+use std::sync::Arc;
+
+use crate::{BoxFuture, Message, SourceError};
+
+/// A message put aside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parked {
+    /// The queue it came from.
+    pub queue: Arc<str>,
+    /// The source's id of it: parked twice, it is listed once.
+    pub broker_id: Arc<str>,
+    /// The pool it was in; `None` if it never came that far.
+    pub pool: Option<Arc<str>>,
+    /// Why it is here, as a word.
+    pub code: ParkedCode,
+    /// Why it is here, in words.
+    pub reason: String,
+    /// The HTTP status, if there was one.
+    pub status: Option<u16>,
+    /// How many attempts were made.
+    pub attempts: u32,
+    /// The message, or the raw text of what is none.
+    pub message: Result<Message, String>,
+}
+
+/// Why a message was put aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ParkedCode {
+    /// It is no message.
+    Malformed,
+    /// Its endpoint said that it will never work.
+    Rejected,
+    /// All attempts were used up.
+    Exhausted,
+    /// An earlier message of its key is parked with its tail.
+    KeyParked,
+}
+
+/// Where parked messages are kept.
+pub trait ParkedStore: Send + Sync + 'static {
+    /// Keeps messages, durably, all or none. Those that are there already stay as they are.
+    fn park(&self, parked: Vec<Parked>) -> BoxFuture<'_, Result<(), SourceError>>;
+
+    /// Whether a key was parked with its tail and has messages here: then what comes later must not
+    /// overtake them. Cheap, and known from the start on.
+    fn holds_key(&self, queue: &str, pool: &str, group: &str) -> bool;
+}
+
+impl ParkedCode {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Malformed, Self::Rejected, Self::Exhausted, Self::KeyParked];
+
+    /// Its name where it is stored or shown.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::Rejected => "rejected",
+            Self::Exhausted => "exhausted",
+            Self::KeyParked => "key_parked",
+        }
+    }
+
+    /// The code of that name.
+    #[must_use]
+    pub fn of_label(label: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| code.label() == label)
+    }
+}

@@ -1,0 +1,224 @@
+//! The seam to whatever messages wait in.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{Delivery, Message, Reason, Receipt};
+
+/// A boxed future, so that the seams can be used as trait objects.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Where messages come from and are settled.
+///
+/// What holds for every source, and is tested by the conformance suite:
+/// 1. Nothing is lost: a delivery that is neither settled nor extended comes back when its
+///    visibility window ends, and one whose `receive` was dropped comes back too.
+/// 2. A delivery is not handed out again within its window.
+/// 3. [`settle`](Source::settle) is one step that carries its delay; when it has answered
+///    [`Settled::Done`], that is durable.
+/// 4. A receipt of an earlier delivery settles nothing: it is [`Settled::Stale`].
+/// 5. Calls may be made at once from several tasks.
+pub trait Source: Send + Sync + 'static {
+    /// What the router must know of it.
+    fn profile(&self) -> Profile;
+
+    /// At most `max` deliveries, in order. Waits a while for the first one; an empty answer only
+    /// says that none came.
+    ///
+    /// # Cancel safety
+    /// Dropped, it hands out nothing, or what it took comes back.
+    fn receive(&self, max: usize) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>>;
+
+    /// Settles deliveries. The answers are in the order of the questions.
+    fn settle(&self, settle: Vec<Settle>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>>;
+
+    /// Begins the visibility windows of deliveries anew. The answers are in the order of the
+    /// receipts.
+    fn extend(&self, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>>;
+
+    /// How many messages it holds.
+    fn depth(&self) -> BoxFuture<'_, Result<Depth, SourceError>>;
+
+    /// Whether it could be used the last time it was.
+    ///
+    /// # Errors
+    /// What keeps it from working.
+    fn health(&self) -> Result<(), SourceError>;
+
+    /// Ends it: a `receive` that waits answers at once, and later ones are empty. Settling still
+    /// works.
+    fn stop(&self) -> BoxFuture<'_, ()>;
+
+    /// Takes messages in, durably and all or none.
+    fn publish(
+        &self,
+        messages: Vec<Publication>,
+    ) -> BoxFuture<'_, Result<Published, PublishError>> {
+        drop(messages);
+        Box::pin(async { Err(PublishError::NotPublishable) })
+    }
+
+    /// Looks for a message by the application's id. `None` where the source cannot, or has none.
+    fn find<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Found>, SourceError>> {
+        let _ = id;
+        Box::pin(async { Ok(None) })
+    }
+
+    /// Which pools keep order across deliveries, by their codes: a later message of a group that
+    /// goes to one of them is not handed out while an earlier one is out or waits, where the source
+    /// can tell.
+    fn keep_order_for(&self, pools: &[Arc<str>]) {
+        let _ = pools;
+    }
+}
+
+/// What the router must know of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// How long a delivery stays hidden without being extended.
+    pub visibility: Duration,
+    /// How many deliveries one call may settle or extend.
+    pub settle_batch: usize,
+}
+
+/// One delivery to settle, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settle {
+    /// Which delivery.
+    pub receipt: Receipt,
+    /// How it ends.
+    pub ending: Ending,
+}
+
+/// How a delivery ends, for its source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The message is done with.
+    Gone,
+    /// The message is to be delivered again.
+    Again {
+        /// Not before this has passed.
+        after: Duration,
+        /// How many attempts were made by now.
+        attempts: u32,
+        /// Why it comes back, for those who ask.
+        reason: Reason,
+    },
+}
+
+/// What became of a settlement or an extension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// It is done, durably.
+    Done,
+    /// The receipt was not valid any more. The message is gone, or will be delivered again.
+    Stale,
+}
+
+/// How many messages a source holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Depth {
+    /// Those that could be received now, or wait behind others of their group.
+    pub waiting: u64,
+    /// Those that may not be received yet.
+    pub delayed: u64,
+    /// Those that were received and are not settled.
+    pub out: u64,
+}
+
+/// A message to publish.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publication {
+    /// The message, checked.
+    pub message: Message,
+    /// Its body as it goes on the wire.
+    pub body: Box<str>,
+    /// How long its first delivery waits.
+    pub delay: Duration,
+}
+
+/// What became of messages that were published.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Published {
+    /// All that were accepted.
+    pub accepted: u64,
+    /// Those of them whose id had been seen shortly before, and which were not stored again.
+    pub duplicates: u64,
+}
+
+/// Why messages were not published. None of them was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PublishError {
+    /// This source only hands out.
+    NotPublishable,
+    /// The source could not store them.
+    Source(SourceError),
+}
+
+/// A message that a source holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its body as it came.
+    pub body: Box<str>,
+    /// Where it is.
+    pub state: FoundState,
+    /// How many attempts were made.
+    pub attempts: u32,
+    /// How long ago it came.
+    pub age: Duration,
+}
+
+/// Where a message is in its source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FoundState {
+    /// It can be received.
+    Ready,
+    /// It waits behind this message of its group.
+    Behind(Arc<str>),
+    /// It may not be received before this has passed.
+    Delayed {
+        /// The rest of its delay.
+        rest: Duration,
+        /// Why it waits.
+        reason: Reason,
+    },
+    /// It was received.
+    Out,
+}
+
+/// A source that could not do what it was asked. Trying again later may help.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceError {
+    /// What happened, without any secret.
+    pub cause: String,
+}
+
+impl SourceError {
+    /// An error by its cause.
+    pub fn new(cause: impl fmt::Display) -> Self {
+        Self { cause: cause.to_string() }
+    }
+}
+
+impl fmt::Display for SourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.cause)
+    }
+}
+
+impl std::error::Error for SourceError {}
+
+impl fmt::Display for PublishError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotPublishable => f.write_str("this queue cannot be published to"),
+            Self::Source(error) => write!(f, "could not store the messages: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for PublishError {}
