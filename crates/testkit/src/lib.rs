@@ -2,7 +2,10 @@
 //!
 //! [`needs`] is the one table of what the tests want from the machine: `cargo xtask` installs from
 //! it, and a test that finds something missing names the same packages. [`brokers`] starts private
-//! brokers.
+//! brokers. [`FakeSource`] is a source in memory whose faults are switched on at will.
 
 pub mod brokers;
+mod fake_source;
 pub mod needs;
+
+pub use fake_source::{FakeSource, Fault};

@@ -1,0 +1,3 @@
+//! The sources, each through the same suite, and what is special about one.
+
+mod smoke;
