@@ -157,20 +157,18 @@ impl AgentSettings {
         self.enabled = section.read("enabled", self.enabled, Value::boolean);
         self.mode = section.read("mode", self.mode, |value| value.word(&AgentMode::WORDS));
         self.prompt = section.read("prompt", self.prompt, |value| value.word(&PromptBy::WORDS));
-        let command = section.optional("command", |value| {
+        let command = |value: &Value<'_>| {
             let command = texts(value)?;
             match command.first() {
                 Some(program) if !program.trim().is_empty() => Some(command),
                 _ => value.wrong("must begin with the program to run"),
             }
-        });
-        if let Some(command) = command {
-            self.command = command;
-        }
-        let args = section.optional("session_args", texts);
-        self.session_args = args.unwrap_or(std::mem::take(&mut self.session_args));
-        let args = section.optional("resume_args", texts);
-        self.resume_args = args.unwrap_or(std::mem::take(&mut self.resume_args));
+        };
+        self.command = section.read("command", std::mem::take(&mut self.command), command);
+        self.session_args =
+            section.read("session_args", std::mem::take(&mut self.session_args), texts);
+        self.resume_args =
+            section.read("resume_args", std::mem::take(&mut self.resume_args), texts);
         self.env = section.table("env", |inner| {
             let entries = inner.entries(|name, value| {
                 // Whatever it is called, it may be a key.

@@ -73,6 +73,23 @@ pub enum BreakerScope {
     Off,
 }
 
+impl HttpVersion {
+    pub(super) const WORDS: [(&str, Self); 2] = [("2", Self::Two), ("1.1", Self::One)];
+}
+
+impl SuccessStatus {
+    pub(super) const WORDS: [(&str, Self); 2] = [("2xx", Self::Any2xx), ("200", Self::Only200)];
+}
+
+impl BreakerScope {
+    pub(super) const WORDS: [(&str, Self); 4] = [
+        ("host", Self::Host),
+        ("target", Self::Target),
+        ("global", Self::Global),
+        ("off", Self::Off),
+    ];
+}
+
 impl Default for HttpSettings {
     fn default() -> Self {
         Self {
@@ -101,22 +118,20 @@ impl Default for BreakerSettings {
 
 impl HttpSettings {
     pub(super) fn read(section: &mut Section<'_>) -> Self {
-        const VERSIONS: [(&str, HttpVersion); 2] =
-            [("2", HttpVersion::Two), ("1.1", HttpVersion::One)];
-        const SUCCESS: [(&str, SuccessStatus); 2] =
-            [("2xx", SuccessStatus::Any2xx), ("200", SuccessStatus::Only200)];
         let default = Self::default();
         let time = |value: &Value<'_>| value.duration(duration::from(Duration::from_millis(1)));
         let read = Self {
             timeout: section.read("timeout", default.timeout, time),
             connect_timeout: section.read("connect_timeout", default.connect_timeout, time),
-            version: section.read("version", default.version, |value| value.word(&VERSIONS)),
+            version: section
+                .read("version", default.version, |value| value.word(&HttpVersion::WORDS)),
             prior_knowledge: section.read(
                 "prior_knowledge",
                 default.prior_knowledge,
                 Value::boolean,
             ),
-            success: section.read("success", default.success, |value| value.word(&SUCCESS)),
+            success: section
+                .read("success", default.success, |value| value.word(&SuccessStatus::WORDS)),
             allow_targets: section
                 .read("allow_targets", default.allow_targets, |value| value.list(range)),
             breaker: section.table("breaker", BreakerSettings::read),
@@ -130,16 +145,10 @@ impl HttpSettings {
 
 impl BreakerSettings {
     fn read(section: &mut Section<'_>) -> Self {
-        const SCOPES: [(&str, BreakerScope); 4] = [
-            ("host", BreakerScope::Host),
-            ("target", BreakerScope::Target),
-            ("global", BreakerScope::Global),
-            ("off", BreakerScope::Off),
-        ];
         const MOST_CALLS: u32 = 10_000;
         let default = Self::default();
         Self {
-            scope: section.read("scope", default.scope, |value| value.word(&SCOPES)),
+            scope: section.read("scope", default.scope, |value| value.word(&BreakerScope::WORDS)),
             volume: section.read("volume", default.volume, |value| value.integer(1..=MOST_CALLS)),
             failure_ratio: section.read("failure_ratio", default.failure_ratio, ratio),
             open_for: section.read("open_for", default.open_for, |value| {

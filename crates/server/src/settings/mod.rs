@@ -6,8 +6,10 @@
 
 mod agents;
 mod available;
+mod changes;
 mod cidr;
 mod cluster;
+mod desired;
 mod duration;
 mod http;
 mod link;
@@ -19,8 +21,10 @@ mod reader;
 mod router;
 mod secret;
 mod server;
+mod shown;
 mod source;
 mod substitute;
+pub mod synced;
 mod uri;
 
 use std::fs::File;
@@ -28,8 +32,10 @@ use std::io::Read as _;
 use std::path::Path;
 
 pub use agents::{AgentMode, AgentSettings, PromptBy, TenantLimits, TenantSettings};
+pub use changes::{Fixed, changes};
 pub use cidr::{Cidr, CidrInvalid};
 pub use cluster::{ClusterMode, ClusterSettings, EventSettings, EventUrl, StoreUrl};
+pub use desired::Desired;
 pub use http::{BreakerScope, BreakerSettings, HttpSettings, HttpVersion, SuccessStatus};
 pub use link::{HttpUrl, HttpUrlInvalid, WebhookUrl};
 pub use pool::{OnExhausted, Ordering, PoolSettings, Ungrouped};

@@ -20,7 +20,7 @@ use super::source::Source;
 use super::substitute::Env;
 
 pub(super) use section::Section;
-pub(super) use value::{Value, quoted};
+pub(super) use value::{Value, name_invalid, quoted};
 
 /// More faults than this say nothing new.
 const MOST_FAULTS: usize = 1_000;

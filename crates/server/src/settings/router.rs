@@ -53,6 +53,7 @@ pub enum Severity {
 }
 
 impl Severity {
+    /// In their order.
     const WORDS: [(&str, Severity); 4] = [
         ("INFO", Severity::Info),
         ("WARNING", Severity::Warning),
@@ -63,12 +64,7 @@ impl Severity {
     /// The word for it, as in `WARNING`.
     #[must_use]
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Info => "INFO",
-            Self::Warning => "WARNING",
-            Self::Error => "ERROR",
-            Self::Critical => "CRITICAL",
-        }
+        Self::WORDS[self as usize].0
     }
 }
 

@@ -62,6 +62,10 @@ pub enum LogFormat {
     Json,
 }
 
+impl LogFormat {
+    pub(super) const WORDS: [(&str, Self); 2] = [("text", Self::Text), ("json", Self::Json)];
+}
+
 /// A server that everybody could reach, and nobody would be asked for a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unprotected {
@@ -164,8 +168,8 @@ impl StateSettings {
 
 impl LogSettings {
     pub(super) fn read(section: &mut Section<'_>) -> Self {
-        let words = [("text", LogFormat::Text), ("json", LogFormat::Json)];
-        Self { format: section.read("format", LogFormat::default(), |value| value.word(&words)) }
+        let format = |value: &Value<'_>| value.word(&LogFormat::WORDS);
+        Self { format: section.read("format", LogFormat::default(), format) }
     }
 }
 
