@@ -9,6 +9,7 @@
 //! [`Source`] and [`Executor`] are the seams; what lies between them is here, on the kernel's
 //! schedule, task groups and drain.
 
+mod breaker;
 mod delivery;
 mod executor;
 mod fact;
@@ -18,6 +19,9 @@ mod parked;
 mod settings;
 mod source;
 
+pub use breaker::{
+    Breaker, BreakerChange, BreakerSettings, BreakerState, BreakerView, Pass, Verdict,
+};
 pub use delivery::{Delivery, Malformed, Receipt};
 pub use executor::{Attempt, Executor};
 pub use fact::{CallStatus, Fact, Observer};
