@@ -112,7 +112,8 @@ mod tests {
 
     /// `set A=1` `remove B` `refuse C` `many` `stop q` `start q`, in this order.
     fn words(plan: &Plan) -> Vec<String> {
-        let set = plan.set_pools.iter().map(|pool| format!("set {}={}", pool.code, pool.concurrency));
+        let set =
+            plan.set_pools.iter().map(|pool| format!("set {}={}", pool.code, pool.concurrency));
         let remove = plan.remove_pools.iter().map(|code| format!("remove {code}"));
         let refuse = plan.refused_pools.iter().map(|code| format!("refuse {code}"));
         let many = plan.many_pools.then(|| "many".to_owned());
