@@ -47,6 +47,20 @@ pub enum Fact<'a> {
         /// What happened.
         cause: &'a str,
     },
+    /// Deliveries were not extended in time: their source hands them out again.
+    Expired {
+        /// The queue.
+        queue: &'a Arc<str>,
+        /// How many.
+        count: usize,
+    },
+    /// A body was no message.
+    Malformed {
+        /// The queue.
+        queue: &'a Arc<str>,
+        /// Why.
+        why: &'a str,
+    },
     /// The same delivery came again while the first one is still here.
     Redelivered {
         /// The queue.

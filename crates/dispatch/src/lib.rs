@@ -9,15 +9,28 @@
 //! [`Source`] and [`Executor`] are the seams; what lies between them is here, on the kernel's
 //! schedule, task groups and drain.
 
+mod breaker;
 mod delivery;
 mod executor;
 mod fact;
+mod in_flight;
+mod ledger;
 mod message;
 mod outcome;
 mod parked;
+mod pool;
+mod queue;
+mod route;
+mod router;
+mod run;
 mod settings;
+mod settler;
 mod source;
+mod view;
 
+pub use breaker::{
+    Breaker, BreakerChange, BreakerSettings, BreakerState, BreakerView, Pass, Verdict,
+};
 pub use delivery::{Delivery, Malformed, Receipt};
 pub use executor::{Attempt, Executor};
 pub use fact::{CallStatus, Fact, Observer};
@@ -27,8 +40,11 @@ pub use outcome::{
     Severity, settlement_for,
 };
 pub use parked::{Parked, ParkedCode, ParkedStore};
+pub use queue::QueueSettings;
+pub use router::{AckError, Router, ShutdownReport};
 pub use settings::{DEFAULT_GROUP, DEFAULT_POOL, OnExhausted, Ordering, PoolSettings, Ungrouped};
 pub use source::{
     BoxFuture, Depth, Ending, Found, FoundState, Profile, Publication, PublishError, Published,
     Settle, Settled, Source, SourceError,
 };
+pub use view::{GroupView, MessageState, MessageView, Phase, PoolView, QueueView, WhyWaiting};

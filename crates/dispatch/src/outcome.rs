@@ -25,6 +25,8 @@ pub enum Outcome {
         after: Option<Duration>,
         /// What happened.
         why: String,
+        /// The HTTP status, if there was one.
+        status: Option<u16>,
     },
     /// The endpoint has had enough for now: nobody of this pool should call its host before.
     Throttled {

@@ -21,6 +21,8 @@ pub struct Parked {
     pub status: Option<u16>,
     /// How many attempts were made.
     pub attempts: u32,
+    /// Whether its key is parked with it: what comes later must not overtake it.
+    pub holds_key: bool,
     /// The message, or the raw text of what is none.
     pub message: Result<Message, String>,
 }

@@ -12,6 +12,7 @@ pub(crate) struct Items<V> {
     newest: u32,
     waiting: u32,
     running: u32,
+    lingering: u32,
     admitted: u64,
 }
 
@@ -51,6 +52,8 @@ pub(crate) struct Charge {
 pub(crate) enum State {
     Waiting,
     Running,
+    /// It ran, and only keeps its key. Its tenant may be gone.
+    Lingering,
 }
 
 /// What an item brings along.
@@ -64,7 +67,15 @@ pub(crate) struct Arrival<V> {
 
 impl<V> Items<V> {
     pub(crate) const fn new() -> Self {
-        Self { items: Arena::new(), oldest: NIL, newest: NIL, waiting: 0, running: 0, admitted: 0 }
+        Self {
+            items: Arena::new(),
+            oldest: NIL,
+            newest: NIL,
+            waiting: 0,
+            running: 0,
+            lingering: 0,
+            admitted: 0,
+        }
     }
 
     pub(crate) const fn waiting(&self) -> u32 {
@@ -73,6 +84,10 @@ impl<V> Items<V> {
 
     pub(crate) const fn running(&self) -> u32 {
         self.running
+    }
+
+    pub(crate) const fn lingering(&self) -> u32 {
+        self.lingering
     }
 
     /// The index behind an id, while the item is in that state.
@@ -133,10 +148,17 @@ impl<V> Items<V> {
         self.begin_wait(item);
     }
 
+    pub(crate) fn linger(&mut self, item: u32) {
+        self.running -= 1;
+        self.lingering += 1;
+        self.items[item].state = State::Lingering;
+    }
+
     pub(crate) fn remove(&mut self, item: u32) -> Item<V> {
         match self.items[item].state {
             State::Waiting => self.end_wait(item),
             State::Running => self.running -= 1,
+            State::Lingering => self.lingering -= 1,
         }
         self.items.remove(item)
     }

@@ -35,7 +35,9 @@
 
 mod adjust;
 mod admission;
+mod admit;
 mod arena;
+mod back;
 mod class;
 mod heap;
 mod invalid;

@@ -201,10 +201,20 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
 
     /// A running item goes back to waiting.
     pub(crate) fn requeue(&mut self, tenant: u32, class: Class, charge: Charge, cost: Option<u32>) {
+        self.measure(tenant, class, charge, cost);
+        self.wait_again(tenant, class);
+    }
+
+    /// A running item goes back to waiting as if it had never started: the charge is taken back.
+    pub(crate) fn requeue_unrun(&mut self, tenant: u32, class: Class, charge: Charge) {
+        self.correct(tenant, class, charge, 0);
+        self.wait_again(tenant, class);
+    }
+
+    fn wait_again(&mut self, tenant: u32, class: Class) {
         // Counted as waiting first, so that the tenant is not taken for idle in between.
         self.tenants[tenant].queued += 1;
         self.queued[class.index()] += 1;
-        self.measure(tenant, class, charge, cost);
         self.stop(tenant);
     }
 

@@ -3,18 +3,20 @@
 //! Invariants, asserted by the property tests:
 //! 1. Running items never exceed the concurrency, but for those that ran when it was lowered.
 //! 2. Admission never lets more wait than the capacity. A put-back item keeps its place even then,
-//!    so all items together never exceed capacity plus concurrency.
+//!    so all that wait and run together never exceed capacity plus concurrency. How many linger is
+//!    the owner's to bound.
 //! 3. Per key one item at a time, in order.
-//! 4. An admitted item leaves exactly once: completed, revoked or cancelled.
+//! 4. An admitted item leaves exactly once: completed, revoked, cancelled or, after it lingered,
+//!    departed.
 //! 5. With no items there are no keys and no tenants.
 
 use std::hash::Hash;
 
 use crate::arena::NIL;
-use crate::item::{Arrival, Items, State};
+use crate::item::{Items, State};
 use crate::key::{Keys, Standing};
 use crate::ring::TenantRing;
-use crate::{Entry, ItemId, Limits, Moment, NotUntil, RateLimit, Refusal, Refused, TenantLimits};
+use crate::{ItemId, Limits, Moment, NotUntil, RateLimit, TenantLimits};
 
 /// A pure state machine that decides what may run next.
 ///
@@ -106,76 +108,6 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         }
     }
 
-    /// Lets an item in to wait for its turn.
-    ///
-    /// ```
-    /// use sluicegate_schedule::{Entry, Limits, Moment, Schedule};
-    ///
-    /// let now = Moment::ZERO;
-    /// let mut schedule = Schedule::<&str, &str, &str>::new(Limits::new(1, 1).build()?, now);
-    /// let id = schedule.admit(now, Entry::of("alice").key("cart"), "add")?;
-    /// assert_eq!(schedule.get(id), Some(&"add"));
-    /// let refused = schedule.admit(now, Entry::of("bob"), "browse").unwrap_err();
-    /// assert_eq!((refused.why.label(), refused.value), ("queue_full", "browse"));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Refused`] gives the item back with the reason; nothing of it stays behind.
-    pub fn admit(
-        &mut self,
-        now: Moment,
-        entry: Entry<K, T>,
-        value: V,
-    ) -> Result<ItemId, Refused<V>> {
-        if let Err(why) = self.may_admit(&entry) {
-            return Err(Refused { why, value });
-        }
-        let Entry { key, tenant, class, cost } = entry;
-        let limits = self.limits_of(&tenant);
-        let tenant = self.ring.enqueue(tenant, limits, class);
-        let key = self.keys.enter(key);
-        let item = self.items.arrive(Arrival { key, tenant, class, cost, value }, now);
-        self.keys.append(&mut self.items, key, item);
-        self.stand(key);
-        Ok(self.items.id(item))
-    }
-
-    /// Whether such an item would be let in.
-    ///
-    /// ```
-    /// use sluicegate_schedule::{Entry, Limits, Moment, Refusal, Schedule};
-    ///
-    /// let now = Moment::ZERO;
-    /// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(1, 1).build()?, now);
-    /// assert_eq!(schedule.may_admit(&Entry::of("alice")), Ok(()));
-    /// schedule.admit(now, Entry::of("alice"), ())?;
-    /// let full = Refusal::QueueFull { queued: 1, capacity: 1 };
-    /// assert_eq!(schedule.may_admit(&Entry::of("alice")), Err(full));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// The reason why not.
-    pub fn may_admit(&self, entry: &Entry<K, T>) -> Result<(), Refusal> {
-        if self.draining {
-            return Err(Refusal::Draining);
-        }
-        let (queued, capacity) = (self.items.waiting(), self.limits.capacity);
-        if queued >= capacity {
-            return Err(Refusal::QueueFull { queued, capacity });
-        }
-        if !entry.class.passes_tenant_depth() {
-            let tenant = self.ring.find(&entry.tenant).map(|tenant| self.ring.tenant(tenant));
-            let queued = tenant.map_or(0, |tenant| tenant.queued);
-            let max = self.limits_of(&entry.tenant).max_queued;
-            if queued >= max {
-                return Err(Refusal::TenantQueueFull { queued, max });
-            }
-        }
-        Ok(())
-    }
-
     /// Decides what starts now. Ask until it says something else than [`Next::Start`].
     ///
     /// ```
@@ -262,77 +194,10 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     pub fn revoke(&mut self, id: ItemId) -> Option<V> {
         let item = self.items.find(id, State::Running)?;
         let item = self.items.remove(item);
-        let bucket = self.bucket();
-        if let Some(rate) = self.rate.as_mut().filter(|_| item.bucket == bucket) {
-            rate.refund();
-        }
+        self.refund(item.bucket);
         self.ring.revoke(item.tenant, item.class, item.charge);
         self.leave(item.key);
         Some(item.value)
-    }
-
-    /// A running item goes back to the front of its key, which runs nothing before `until`
-    /// ([`Moment::FAR`]: until [`Schedule::release`]). `false` when the item does not run.
-    ///
-    /// ```
-    /// use sluicegate_schedule::{Entry, Limits, Moment, Next, Schedule};
-    ///
-    /// let now = Moment::ZERO;
-    /// let mut schedule = Schedule::<(), &str, &str>::new(Limits::new(1, 10).build()?, now);
-    /// let first = schedule.admit(now, Entry::of("alice").key("cart"), ())?;
-    /// schedule.admit(now, Entry::of("alice").key("cart"), ())?;
-    /// assert_eq!(schedule.next(now), Next::Start(first));
-    ///
-    /// let later = Moment::from_nanos(500);
-    /// assert!(schedule.retry(now, first, later, None));
-    /// assert_eq!(schedule.next(now), Next::At(later));
-    /// assert_eq!(schedule.next(later), Next::Start(first)); // before the second, as before
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn retry(&mut self, now: Moment, id: ItemId, until: Moment, cost: Option<u32>) -> bool {
-        let Some(index) = self.items.find(id, State::Running) else {
-            return false;
-        };
-        self.items.put_back(index, now);
-        let item = &self.items[index];
-        let key = item.key;
-        self.ring.requeue(item.tenant, item.class, item.charge, cost);
-        self.keys.get_mut(key).running = NIL;
-        self.keys.get_mut(key).front = index;
-        if until > now {
-            self.keys.hold(key, until);
-        } else {
-            self.stand(key);
-        }
-        true
-    }
-
-    /// Ends the hold of the key that a waiting item belongs to. `false` when there is none.
-    ///
-    /// ```
-    /// use sluicegate_schedule::{Entry, Limits, Moment, Next, Schedule};
-    ///
-    /// let now = Moment::ZERO;
-    /// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(1, 10).build()?, now);
-    /// let id = schedule.admit(now, Entry::of("alice"), ())?;
-    /// schedule.next(now);
-    /// schedule.retry(now, id, Moment::FAR, None);
-    /// assert_eq!(schedule.next(now), Next::Idle); // not by itself
-    /// assert!(schedule.release(id));
-    /// assert_eq!(schedule.next(now), Next::Start(id));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn release(&mut self, id: ItemId) -> bool {
-        let Some(item) = self.items.find(id, State::Waiting) else {
-            return false;
-        };
-        let key = self.items[item].key;
-        let held = matches!(self.keys.get(key).standing, Standing::Held { .. });
-        if held {
-            self.keys.release(key);
-            self.stand(key);
-        }
-        held
     }
 
     /// Takes a waiting item out. `None` when it does not wait (any more).
@@ -446,8 +311,16 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         self.rate.as_ref().map(|_| self.buckets)
     }
 
+    /// What took a token of that bucket did not run.
+    pub(crate) fn refund(&mut self, taken_from: Option<u32>) {
+        let bucket = self.bucket();
+        if let Some(rate) = self.rate.as_mut().filter(|_| taken_from == bucket) {
+            rate.refund();
+        }
+    }
+
     /// The item that was out of the key is gone for good.
-    fn leave(&mut self, key: u32) {
+    pub(crate) fn leave(&mut self, key: u32) {
         self.keys.get_mut(key).running = NIL;
         self.stand(key);
         self.leave_key(key);
@@ -455,13 +328,17 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
 
     fn leave_key(&mut self, key: u32) {
         self.keys.leave_if_gone(key);
+        self.forget_tenants_if_idle();
+    }
+
+    pub(crate) fn forget_tenants_if_idle(&mut self) {
         if self.items.waiting() == 0 && self.items.running() == 0 {
             self.ring.clear();
         }
     }
 
     /// Brings a key to where its head wants it, unless it is held.
-    fn stand(&mut self, index: u32) {
+    pub(crate) fn stand(&mut self, index: u32) {
         let key = self.keys.get(index);
         let head = if key.running == NIL { key.head() } else { None };
         match key.standing {

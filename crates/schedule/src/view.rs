@@ -29,6 +29,8 @@ use crate::{Class, ItemId, Moment, Schedule};
 pub enum Why {
     /// Nothing: it runs.
     Running,
+    /// Nothing: it ran, and only keeps its key busy.
+    Lingering,
     /// Nothing but its turn: others of the same class go first.
     Ready,
     /// Another item of its key runs or goes before it.
@@ -86,11 +88,13 @@ pub struct Snapshot {
     pub queued: u32,
     /// Items that run.
     pub running: u32,
+    /// Items that ran and only keep their keys busy.
+    pub lingering: u32,
     /// How many may run.
     pub concurrency: u32,
     /// How many may wait.
     pub capacity: u32,
-    /// Keys with items that wait or run; an item without a key counts as one.
+    /// Keys with items that wait, run or linger; an item without a key counts as one.
     pub keys: usize,
     /// How long the item that waits longest has waited.
     pub oldest_wait: Duration,
@@ -152,7 +156,7 @@ pub struct ItemView<'a, V> {
 }
 
 impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
-    /// Why an item is not running yet. `None` when it neither waits nor runs.
+    /// Why an item is not running yet. `None` when it is not here (any more).
     ///
     /// ```
     /// use sluicegate_schedule::{Entry, Limits, Moment, Schedule, Why};
@@ -169,8 +173,10 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     #[must_use]
     pub fn why(&self, now: Moment, id: ItemId) -> Option<Why> {
         let item = self.items.get(id)?;
-        if item.state == State::Running {
-            return Some(Why::Running);
+        match item.state {
+            State::Running => return Some(Why::Running),
+            State::Lingering => return Some(Why::Lingering),
+            State::Waiting => {}
         }
         let key = self.keys.get(item.key);
         if let Standing::Held { until, .. } = key.standing {
@@ -218,6 +224,7 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         Snapshot {
             queued: self.items.waiting(),
             running: self.items.running(),
+            lingering: self.items.lingering(),
             concurrency: self.limits.concurrency,
             capacity: self.limits.capacity,
             keys: self.keys.len(),

@@ -5,6 +5,7 @@
 //! | to bound concurrency | [`Permits`]: guards that come back by drop, a limit that changes live |
 //! | to run tasks | [`TaskGroup`]: bounded, under a context, panics as values, one drain deadline |
 //! | to be fair and in order | [`Turnstile`]: tenants, keys, classes and rates over one bound |
+//! | to queue values for a crew, as fair and in order | [`Sluice`]: a million may wait, no task each |
 //! | to say what happens under load | [`Overload`]: wait, hand back, queue or fail fast, by name |
 //!
 //! ```
@@ -31,11 +32,13 @@ mod context;
 mod drain;
 mod group;
 mod histogram;
+mod line;
 mod overload;
 mod panic;
 mod permits;
 mod place;
 mod roster;
+mod sluice;
 mod stats;
 mod sync;
 mod task;
@@ -46,11 +49,14 @@ pub use context::{Context, Interrupt};
 pub use drain::DrainReport;
 pub use group::{TaskGroup, TaskGroupBuilder};
 pub use histogram::HistogramSnapshot;
+pub use line::Entry;
+pub use line::entrance::WhyNot;
 pub use overload::{Overload, Refusal, Refused};
 pub use panic::{Panic, PanicLocation};
 pub use permits::{AtLimit, OwnedPermit, Permit, Permits};
 pub use roster::Running;
+pub use sluice::{Hold, Passage, Sluice, SluiceBuilder};
 pub use sluicegate_schedule::{Class, Fault, Invalid, ItemId, Rate, TenantLimits, TenantView, Why};
 pub use stats::{Gauges, Stats};
 pub use task::{Task, TaskError};
-pub use turnstile::{Admitted, Entry, Turn, Turnstile, TurnstileBuilder, WhyNot};
+pub use turnstile::{Admitted, Turn, Turnstile, TurnstileBuilder};

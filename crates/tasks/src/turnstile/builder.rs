@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_schedule::{Fault, Invalid, Limits, LimitsBuilder, Rate, TenantLimits};
-use tokio::sync::Notify;
 
-use super::alarm::Alarm;
-use super::line::Line;
+use super::callers::Callers;
 use super::{Handle, Shared, Turnstile};
 use crate::Overload;
 use crate::context::{Flag, GroupId, Lineage, Path};
-use crate::stats::Counters;
+use crate::line::Line;
+use crate::line::entrance::{Entrance, keep_time};
 
 /// Settings of a [`Turnstile`] that are not checked yet.
 ///
@@ -195,31 +194,15 @@ impl TurnstileBuilder {
         self.overload.check()?;
         let limits = self.limits.concurrency(self.concurrency).capacity(self.overload.capacity());
         let limits = limits.build()?;
-        let (alarm, group) = (Alarm::new(), GroupId::next());
+        let group = GroupId::next();
         let shared = Arc::new(Shared {
-            line: Line::new(limits, alarm.now()),
-            name: self.name,
+            entrance: Entrance::new(self.name, |now| Line::new(limits, Callers, now)),
             overload: self.overload,
             unwind: self.unwind,
             group,
             lineage: Arc::new(Lineage::of(Path::NONE.within(group), Flag::default())),
-            closing: Flag::default(),
-            alarm,
-            someone_left: Notify::new(),
-            counters: Counters::new(),
         });
         tokio::spawn(keep_time(Arc::clone(&shared)));
         Ok(Turnstile { handle: Arc::new(Handle { shared }) })
-    }
-}
-
-/// Asks the line again whenever its alarm rings. After a close nothing waits, so nothing rings.
-async fn keep_time(shared: Arc<Shared>) {
-    loop {
-        tokio::select! {
-            biased;
-            () = shared.closing.raised() => return,
-            () = shared.alarm.rings() => shared.after(shared.line.tick(shared.alarm.now())),
-        }
     }
 }

@@ -1,7 +1,10 @@
 //! Every interleaving of a few threads at the line: letting in, starting, withdrawing, finishing,
 //! resizing, closing. Run by `cargo xtask test`.
 
-use super::line::{Entry, Line, Standing};
+use super::callers::{Callers, Standing};
+use crate::Entry;
+use crate::line::watch::Until;
+use crate::line::{Back, Line as LineOf};
 use loom::future::block_on;
 use loom::sync::Arc as Shared;
 use loom::sync::atomic::{AtomicUsize, Ordering};
@@ -13,8 +16,10 @@ use std::time::Duration;
 
 const NOW: Moment = Moment::ZERO;
 
+type Line = LineOf<Callers>;
+
 fn line(concurrency: u32) -> Shared<Line> {
-    Shared::new(Line::new(Limits::new(concurrency, 10).build().unwrap(), NOW))
+    Shared::new(Line::new(Limits::new(concurrency, 10).build().unwrap(), Callers, NOW))
 }
 
 fn admit(line: &Line, key: &str) -> Option<ItemId> {
@@ -107,7 +112,7 @@ fn loom_withdrawing_gives_the_token_back() {
         // One token, and no time passes: only a refund can let the second start.
         let rate = Rate::new(1, Duration::from_secs(1), 1).unwrap();
         let limits = Limits::new(1, 10).rate(rate).build().unwrap();
-        let line = Shared::new(Line::new(limits, NOW));
+        let line = Shared::new(Line::new(limits, Callers, NOW));
         let (first, second) = (admit(&line, "a").unwrap(), admit(&line, "b").unwrap());
         let leaver = thread::spawn({
             let line = Shared::clone(&line);
@@ -160,7 +165,8 @@ fn loom_closing_meets_a_retry() {
             move || line.close(NOW)
         });
         let later = NOW + Duration::from_secs(1);
-        let put_back = line.retry(NOW, id, later, Duration::ZERO).result;
+        let back = Back::Retry { until: later, cost: Duration::ZERO };
+        let put_back = line.retry(NOW, id, back).result;
         // Put back before the close or after it: handed back, never left to wait.
         assert_eq!(turn(&line, id), Standing::Gone);
         // Whoever hands it back counts it, and only one of them does.
@@ -184,5 +190,20 @@ fn loom_resizing_lets_in_whoever_waits() {
         finish(&line, first);
         finish(&line, second);
         assert_empty(&line);
+    });
+}
+
+#[test]
+fn loom_whoever_waits_for_all_to_leave_is_woken() {
+    loom::model(|| {
+        let line = line(2);
+        let ids = ["a", "b"].map(|key| admit(&line, key).unwrap());
+        let leavers = ids.map(|id| {
+            let line = Shared::clone(&line);
+            thread::spawn(move || finish(&line, id))
+        });
+        block_on(line.watch(Until::Empty));
+        assert_empty(&line);
+        leavers.into_iter().for_each(|leaver| leaver.join().unwrap());
     });
 }

@@ -1,41 +1,28 @@
 //! A turnstile: one bound, and a fair, ordered line before it.
 
-mod alarm;
 mod builder;
-mod line;
+mod callers;
 mod turn;
 
 #[cfg(all(test, sluicegate_loom))]
 mod loom_tests;
 
 pub use builder::TurnstileBuilder;
-pub(crate) use line::Entry as LineEntry;
 pub use turn::{Admitted, Turn};
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_schedule::{Invalid, ItemId, Rate, TenantLimits, TenantView, Why};
-use tokio::sync::Notify;
+use sluicegate_schedule::{Invalid, ItemId, Rate, TenantLimits, TenantView};
 use tokio::time::Instant;
 
-use crate::context::{Flag, GroupId, Lineage};
+use crate::context::{GroupId, Lineage};
 use crate::drain::{Drained, drain};
-use crate::stats::{Counters, Gauges};
-use crate::{AtLimit, Context, DrainReport, Overload, Refusal, Refused, Running, Stats};
-use alarm::Alarm;
-use line::{After, Line};
+use crate::line::entrance::Entrance;
+use crate::line::watch::Until;
+use crate::{Context, DrainReport, Entry, Overload, Refusal, Refused, Running, Stats, WhyNot};
+use callers::Callers;
 use turn::Ticket;
-
-/// What the line needs to know of an item: whose it is, what it must stay in order with, how urgent.
-///
-/// ```
-/// use sluicegate_tasks::{Class, Entry};
-///
-/// let entry = Entry::of("telegram:42").key("session-7").class(Class::Admin);
-/// assert_eq!(&**entry.tenant(), "telegram:42");
-/// ```
-pub type Entry = LineEntry;
 
 /// A bound on concurrency with a fair, ordered line before it.
 ///
@@ -79,16 +66,11 @@ struct Handle {
 
 #[derive(Debug)]
 struct Shared {
-    name: String,
+    entrance: Entrance<Callers>,
     overload: Overload,
     unwind: Duration,
     group: GroupId,
     lineage: Arc<Lineage>,
-    closing: Flag,
-    line: Line,
-    alarm: Alarm,
-    someone_left: Notify,
-    counters: Counters,
 }
 
 impl Turnstile {
@@ -158,7 +140,7 @@ impl Turnstile {
         match shared.admit(cx, entry) {
             Ok(ticket) => Ok(Admitted::new(ticket, value)),
             Err(why) => {
-                shared.counters.rejected(&why);
+                shared.entrance.counters.rejected(&why);
                 Err(Refused { why, retry_after: shared.overload.retry_after(), work: value })
             }
         }
@@ -182,15 +164,7 @@ impl Turnstile {
     /// ```
     #[must_use]
     pub fn why(&self, id: ItemId) -> Option<WhyNot> {
-        let shared = &self.handle.shared;
-        let why = shared.line.view(|fair| fair.why(shared.alarm.now(), id))?;
-        let until = match why {
-            Why::RateLimited { until } | Why::KeyRetrying { until, .. } => {
-                shared.alarm.instant(until)
-            }
-            _ => None,
-        };
-        Some(WhyNot { why, until })
+        self.handle.shared.entrance.why(id)
     }
 
     /// Changes how many may run at once: see
@@ -214,7 +188,7 @@ impl Turnstile {
     /// # Errors
     /// Names `concurrency` when it is zero; then nothing changes.
     pub fn resize(&self, concurrency: u32) -> Result<(), Invalid> {
-        self.handle.shared.adjust(|fair, _| fair.set_concurrency(concurrency))
+        self.handle.shared.entrance.adjust(|fair, _| fair.set_concurrency(concurrency))
     }
 
     /// Changes, adds or removes the rate, at once and for those that already wait.
@@ -234,7 +208,7 @@ impl Turnstile {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn set_rate(&self, rate: Option<Rate>) {
-        self.handle.shared.adjust(|fair, now| fair.set_rate(now, rate));
+        self.handle.shared.entrance.adjust(|fair, now| fair.set_rate(now, rate));
     }
 
     /// Changes the limits of one tenant, at once.
@@ -262,7 +236,7 @@ impl Turnstile {
         tenant: impl Into<Arc<str>>,
         limits: TenantLimits,
     ) -> Result<(), Invalid> {
-        self.handle.shared.adjust(|fair, _| fair.set_tenant(tenant.into(), limits))
+        self.handle.shared.entrance.set_tenant(tenant.into(), limits)
     }
 
     /// Ends the turnstile: nothing more is let in, what waits is handed back, what runs goes on until
@@ -327,7 +301,7 @@ impl Turnstile {
     /// ```
     #[must_use]
     pub fn tenants(&self) -> Vec<TenantView<Arc<str>>> {
-        self.handle.shared.line.view(|fair| fair.tenants().collect())
+        self.handle.shared.entrance.tenants()
     }
 
     /// The counters and gauges.
@@ -346,15 +320,7 @@ impl Turnstile {
     /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let shared = &self.handle.shared;
-        let now = shared.line.snapshot(shared.alarm.now());
-        let gauges = Gauges {
-            queued: now.queued,
-            running: now.running,
-            limit: now.concurrency,
-            oldest_wait: now.oldest_wait,
-        };
-        shared.counters.snapshot(gauges, shared.line.ledger())
+        self.handle.shared.entrance.stats()
     }
 
     /// The turnstile's name.
@@ -370,35 +336,8 @@ impl Turnstile {
     /// ```
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.handle.shared.name
+        &self.handle.shared.entrance.name
     }
-}
-
-/// Why an item is not running yet, and until when, where that is known.
-///
-/// ```
-/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-/// use sluicegate_tasks::{Context, Entry, Rate, Turnstile, Why};
-/// use tokio::time::Instant;
-///
-/// let turnstile = Turnstile::builder("agents", 4).rate(Rate::per_minute(1)?).build()?;
-/// let cx = Context::new();
-/// turnstile.admit(&cx, Entry::of("alice"), ())?.turn().await?.finish();
-/// let waits = turnstile.admit(&cx, Entry::of("alice"), ())?;
-/// let not = waits.id().and_then(|id| turnstile.why(id)).ok_or("gone")?;
-/// assert!(matches!(not.why, Why::RateLimited { .. }));
-/// assert!(not.until > Some(Instant::now()));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// # }).unwrap();
-/// # Ok::<(), std::io::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct WhyNot {
-    /// The reason.
-    pub why: Why,
-    /// Until when it holds by itself.
-    pub until: Option<Instant>,
 }
 
 impl Drop for Handle {
@@ -410,57 +349,30 @@ impl Drop for Handle {
 
 impl Shared {
     fn admit(self: &Arc<Self>, cx: &Context, entry: Entry) -> Result<Ticket, Refusal> {
+        let Entrance { name, line, alarm, .. } = &self.entrance;
         cx.check().map_err(Refusal::Interrupted)?;
         let cx = cx.inside(&self.lineage);
         if cx.reenters(self.group) {
-            return Err(Refusal::Nested { group: self.name.clone() });
+            return Err(Refusal::Nested { group: name.clone() });
         }
         let since = Instant::now();
-        let now = self.alarm.moment(since);
+        let now = alarm.moment(since);
         let at_once = self.overload == Overload::FailFast;
-        let admitted = self.line.admit(now, entry, at_once);
-        let id = self.after(admitted).map_err(|why| self.refusal(why))?;
+        let admitted = self.entrance.after(line.admit(now, entry, at_once));
+        let id = admitted.map_err(|why| self.entrance.refusal(why))?;
         Ok(Ticket::new(Arc::clone(self), id, cx, since))
     }
+}
 
-    fn adjust<R>(
-        &self,
-        adjust: impl FnOnce(&mut line::Fair, sluicegate_schedule::Moment) -> R,
-    ) -> R {
-        let now = self.alarm.now();
-        self.after(self.line.adjust(now, |fair| adjust(fair, now)))
-    }
-
-    /// Does what a change of the line calls for.
-    fn after<R>(&self, after: After<R>) -> R {
-        self.alarm.set(after.alarm);
-        if self.closing.is_raised() {
-            self.someone_left.notify_waiters();
-        }
-        after.result
-    }
-
-    fn refusal(&self, why: sluicegate_schedule::Refusal) -> Refusal {
-        use sluicegate_schedule::Refusal as Full;
-        match why {
-            Full::QueueFull { queued, capacity } => Refusal::QueueFull { queued, capacity },
-            Full::TenantQueueFull { queued, max } => Refusal::TenantQueueFull { queued, max },
-            Full::AtLimit { in_use, limit } => Refusal::AtLimit(AtLimit { limit, in_use }),
-            Full::TenantAtLimit { in_use, limit } => {
-                Refusal::TenantAtLimit(AtLimit { limit, in_use })
-            }
-            Full::KeyBusy => Refusal::KeyBusy,
-            Full::RateLimited { until } => {
-                Refusal::RateLimited { retry_in: until - self.alarm.now() }
-            }
-            _ => Refusal::Draining,
-        }
+impl AsRef<Entrance<Callers>> for Shared {
+    fn as_ref(&self) -> &Entrance<Callers> {
+        &self.entrance
     }
 }
 
 impl Drained for Shared {
     fn name(&self) -> &str {
-        &self.name
+        &self.entrance.name
     }
 
     fn unwind(&self) -> Duration {
@@ -468,22 +380,23 @@ impl Drained for Shared {
     }
 
     fn ended(&self) -> u64 {
-        self.counters.ended(&self.line.ledger())
+        self.entrance.counters.ended(&self.entrance.line.ledger())
     }
 
     fn handed_back(&self) -> u64 {
-        self.counters.handed_back.get()
+        self.entrance.counters.handed_back.get()
     }
 
     fn close(&self) {
-        // Raised first: whoever leaves after the line is closed tells a drain so.
-        self.closing.raise();
-        self.counters.handed_back.add(self.line.close(self.alarm.now()));
+        let Entrance { line, alarm, closing, counters, .. } = &self.entrance;
+        closing.raise();
+        counters.handed_back.add(line.close(alarm.now()));
     }
 
     fn list(&self) -> Vec<Running> {
-        let now = self.alarm.now();
-        let mut all: Vec<Running> = self.line.view(|fair| {
+        let Entrance { line, alarm, .. } = &self.entrance;
+        let now = alarm.now();
+        let mut all: Vec<Running> = line.view(|fair| {
             let running = fair.running().map(|item| Running {
                 name: item.value.to_string(),
                 running_for: now - item.since,
@@ -495,14 +408,7 @@ impl Drained for Shared {
     }
 
     async fn emptied(&self) {
-        loop {
-            let mut left = std::pin::pin!(self.someone_left.notified());
-            left.as_mut().enable();
-            if self.line.snapshot(self.alarm.now()).running == 0 {
-                return;
-            }
-            left.await;
-        }
+        self.entrance.line.watch(Until::Empty).await;
     }
 
     fn kill(&self) {

@@ -9,7 +9,9 @@ use sluicegate_schedule::ItemId;
 use tokio::time::Instant;
 
 use super::Shared;
-use super::line::Standing;
+use super::callers::Standing;
+use crate::line::Back;
+use crate::line::entrance::Entrance;
 use crate::{Context, Refusal, Refused};
 
 /// An item in line. Dropping it takes it out.
@@ -251,7 +253,7 @@ impl<V> Turn<V> {
     /// ```
     pub fn fail(self) -> V {
         if let Some(place) = &self.seat.place {
-            place.shared.counters.failed.count();
+            place.shared.entrance.counters.failed.count();
         }
         self.value
     }
@@ -283,13 +285,12 @@ impl<V> Turn<V> {
         let ran = now - self.seat.since;
         let place = self.seat.place.take();
         if let Some(place) = &place {
-            let Shared { line, alarm, .. } = &*place.shared;
+            let Entrance { line, alarm, counters, .. } = &place.shared.entrance;
             let (now, until) = (alarm.moment(now), alarm.moment(at));
-            let retried = line.retry(now, place.id, until, ran);
-            if !retried.result {
-                place.shared.counters.handed_back.count();
+            let retried = line.retry(now, place.id, Back::Retry { until, cost: ran });
+            if !place.shared.entrance.after(retried) {
+                counters.handed_back.count();
             }
-            place.shared.after(retried);
         }
         Admitted { ticket: Ticket { place, since: now }, value: self.value }
     }
@@ -304,7 +305,7 @@ impl Ticket {
         let Some(place) = &self.place else { return Err((Refusal::Draining, None)) };
         let shared = Arc::clone(&place.shared);
         let told = place.cx.until_interrupted(poll_fn(|poller| {
-            match shared.line.look(place.id, poller.waker()) {
+            match shared.entrance.line.look(place.id, poller.waker()) {
                 Standing::Waiting => Poll::Pending,
                 told => Poll::Ready(told),
             }
@@ -314,8 +315,8 @@ impl Ticket {
             Ok(Standing::Started) => match place.cx.check() {
                 Ok(()) => {
                     let since = Instant::now();
-                    shared.counters.started.count();
-                    shared.counters.waited(since - self.since);
+                    shared.entrance.counters.started.count();
+                    shared.entrance.counters.waited(since - self.since);
                     return Ok(Seat { place: self.place.take(), since });
                 }
                 Err(why) => Refusal::Interrupted(why),
@@ -325,7 +326,7 @@ impl Ticket {
         };
         // What was handed back is counted where that was done.
         if let (true, Refusal::Interrupted(why)) = (self.withdraw(), &why) {
-            shared.counters.interrupted(*why);
+            shared.entrance.counters.interrupted(*why);
         }
         Err((why, shared.overload.retry_after()))
     }
@@ -333,7 +334,8 @@ impl Ticket {
     /// Leaves the line. `false` if the item was handed back before.
     fn withdraw(&mut self) -> bool {
         self.place.take().is_some_and(|Place { shared, id, .. }| {
-            shared.after(shared.line.withdraw(shared.alarm.now(), id))
+            let Entrance { line, alarm, .. } = &shared.entrance;
+            shared.entrance.after(line.withdraw(alarm.now(), id))
         })
     }
 }
@@ -344,7 +346,7 @@ impl Drop for Ticket {
         if self.withdraw()
             && let Some(shared) = counters
         {
-            shared.counters.cancelled.count();
+            shared.entrance.counters.cancelled.count();
         }
     }
 }
@@ -355,10 +357,11 @@ impl Drop for Seat {
             let now = Instant::now();
             let ran = now - self.since;
             let panicked = std::thread::panicking();
+            let Entrance { line, alarm, counters, .. } = &shared.entrance;
             if panicked {
-                shared.counters.panicked.count();
+                counters.panicked.count();
             }
-            shared.after(shared.line.finish(shared.alarm.moment(now), id, ran, panicked));
+            shared.entrance.after(line.finish(alarm.moment(now), id, ran, panicked));
         }
     }
 }

@@ -17,6 +17,8 @@ mod permits;
 #[cfg(test)]
 mod probe;
 #[cfg(test)]
+mod sluice;
+#[cfg(test)]
 mod stats;
 #[cfg(test)]
 mod turnstile;

@@ -1,0 +1,297 @@
+//! A pool: a bounded, ordered, fair line before a crew.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering as Memory};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use sluicegate_schedule::{Class, Invalid, ItemId, Rate};
+use sluicegate_tasks::{Entry, Refused, Sluice, TaskGroup};
+use tokio::time::Instant;
+
+use crate::ledger::Held;
+use crate::{DEFAULT_GROUP, FAST_FAIL_DELAY, Message, Ordering, PoolSettings, Reason, Ungrouped};
+
+/// The most tasks a crew can have; the sluice decides how many it has.
+const CREW: u32 = 1 << 20;
+
+/// How often a pool looks whether messages without a group wait beside idle permits.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+
+/// A pool of the router.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pub(crate) code: Arc<str>,
+    settings: RwLock<Arc<PoolSettings>>,
+    pub(crate) sluice: Sluice<Item>,
+    pub(crate) crew: TaskGroup,
+    pauses: Mutex<HashMap<Box<str>, Instant>>,
+    /// Keys whose parking is decided and not durable yet.
+    parking: Arc<Mutex<HashSet<Arc<str>>>>,
+    ungrouped: AtomicU32,
+    looked: Mutex<Option<Instant>>,
+    closed: AtomicBool,
+    pub(crate) counts: Counts,
+}
+
+/// What a pool has seen.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) succeeded: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    pub(crate) retried: AtomicU64,
+    pub(crate) parked: AtomicU64,
+}
+
+/// A message in a pool.
+#[derive(Debug)]
+pub(crate) struct Item {
+    pub(crate) held: Held,
+    /// Those of its group that came in the same batch, if there are any and that matters.
+    pub(crate) fellows: Option<Arc<Fellows>>,
+}
+
+/// The messages that came in one batch and are of one group.
+///
+/// A failure takes the places that are known by then. One that becomes known later is told, and one
+/// that runs before that looks first: so none runs after a failure, whatever the interleaving.
+#[derive(Debug, Default)]
+pub(crate) struct Fellows {
+    state: Mutex<Fellowship>,
+}
+
+#[derive(Debug, Default)]
+struct Fellowship {
+    failed: bool,
+    places: Vec<ItemId>,
+}
+
+/// A key that is being parked. Dropped, it is so durably, or not at all.
+#[derive(Debug)]
+pub(crate) struct ParkingKey {
+    key: Arc<str>,
+    keys: Arc<Mutex<HashSet<Arc<str>>>>,
+}
+
+impl Pool {
+    pub(crate) fn new(settings: PoolSettings) -> Result<Self, Invalid> {
+        let (concurrency, capacity) = (settings.concurrency, settings.capacity());
+        let mut builder = Sluice::<Item>::builder(&*settings.code, concurrency, capacity);
+        if let Some(rate) = settings.rate()? {
+            builder = builder.rate(rate);
+        }
+        Ok(Self {
+            code: Arc::clone(&settings.code),
+            sluice: builder.build()?,
+            crew: TaskGroup::new(&*settings.code, CREW)?,
+            settings: RwLock::new(Arc::new(settings)),
+            pauses: Mutex::default(),
+            parking: Arc::default(),
+            ungrouped: AtomicU32::new(0),
+            looked: Mutex::new(None),
+            closed: AtomicBool::new(false),
+            counts: Counts::default(),
+        })
+    }
+
+    pub(crate) fn settings(&self) -> Arc<PoolSettings> {
+        Arc::clone(&self.settings.read())
+    }
+
+    /// Changes the settings, at once and for those that wait: docs/rules.md#pool-2.
+    pub(crate) fn change(&self, settings: PoolSettings) -> Result<(), Invalid> {
+        let rate = settings.rate()?;
+        let mut current = self.settings.write();
+        self.sluice.resize(settings.concurrency, settings.capacity())?;
+        if current.rate_limit_per_minute != settings.rate_limit_per_minute {
+            self.sluice.set_rate(rate);
+        }
+        *current = Arc::new(settings);
+        Ok(())
+    }
+
+    /// Lets messages in, all or none, in order.
+    pub(crate) fn admit(&self, part: Vec<Item>) -> Result<(), Vec<Item>> {
+        let settings = self.settings();
+        let tracked: Vec<_> = part
+            .iter()
+            .map(|item| (Arc::clone(item.held.tracked()), item.fellows.clone()))
+            .collect();
+        let items = part.into_iter().map(|item| (entry(&settings, &item), item)).collect();
+        let ids = match self.sluice.admit_all(items) {
+            Ok(ids) => ids,
+            Err(Refused { work, .. }) => {
+                return Err(work.into_iter().map(|(_, item)| item).collect());
+            }
+        };
+        for ((tracked, fellows), id) in tracked.into_iter().zip(ids) {
+            tracked.change(|standing| standing.place = Some((Arc::clone(&self.code), id)));
+            if fellows.is_some_and(|fellows| !fellows.record(id)) {
+                self.turn_back(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands back those that came in one batch with a message of theirs that failed:
+    /// docs/rules.md#fifo-2.
+    pub(crate) fn cascade(&self, fellows: &Fellows) {
+        fellows.fail().into_iter().for_each(|id| self.turn_back(id));
+    }
+
+    fn turn_back(&self, id: ItemId) {
+        if let Some(item) = self.sluice.withdraw(id) {
+            self.cascaded(item);
+        }
+    }
+
+    /// Hands back a message that must not run before one of its batch and group.
+    pub(crate) fn cascaded(&self, item: Item) {
+        self.left(&item.held.tracked().message);
+        item.held.hand_back(FAST_FAIL_DELAY, Reason::Cascade);
+    }
+
+    /// Lets nothing more in and hands back all that wait: docs/rules.md#pool-3.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Memory::Release);
+        for item in self.sluice.close() {
+            item.held.hand_back(Duration::ZERO, Reason::Draining);
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Memory::Acquire)
+    }
+
+    /// Whether it is closed and nothing of it runs any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_closed() && self.sluice.stats().gauges.running == 0
+    }
+
+    /// Until when a host is not to be called.
+    pub(crate) fn paused_until(&self, host: &str, now: Instant) -> Option<Instant> {
+        let mut pauses = self.pauses.lock();
+        let until = *pauses.get(host)?;
+        if until <= now {
+            pauses.remove(host);
+            return None;
+        }
+        Some(until)
+    }
+
+    pub(crate) fn pause(&self, host: &str, until: Instant) {
+        let mut pauses = self.pauses.lock();
+        let now = Instant::now();
+        pauses.retain(|_, until| *until > now);
+        let pause = pauses.entry(host.into()).or_insert(until);
+        *pause = (*pause).max(until);
+    }
+
+    /// Says that a key is being parked, until what is returned is dropped.
+    pub(crate) fn park_key(&self, key: Arc<str>) -> ParkingKey {
+        self.parking.lock().insert(Arc::clone(&key));
+        ParkingKey { key, keys: Arc::clone(&self.parking) }
+    }
+
+    pub(crate) fn parks_key(&self, key: &str) -> bool {
+        self.parking.lock().contains(key)
+    }
+
+    /// A message came in. `true` if it is one without a group that waits for another beside idle
+    /// permits.
+    pub(crate) fn entered(&self, message: &Message) -> bool {
+        let settings = self.settings();
+        if message.group.is_some()
+            || settings.ungrouped == Ungrouped::Parallel
+            || settings.ordering == Ordering::None
+        {
+            return false;
+        }
+        let others = self.ungrouped.fetch_add(1, Memory::Relaxed);
+        others > 0 && self.is_due() && self.sluice.stats().gauges.running < settings.concurrency
+    }
+
+    /// Whether it is time to look for idle permits again.
+    fn is_due(&self) -> bool {
+        let now = Instant::now();
+        let mut looked = self.looked.lock();
+        let due = looked.is_none_or(|last| now - last >= BETWEEN_LOOKS);
+        if due {
+            *looked = Some(now);
+        }
+        due
+    }
+
+    /// A message is over.
+    pub(crate) fn left(&self, message: &Message) {
+        if message.group.is_none() {
+            let less = |count: u32| Some(count.saturating_sub(1));
+            self.ungrouped.fetch_update(Memory::Relaxed, Memory::Relaxed, less).ok();
+        }
+    }
+}
+
+impl PoolSettings {
+    pub(crate) fn rate(&self) -> Result<Option<Rate>, Invalid> {
+        self.rate_limit_per_minute.filter(|rate| *rate > 0).map(Rate::per_minute).transpose()
+    }
+
+    /// What a message stays in order with in this pool, if with anything.
+    #[must_use]
+    pub fn key(&self, message: &Message) -> Option<Arc<str>> {
+        match (self.ordering, &message.group, self.ungrouped) {
+            (Ordering::None, _, _) | (_, None, Ungrouped::Parallel) => None,
+            (_, Some(group), _) => Some(Arc::clone(group)),
+            (_, None, Ungrouped::Fifo) => Some(default_group()),
+        }
+    }
+}
+
+/// The group of messages without one, made once.
+fn default_group() -> Arc<str> {
+    static GROUP: std::sync::OnceLock<Arc<str>> = std::sync::OnceLock::new();
+    Arc::clone(GROUP.get_or_init(|| DEFAULT_GROUP.into()))
+}
+
+/// The tenant of messages without one, made once.
+fn no_tenant() -> Arc<str> {
+    static TENANT: std::sync::OnceLock<Arc<str>> = std::sync::OnceLock::new();
+    Arc::clone(TENANT.get_or_init(|| "".into()))
+}
+
+fn entry(settings: &PoolSettings, item: &Item) -> Entry {
+    let message = &item.held.tracked().message;
+    let entry = Entry::of(message.tenant.clone().unwrap_or_else(no_tenant));
+    let class = if message.high_priority { Class::Admin } else { Class::Normal };
+    match settings.key(message) {
+        Some(key) => entry.key(key).class(class),
+        None => entry.class(class),
+    }
+}
+
+impl Fellows {
+    /// Remembers a place. `false` if one of them has failed already.
+    fn record(&self, id: ItemId) -> bool {
+        let mut state = self.state.lock();
+        state.places.push(id);
+        !state.failed
+    }
+
+    /// Says that one of them failed, and takes the places of all.
+    fn fail(&self) -> Vec<ItemId> {
+        let mut state = self.state.lock();
+        state.failed = true;
+        std::mem::take(&mut state.places)
+    }
+
+    pub(crate) fn failed(&self) -> bool {
+        self.state.lock().failed
+    }
+}
+
+impl Drop for ParkingKey {
+    fn drop(&mut self) {
+        self.keys.lock().remove(&self.key);
+    }
+}

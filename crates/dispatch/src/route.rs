@@ -1,0 +1,242 @@
+//! Routing a batch, in the paper's three phases: dedupe, find the pool, admit.
+
+use std::sync::Arc;
+
+use sluicegate_tasks::Context;
+use tokio::time::Instant;
+
+use crate::ledger::{Held, Taken};
+use crate::pool::{Fellows, Item, Pool};
+use crate::queue::Queue;
+use crate::router::Core;
+use crate::{
+    DEFAULT_DELAY, DEFAULT_POOL, Delivery, Ending, Fact, Malformed, OnExhausted, Ordering, Parked,
+    ParkedCode, PoolSettings, Reason, Receipt,
+};
+
+/// The part of a batch that goes to one pool, in order.
+struct Part {
+    pool: Arc<Pool>,
+    held: Vec<Held>,
+}
+
+/// Routes a batch. Returns the pools it went to.
+///
+/// Dropped while it waits for room, it hands back what is not admitted yet.
+pub(crate) async fn route(
+    core: &Arc<Core>,
+    queue: &Arc<Queue>,
+    batch: Vec<Delivery>,
+    cx: &Context,
+) -> Vec<Arc<Pool>> {
+    let fresh = dedupe(core, queue, batch);
+    let parts = by_pool(core, fresh);
+    let pools = parts.iter().map(|part| Arc::clone(&part.pool)).collect();
+    let mut too_large = Vec::new();
+    for part in parts {
+        too_large.extend(admit(core, part));
+    }
+    for part in too_large {
+        admit_in_pieces(core, part, cx).await;
+    }
+    pools
+}
+
+/// Phase 1: what is here already is not taken in twice.
+fn dedupe(core: &Core, queue: &Arc<Queue>, batch: Vec<Delivery>) -> Vec<Held> {
+    let now = Instant::now();
+    let mut fresh = Vec::with_capacity(batch.len());
+    for delivery in batch {
+        match queue.ledger.begin(delivery, now) {
+            Taken::New(held) => fresh.push(held),
+            Taken::Redelivered { id } => {
+                core.observe(&Fact::Redelivered { queue: &queue.name, id: &id });
+            }
+            Taken::Requeued { id, receipt } => {
+                core.observe(&Fact::Requeued { queue: &queue.name, id: &id });
+                queue.ledger.end_stray(receipt, None);
+            }
+            Taken::Malformed { broker_id, receipt, malformed } => {
+                set_aside(core, queue, broker_id, receipt, malformed);
+            }
+        }
+    }
+    fresh
+}
+
+fn set_aside(
+    core: &Core,
+    queue: &Queue,
+    broker_id: Arc<str>,
+    receipt: Receipt,
+    malformed: Malformed,
+) {
+    core.observe(&Fact::Malformed { queue: &queue.name, why: &malformed.why });
+    let parked = Parked {
+        queue: Arc::clone(&queue.name),
+        broker_id,
+        pool: None,
+        code: ParkedCode::Malformed,
+        reason: malformed.why,
+        status: None,
+        attempts: 0,
+        holds_key: false,
+        message: Err(malformed.raw),
+    };
+    queue.ledger.end_stray(receipt, Some(Box::new(parked)));
+}
+
+/// Phase 2: the pool of each message, in the order in which the batch first names them.
+fn by_pool(core: &Arc<Core>, fresh: Vec<Held>) -> Vec<Part> {
+    let pools = core.pools();
+    let mut parts: Vec<Part> = Vec::new();
+    let mut at = std::collections::HashMap::new();
+    for held in fresh {
+        let message = &held.tracked().message;
+        let pool = match pools.get(&message.pool) {
+            Some(pool) => Arc::clone(pool),
+            None => {
+                if &*message.pool != DEFAULT_POOL {
+                    let (code, id) = (&message.pool, &message.id);
+                    core.observe(&Fact::UnknownPool { code, id });
+                }
+                core.default_pool()
+            }
+        };
+        let part = *at.entry(Arc::clone(&pool.code)).or_insert_with(|| {
+            parts.push(Part { pool, held: Vec::new() });
+            parts.len() - 1
+        });
+        parts[part].held.push(held);
+    }
+    parts
+}
+
+/// Phase 3: all of a part or none of it. Returns a part that is larger than its pool.
+fn admit(core: &Arc<Core>, part: Part) -> Option<Part> {
+    let Part { pool, held } = part;
+    let settings = pool.settings();
+    let held = without_parked_keys(core, &pool, &settings, held);
+    if held.len() > pool.sluice.capacity() as usize {
+        return Some(Part { pool, held });
+    }
+    let items = fellowship(&settings, held);
+    if let Err(refused) = enter(core, &pool, items) {
+        hand_back(core, &pool, refused);
+    }
+    None
+}
+
+/// Lets messages in and says so.
+fn enter(core: &Arc<Core>, pool: &Arc<Pool>, items: Vec<Item>) -> Result<(), Vec<Item>> {
+    if items.is_empty() {
+        return Ok(());
+    }
+    let tracked: Vec<_> = items.iter().map(|item| Arc::clone(item.held.tracked())).collect();
+    pool.admit(items)?;
+    for tracked in tracked {
+        core.observe(&Fact::Admitted { pool: &pool.code, message: &tracked.message });
+        if pool.entered(&tracked.message) {
+            core.observe(&Fact::UngroupedSerial { pool: &pool.code });
+        }
+    }
+    Ok(())
+}
+
+fn hand_back(core: &Core, pool: &Pool, refused: Vec<Item>) {
+    core.observe(&Fact::PoolFull { pool: &pool.code, count: refused.len() });
+    for item in refused {
+        item.held.hand_back(DEFAULT_DELAY, Reason::PoolFull);
+    }
+}
+
+/// Lets a part in that is larger than its pool, piece by piece as room appears:
+/// docs/rules.md#route-3.
+async fn admit_in_pieces(core: &Arc<Core>, part: Part, cx: &Context) {
+    let Part { pool, held } = part;
+    let mut rest: std::collections::VecDeque<Item> = fellowship(&pool.settings(), held).into();
+    while !rest.is_empty() {
+        let piece = rest.len().min(pool.sluice.capacity().max(1) as usize).min(64);
+        let room = pool.sluice.room_for(piece as u32);
+        if cx.until_interrupted(room).await.is_err() {
+            rest.into_iter().for_each(|item| {
+                item.held.hand_back(std::time::Duration::ZERO, Reason::Draining);
+            });
+            return;
+        }
+        let items: Vec<Item> = rest.drain(..piece).collect();
+        if let Err(refused) = enter(core, &pool, items) {
+            if pool.is_closed() {
+                hand_back(core, &pool, refused);
+                hand_back(core, &pool, rest.into());
+                return;
+            }
+            refused.into_iter().rev().for_each(|item| rest.push_front(item));
+        }
+    }
+}
+
+/// What belongs to a key that is parked with its tail is parked too: docs/rules.md#strict-4.
+fn without_parked_keys(
+    core: &Core,
+    pool: &Pool,
+    settings: &PoolSettings,
+    held: Vec<Held>,
+) -> Vec<Held> {
+    if settings.ordering != Ordering::Strict || settings.on_exhausted != OnExhausted::Park {
+        return held;
+    }
+    let mut free = Vec::with_capacity(held.len());
+    for held in held {
+        let tracked = held.tracked();
+        let parked = settings.key(&tracked.message).is_some_and(|key| {
+            pool.parks_key(&key) || core.parked.holds_key(held.queue(), &pool.code, &key)
+        });
+        if parked {
+            park_in_tail(pool, held);
+        } else {
+            free.push(held);
+        }
+    }
+    free
+}
+
+/// Parks a message behind a parked one of its key.
+pub(crate) fn park_in_tail(pool: &Pool, held: Held) {
+    let tracked = held.tracked();
+    let parked = Parked {
+        queue: Arc::clone(held.queue()),
+        broker_id: Arc::clone(&tracked.broker_id),
+        pool: Some(Arc::clone(&pool.code)),
+        code: ParkedCode::KeyParked,
+        reason: "an earlier message of its group is parked".to_owned(),
+        status: None,
+        attempts: tracked.attempts(),
+        holds_key: true,
+        message: Ok(tracked.message.clone()),
+    };
+    held.settle(Ending::Gone, Some(Box::new(parked)), None, None);
+}
+
+/// Brings together what must be handed back together: messages of one group, in the order of the
+/// batch, where the pool keeps order within a batch.
+fn fellowship(settings: &PoolSettings, held: Vec<Held>) -> Vec<Item> {
+    if settings.ordering != Ordering::Batch || held.len() < 2 {
+        return held.into_iter().map(|held| Item { held, fellows: None }).collect();
+    }
+    let keys: Vec<_> = held.iter().map(|held| settings.key(&held.tracked().message)).collect();
+    let mut sizes = std::collections::HashMap::new();
+    for key in keys.iter().flatten() {
+        *sizes.entry(Arc::clone(key)).or_insert(0u32) += 1;
+    }
+    let mut groups: std::collections::HashMap<Arc<str>, Arc<Fellows>> =
+        std::collections::HashMap::new();
+    held.into_iter()
+        .zip(keys)
+        .map(|(held, key)| {
+            let key = key.filter(|key| sizes[key] > 1);
+            let fellows = key.map(|key| Arc::clone(groups.entry(key).or_default()));
+            Item { held, fellows }
+        })
+        .collect()
+}

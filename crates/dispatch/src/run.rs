@@ -1,0 +1,296 @@
+//! Running a message and settling it: the way from a passage to a settlement.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::Ordering as Memory;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use sluicegate_tasks::{Context, Passage};
+use tokio::time::Instant;
+
+use crate::in_flight::{Now, Tracked};
+use crate::pool::{Item, ParkingKey, Pool};
+use crate::route::park_in_tail;
+use crate::router::Core;
+use crate::{
+    Attempt, Ending, Fact, OnExhausted, Ordering, Outcome, Parked, ParkedCode, PoolSettings,
+    Reason, Rejection, Settlement, settlement_for,
+};
+
+/// Starts whatever a pool's sluice lets through, until it is closed.
+pub(crate) async fn pump(core: Arc<Core>, pool: Arc<Pool>) {
+    while let Some(passage) = pool.sluice.next().await {
+        let (shared, own) = (Arc::clone(&core), Arc::clone(&pool));
+        // Refused only when the crew is drained: then the message hands itself back.
+        pool.crew.try_submit(&core.cx, |cx| serve(shared, own, passage, cx)).ok();
+    }
+}
+
+/// Runs messages one after the other, as long as there is one that may start.
+async fn serve(core: Arc<Core>, pool: Arc<Pool>, first: Passage<Item>, cx: Context) {
+    let mut next = Some(first);
+    while let Some(passage) = next {
+        Run { core: &core, pool: &pool, settings: pool.settings() }.attempt(passage, &cx).await;
+        next = pool.sluice.try_next();
+    }
+}
+
+/// One attempt at a message of a pool.
+struct Run<'a> {
+    core: &'a Arc<Core>,
+    pool: &'a Arc<Pool>,
+    settings: Arc<PoolSettings>,
+}
+
+impl Run<'_> {
+    async fn attempt(&self, passage: Passage<Item>, cx: &Context) {
+        let started = Instant::now();
+        let tracked = Arc::clone(passage.value().held.tracked());
+        if passage.value().fellows.as_ref().is_some_and(|fellows| fellows.failed()) {
+            self.pool.cascaded(passage.finish());
+            return;
+        }
+        let host = tracked.message.target.authority();
+        if let Some(until) = self.pool.paused_until(host, started) {
+            self.postpone(passage, &tracked, until);
+            return;
+        }
+        let waited = started - passage.since();
+        let number = tracked.change(|standing| {
+            standing.now = Now::Running { since: started };
+            standing.attempts + 1
+        });
+        let (pool, message) = (&self.pool.code, &tracked.message);
+        self.core.observe(&Fact::Started { pool, message, attempt: number, waited });
+        let outcome = self.execute(&tracked, number, cx).await;
+        let took = started.elapsed();
+        self.core.observe(&Fact::Finished { pool, message, outcome: &outcome, took });
+        self.conclude(passage, &tracked, outcome);
+    }
+
+    /// Asks the executor. A panic of it is an outcome like others.
+    async fn execute(&self, tracked: &Tracked, number: u32, cx: &Context) -> Outcome {
+        let message = &tracked.message;
+        let attempt = Attempt { message, pool: &self.settings, number, cx };
+        let execute = async { self.core.executor.execute(attempt).await };
+        match AssertUnwindSafe(execute).catch_unwind().await {
+            Ok(outcome) => outcome,
+            Err(panic) => {
+                let what = panic
+                    .downcast_ref::<&str>()
+                    .map(|text| (*text).to_owned())
+                    .or_else(|| panic.downcast_ref::<String>().cloned())
+                    .unwrap_or_else(|| "a panic without words".to_owned());
+                let (pool, id) = (&self.pool.code, &message.id);
+                self.core.observe(&Fact::Panicked { pool, id, what: &what });
+                Outcome::RetryLater { after: None, why: format!("panicked: {what}"), status: None }
+            }
+        }
+    }
+
+    /// The host of a message is to be left alone: it waits at the front of its key, as if it had
+    /// not started. docs/rules.md#throttle-1
+    fn postpone(&self, passage: Passage<Item>, tracked: &Tracked, until: Instant) {
+        let reason = Reason::Throttled;
+        tracked.change(|standing| {
+            standing.now = Now::Retrying { until, reason, breaker: None };
+        });
+        if let Err(item) = passage.postpone(until) {
+            item.held.hand_back(Duration::ZERO, Reason::Draining);
+        }
+    }
+
+    /// The whole of what follows from an outcome: docs/rules.md#settle-1.
+    fn conclude(&self, passage: Passage<Item>, tracked: &Arc<Tracked>, outcome: Outcome) {
+        self.count(&outcome);
+        if let Outcome::Throttled { after } = &outcome {
+            let host = tracked.message.target.authority();
+            self.pool.pause(host, Instant::now() + *after);
+            self.core.observe(&Fact::Paused { pool: &self.pool.code, host, after: *after });
+        }
+        match settlement_for(&outcome) {
+            Settlement::Ack => self.end(passage, Ending::Gone, None, None),
+            Settlement::Park(rejection) => self.reject(passage, tracked, rejection),
+            Settlement::Retry { after, counts, reason } => {
+                let attempts = tracked.change(|standing| {
+                    standing.attempts += u32::from(counts);
+                    standing.attempts
+                });
+                let max = self.settings.max_attempts;
+                if counts && max > 0 && attempts >= max {
+                    self.exhaust(passage, tracked, &outcome);
+                } else if self.settings.ordering == Ordering::Strict
+                    && outcome != Outcome::Interrupted
+                {
+                    self.retry_here(passage, tracked, after, reason, &outcome);
+                } else {
+                    self.retry_at_source(passage, after, attempts, reason);
+                }
+            }
+        }
+    }
+
+    fn count(&self, outcome: &Outcome) {
+        let counts = &self.pool.counts;
+        let count = match outcome {
+            Outcome::Done => &counts.succeeded,
+            Outcome::Rejected(_) | Outcome::Unreachable { .. } => &counts.failed,
+            _ => &counts.retried,
+        };
+        count.fetch_add(1, Memory::Relaxed);
+    }
+
+    /// It will never work: kept for a person, or dropped where the pool says so.
+    fn reject(&self, passage: Passage<Item>, tracked: &Tracked, rejection: Rejection) {
+        let Rejection { status, why, severity } = rejection;
+        let (pool, message) = (&self.pool.code, &tracked.message);
+        self.core.observe(&Fact::Rejected { pool, message, severity, why: &why });
+        let parked = self.parked(&passage, tracked, ParkedCode::Rejected, why, status, false);
+        self.end(passage, Ending::Gone, parked, None);
+    }
+
+    /// Its attempts are used up: docs/rules.md#strict-3.
+    fn exhaust(&self, passage: Passage<Item>, tracked: &Arc<Tracked>, outcome: &Outcome) {
+        let (why, status) = last_words(outcome);
+        let why =
+            format!("{} of {} attempts: {why}", tracked.attempts(), self.settings.max_attempts);
+        let strict = self.settings.ordering == Ordering::Strict;
+        let key = self.settings.key(&tracked.message).filter(|_| strict);
+        match (key, self.settings.on_exhausted) {
+            (Some(_), OnExhausted::Block) => self.block(passage, tracked),
+            (Some(key), OnExhausted::Park) => {
+                let code = ParkedCode::Exhausted;
+                let parked = self.parked(&passage, tracked, code, why, status, true);
+                let parking = parked.is_some().then(|| self.pool.park_key(Arc::clone(&key)));
+                if parked.is_some() {
+                    self.park_tail(tracked, &key);
+                }
+                self.end(passage, Ending::Gone, parked, parking);
+            }
+            (None, _) | (Some(_), OnExhausted::Skip) => {
+                let code = ParkedCode::Exhausted;
+                let parked = self.parked(&passage, tracked, code, why, status, false);
+                self.end(passage, Ending::Gone, parked, None);
+            }
+        }
+    }
+
+    /// Parks what waits behind a head in this pool, in order.
+    fn park_tail(&self, head: &Tracked, key: &Arc<str>) {
+        for tracked in self.core.in_flight() {
+            let Some((pool, id)) = tracked.standing().place else { continue };
+            let same = pool == self.pool.code
+                && tracked.broker_id != head.broker_id
+                && self.settings.key(&tracked.message).as_ref() == Some(key);
+            if same && let Some(item) = self.pool.sluice.withdraw(id) {
+                self.pool.counts.parked.fetch_add(1, Memory::Relaxed);
+                self.pool.left(&tracked.message);
+                park_in_tail(self.pool, item.held);
+            }
+        }
+    }
+
+    /// What is kept of a message; `None` where the pool keeps nothing.
+    fn parked(
+        &self,
+        passage: &Passage<Item>,
+        tracked: &Tracked,
+        code: ParkedCode,
+        reason: String,
+        status: Option<u16>,
+        holds_key: bool,
+    ) -> Option<Box<Parked>> {
+        if !self.settings.parking {
+            return None;
+        }
+        self.pool.counts.parked.fetch_add(1, Memory::Relaxed);
+        Some(Box::new(Parked {
+            queue: Arc::clone(passage.value().held.queue()),
+            broker_id: Arc::clone(&tracked.broker_id),
+            pool: Some(Arc::clone(&self.pool.code)),
+            code,
+            reason,
+            status,
+            attempts: tracked.attempts(),
+            holds_key,
+            message: Ok(tracked.message.clone()),
+        }))
+    }
+
+    /// Over and done with. In strict order the next of the key waits until the source knows.
+    fn end(
+        &self,
+        passage: Passage<Item>,
+        ending: Ending,
+        parked: Option<Box<Parked>>,
+        parking: Option<ParkingKey>,
+    ) {
+        self.pool.left(&passage.value().held.tracked().message);
+        if self.settings.ordering == Ordering::Strict {
+            let (item, hold) = passage.linger();
+            item.held.settle(ending, parked, Some(hold), parking);
+        } else {
+            passage.finish().held.settle(ending, parked, None, parking);
+        }
+    }
+
+    /// Strict order: the head stays here, at the front, and its key waits: docs/rules.md#strict-2.
+    fn retry_here(
+        &self,
+        passage: Passage<Item>,
+        tracked: &Tracked,
+        after: Duration,
+        reason: Reason,
+        outcome: &Outcome,
+    ) {
+        let until = Instant::now() + after;
+        let breaker = match outcome {
+            Outcome::BreakerOpen { name, .. } => Some(Arc::clone(name)),
+            _ => None,
+        };
+        tracked.change(|standing| standing.now = Now::Retrying { until, reason, breaker });
+        match passage.retry_at(Some(until)) {
+            Ok(_) => {
+                let (pool, id) = (&self.pool.code, &tracked.message.id);
+                self.core.observe(&Fact::Retrying { pool, id, after: Some(after), reason });
+            }
+            Err(item) => item.held.hand_back(after, reason),
+        }
+    }
+
+    fn block(&self, passage: Passage<Item>, tracked: &Tracked) {
+        tracked.change(|standing| standing.now = Now::Blocked);
+        match passage.retry_at(None) {
+            Ok(_) => {
+                let (pool, id) = (&self.pool.code, &tracked.message.id);
+                let reason = Reason::Failed;
+                self.core.observe(&Fact::Retrying { pool, id, after: None, reason });
+            }
+            Err(item) => item.held.hand_back(Duration::ZERO, Reason::Draining),
+        }
+    }
+
+    /// It comes again from its source, and those of its batch and group with it:
+    /// docs/rules.md#fifo-2. They go back before the key is free.
+    fn retry_at_source(
+        &self,
+        passage: Passage<Item>,
+        after: Duration,
+        attempts: u32,
+        reason: Reason,
+    ) {
+        if let Some(fellows) = passage.value().fellows.as_ref() {
+            self.pool.cascade(fellows);
+        }
+        self.end(passage, Ending::Again { after, attempts, reason }, None, None);
+    }
+}
+
+fn last_words(outcome: &Outcome) -> (String, Option<u16>) {
+    match outcome {
+        Outcome::RetryLater { why, status, .. } => (why.clone(), *status),
+        Outcome::Unreachable { cause } => (cause.clone(), None),
+        other => (other.label().to_owned(), None),
+    }
+}

@@ -1,0 +1,128 @@
+//! Settling: the one task of a queue that tells its source what became of deliveries.
+//!
+//! While the source is busy with one lot, the next one gathers; so the lots grow with the load and
+//! nobody waits for company.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluicegate_tasks::Context;
+
+use crate::ledger::{Ended, Subject};
+use crate::queue::Queue;
+use crate::router::Core;
+use crate::{Ending, Fact, Parked, Receipt, Settle, Settled, SourceError};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Settles until the context ends. What is left then is the source's again by itself.
+pub(crate) async fn run(core: Arc<Core>, queue: Arc<Queue>, cx: Context) {
+    loop {
+        let max = queue.source().profile().settle_batch.max(1);
+        let Ok(ended) = cx.until_interrupted(queue.ledger.next_ended(max)).await else { return };
+        settle(&core, &queue, ended, &cx).await;
+    }
+}
+
+/// Settles one lot, as often as it takes. When the context ends first, its messages are forgotten:
+/// their source delivers them again.
+async fn settle(core: &Core, queue: &Queue, mut ended: Vec<Ended>, cx: &Context) {
+    keep_parked(core, queue, &mut ended, cx).await;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let lot: Vec<Settle> = ended
+            .iter()
+            .map(|ended| Settle { receipt: ended.receipt(), ending: ended.ending })
+            .collect();
+        match queue.source().settle(lot.clone()).await {
+            Ok(answers) => {
+                for ((ended, answer), used) in ended.into_iter().zip(answers).zip(lot) {
+                    conclude(core, queue, ended, answer, &used.receipt);
+                }
+                return;
+            }
+            Err(error) => {
+                queue.failed(core, "settle", &error);
+                if cx.until_interrupted(tokio::time::sleep(pause)).await.is_err() {
+                    queue.lost_settlements(ended.len());
+                    return;
+                }
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+}
+
+/// Hears what became of a settlement. Delivered anew while it was under way, the message is settled
+/// anew, by the receipt that is valid now.
+fn conclude(core: &Core, queue: &Queue, ended: Ended, answer: Settled, used: &Receipt) {
+    if answer == Settled::Stale && ended.receipt() != *used {
+        queue.ledger.push(ended);
+    } else {
+        record(core, queue, ended, answer);
+    }
+}
+
+/// Keeps what is to be parked. What could not be kept before the context ended goes back instead.
+async fn keep_parked(core: &Core, queue: &Queue, ended: &mut [Ended], cx: &Context) {
+    let parked: Vec<Parked> =
+        ended.iter().filter_map(|ended| ended.parked.as_deref().cloned()).collect();
+    if parked.is_empty() {
+        return;
+    }
+    let mut pause = FIRST_PAUSE;
+    while let Err(error) = core.parked.park(parked.clone()).await {
+        queue.failed(core, "park", &error);
+        if cx.until_interrupted(tokio::time::sleep(pause)).await.is_err() {
+            for ended in ended.iter_mut().filter(|ended| ended.parked.is_some()) {
+                ended.ending = not_parked(ended);
+                ended.parked = None;
+            }
+            return;
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+fn not_parked(ended: &Ended) -> Ending {
+    let attempts = match &ended.subject {
+        Subject::Tracked(tracked) => tracked.attempts(),
+        Subject::Stray(_) => 0,
+    };
+    Ending::Again { after: Duration::ZERO, attempts, reason: crate::Reason::Draining }
+}
+
+fn record(core: &Core, queue: &Queue, ended: Ended, answer: Settled) {
+    let id = match &ended.subject {
+        Subject::Tracked(tracked) => {
+            queue.ledger.in_flight.end(tracked);
+            Some(&tracked.message.id)
+        }
+        Subject::Stray(_) => None,
+    };
+    if let Some(parked) = &ended.parked {
+        core.observe(&Fact::Parked {
+            queue: &queue.name,
+            pool: parked.pool.as_ref(),
+            id,
+            code: parked.code,
+            reason: &parked.reason,
+        });
+    }
+    let again = match ended.ending {
+        Ending::Gone => None,
+        Ending::Again { reason, .. } => Some(reason),
+    };
+    queue.settled(again.is_none());
+    let stale = answer == Settled::Stale;
+    core.observe(&Fact::Settled { queue: &queue.name, id, again, stale });
+    // These go last: whoever waits for the key starts, or is let in, when all this is true.
+    drop((ended.parking_key, ended.hold));
+}
+
+impl Queue {
+    pub(crate) fn failed(&self, core: &Core, doing: &'static str, error: &SourceError) {
+        core.observe(&Fact::SourceFailed { queue: &self.name, doing, cause: &error.cause });
+    }
+}

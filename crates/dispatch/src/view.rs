@@ -1,0 +1,402 @@
+//! What can be seen of a router, and why a message is not running yet.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering as Memory;
+use std::time::Duration;
+
+use sluicegate_schedule::Why;
+use sluicegate_tasks::{Stats, TenantView};
+use tokio::time::Instant;
+
+use crate::in_flight::{Now, Tracked};
+use crate::pool::Pool;
+use crate::queue::Queue;
+use crate::{Message, PoolSettings, Reason, Router};
+
+/// Where something is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// It works.
+    Running,
+    /// It takes nothing new, and ends what it has.
+    Draining,
+}
+
+/// A pool as it is now.
+#[derive(Clone, Debug)]
+pub struct PoolView {
+    /// Its settings.
+    pub settings: Arc<PoolSettings>,
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// Its gauges, counters and histograms.
+    pub stats: Stats,
+    /// How many messages may wait.
+    pub capacity: u32,
+    /// How many groups have messages here.
+    pub groups: usize,
+    /// How many attempts succeeded.
+    pub succeeded: u64,
+    /// How many attempts failed for good, or did not reach their endpoint.
+    pub failed: u64,
+    /// How many attempts were put off.
+    pub retried: u64,
+    /// How many messages were put aside.
+    pub parked: u64,
+    /// The tenants that have messages here.
+    pub tenants: Vec<TenantView<Arc<str>>>,
+}
+
+/// A queue as it is now.
+#[derive(Clone, Debug)]
+pub struct QueueView {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// Whether it can be used, and if not, why.
+    pub health: Result<(), String>,
+    /// How many of its messages are here.
+    pub in_flight: usize,
+    /// How many deliveries it handed over.
+    pub received: u64,
+    /// How many were done with.
+    pub acked: u64,
+    /// How many went back.
+    pub retried: u64,
+    /// How long ago it last answered.
+    pub last_poll: Option<Duration>,
+}
+
+/// A group as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupView {
+    /// Its pool.
+    pub pool: Arc<str>,
+    /// Its name.
+    pub group: Arc<str>,
+    /// How many of its messages wait here.
+    pub queued: usize,
+    /// How many of them run.
+    pub running: usize,
+    /// The message that is next, or runs.
+    pub head: Arc<str>,
+    /// The rest of the time for which its head waits to be tried again.
+    pub blocked_for: Option<Duration>,
+    /// Whether it waits for a person.
+    pub blocked: bool,
+}
+
+/// A message that is here.
+#[derive(Clone, Debug)]
+pub struct MessageView {
+    /// The message.
+    pub message: Message,
+    /// The queue it came from.
+    pub queue: Arc<str>,
+    /// The pool it is in.
+    pub pool: Option<Arc<str>>,
+    /// What it is doing.
+    pub state: MessageState,
+    /// How many attempts were begun.
+    pub attempts: u32,
+    /// How long it has been here.
+    pub age: Duration,
+    /// How long it has been running.
+    pub running_for: Option<Duration>,
+    /// Why it is not running, if it is not.
+    pub why: Option<WhyWaiting>,
+}
+
+/// What a message is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageState {
+    /// It waits for its turn.
+    Waiting,
+    /// It waits for a moment.
+    Delayed,
+    /// It runs.
+    Running,
+    /// It has run, and its source is being told.
+    Done,
+}
+
+/// Why a message is not running yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WhyWaiting {
+    /// The reason, as a word.
+    pub reason: &'static str,
+    /// The reason, in words.
+    pub detail: String,
+    /// How long it still holds, where that is known.
+    pub rest: Option<Duration>,
+}
+
+impl WhyWaiting {
+    /// A reason.
+    pub fn new(reason: &'static str, detail: impl Into<String>, rest: Option<Duration>) -> Self {
+        Self { reason, detail: detail.into(), rest }
+    }
+
+    /// Why a message waits in its source.
+    #[must_use]
+    pub fn delayed(reason: Reason, rest: Duration) -> Self {
+        let (word, detail) = match reason {
+            Reason::Scheduled => ("delayed", "its first delivery is to be later"),
+            Reason::Failed => ("delayed", "an attempt failed"),
+            Reason::Throttled => ("rate_limited", "its host asked for a pause"),
+            Reason::BreakerOpen => ("breaker_open", "the breaker of its target was open"),
+            Reason::Cascade => ("group_retrying", "a message before it, of its batch, failed"),
+            Reason::PoolFull => ("pool_full", "its pool had no room"),
+            Reason::Draining => ("draining", "its pool was draining"),
+        };
+        Self::new(word, detail, Some(rest))
+    }
+}
+
+impl Router {
+    /// All pools, those that are leaving last.
+    #[must_use]
+    pub fn pool_views(&self) -> Vec<PoolView> {
+        let groups = self.groups_by_pool();
+        let view = |pool: &Arc<Pool>, phase| pool.view(phase, groups.get(&pool.code));
+        let pools = self.core.pools();
+        let mut all: Vec<PoolView> =
+            pools.values().map(|pool| view(pool, Phase::Running)).collect();
+        let leaving = self.core.leaving_pools();
+        all.extend(leaving.iter().map(|pool| view(pool, Phase::Draining)));
+        all
+    }
+
+    fn groups_by_pool(&self) -> BTreeMap<Arc<str>, usize> {
+        let mut groups = BTreeMap::new();
+        for group in self.group_views(None) {
+            *groups.entry(group.pool).or_insert(0) += 1;
+        }
+        groups
+    }
+
+    /// All queues, those that are leaving last.
+    #[must_use]
+    pub fn queue_views(&self) -> Vec<QueueView> {
+        let phase = |queue: &Arc<Queue>| match self.core.is_leaving(queue) {
+            true => Phase::Draining,
+            false => Phase::Running,
+        };
+        self.core.all_queues().iter().map(|queue| queue.view(phase(queue))).collect()
+    }
+
+    /// The groups that have messages here, in order of pool and name.
+    #[must_use]
+    pub fn group_views(&self, pool: Option<&str>) -> Vec<GroupView> {
+        let now = Instant::now();
+        let mut groups: BTreeMap<(Arc<str>, Arc<str>), GroupView> = BTreeMap::new();
+        for tracked in self.core.in_flight() {
+            let standing = tracked.standing();
+            let Some((code, _)) = standing.place else { continue };
+            if pool.is_some_and(|pool| pool != &*code) {
+                continue;
+            }
+            let Some(settings) = self.core.any_pool(&code).map(|pool| pool.settings()) else {
+                continue;
+            };
+            let Some(key) = settings.key(&tracked.message) else { continue };
+            let head = Arc::clone(&tracked.message.id);
+            let group = groups.entry((code, key)).or_insert_with_key(|(pool, group)| GroupView {
+                pool: Arc::clone(pool),
+                group: Arc::clone(group),
+                queued: 0,
+                running: 0,
+                head: Arc::clone(&head),
+                blocked_for: None,
+                blocked: false,
+            });
+            match standing.now {
+                Now::Waiting => group.queued += 1,
+                Now::Running { .. } | Now::Settling => {
+                    group.running += 1;
+                    group.head = head;
+                }
+                Now::Retrying { until, .. } => {
+                    group.queued += 1;
+                    group.head = head;
+                    group.blocked_for = Some(until.saturating_duration_since(now));
+                }
+                Now::Blocked => {
+                    group.queued += 1;
+                    group.head = head;
+                    group.blocked = true;
+                }
+            }
+        }
+        groups.into_values().collect()
+    }
+
+    /// The messages that are here, oldest first.
+    #[must_use]
+    pub fn message_views(&self, pool: Option<&str>) -> Vec<MessageView> {
+        let mut all: Vec<MessageView> = self
+            .core
+            .all_queues()
+            .iter()
+            .flat_map(|queue| {
+                let views = queue.ledger.in_flight.all();
+                views.into_iter().map(|tracked| self.message_view(&queue.name, &tracked))
+            })
+            .filter(|view| pool.is_none_or(|pool| view.pool.as_deref() == Some(pool)))
+            .collect();
+        all.sort_by(|a, b| b.age.cmp(&a.age).then_with(|| a.message.id.cmp(&b.message.id)));
+        all
+    }
+
+    /// One message, if it is here.
+    #[must_use]
+    pub fn message(&self, id: &str) -> Option<MessageView> {
+        let (queue, tracked) = self.core.find(id)?;
+        Some(self.message_view(&queue.name, &tracked))
+    }
+
+    fn message_view(&self, queue: &Arc<str>, tracked: &Tracked) -> MessageView {
+        let now = Instant::now();
+        let standing = tracked.standing();
+        let state = match standing.now {
+            Now::Waiting | Now::Blocked => MessageState::Waiting,
+            Now::Retrying { .. } => MessageState::Delayed,
+            Now::Running { .. } => MessageState::Running,
+            Now::Settling => MessageState::Done,
+        };
+        let (running_for, attempts) = match standing.now {
+            Now::Running { since } => (Some(now - since), standing.attempts + 1),
+            _ => (None, standing.attempts),
+        };
+        let pool = standing.place.as_ref().map(|(pool, _)| Arc::clone(pool));
+        let waits = matches!(state, MessageState::Waiting | MessageState::Delayed);
+        let why = waits.then(|| self.why(tracked, &standing, now));
+        MessageView {
+            message: tracked.message.clone(),
+            queue: Arc::clone(queue),
+            pool,
+            state,
+            attempts,
+            age: now - tracked.received,
+            running_for,
+            why,
+        }
+    }
+
+    fn why(
+        &self,
+        tracked: &Tracked,
+        standing: &crate::in_flight::Standing,
+        now: Instant,
+    ) -> WhyWaiting {
+        match &standing.now {
+            Now::Blocked => {
+                return WhyWaiting::new("group_blocked", "its attempts are used up", None);
+            }
+            Now::Retrying { until, reason, breaker } => {
+                let rest = until.saturating_duration_since(now);
+                let mut why = WhyWaiting::delayed(*reason, rest);
+                if let Some(breaker) = breaker {
+                    why.detail = format!("breaker open for {breaker}");
+                }
+                return why;
+            }
+            Now::Waiting | Now::Running { .. } | Now::Settling => {}
+        }
+        let place = standing.place.as_ref();
+        let found = place.and_then(|(code, id)| {
+            let pool = self.core.any_pool(code)?;
+            let not = pool.sluice.why(*id)?;
+            Some((pool, not))
+        });
+        let Some((pool, not)) = found else {
+            return WhyWaiting::new("ready", "it is being taken in", None);
+        };
+        let rest = not.until.map(|until| until.saturating_duration_since(now));
+        self.explain(&pool, tracked, not.why, rest)
+    }
+
+    fn explain(
+        &self,
+        pool: &Pool,
+        tracked: &Tracked,
+        why: Why,
+        rest: Option<Duration>,
+    ) -> WhyWaiting {
+        let head = || self.head_of(pool, tracked);
+        match why {
+            Why::KeyBusy { .. } => {
+                WhyWaiting::new("group_busy", format!("group head {} is running", head()), None)
+            }
+            Why::KeyRetrying { .. } if rest.is_some() => {
+                WhyWaiting::new("group_retrying", format!("group head {} retries", head()), rest)
+            }
+            Why::KeyRetrying { .. } => {
+                WhyWaiting::new("group_blocked", format!("group head {} is blocked", head()), None)
+            }
+            Why::TenantAtLimit { running, max } => {
+                let tenant = tracked.message.tenant.as_deref().unwrap_or_default();
+                let detail = format!("tenant {tenant} at {running} of {max}");
+                WhyWaiting::new("tenant_limit", detail, None)
+            }
+            Why::RateLimited { .. } => {
+                let rate = pool.settings().rate_limit_per_minute.unwrap_or_default();
+                WhyWaiting::new("rate_limited", format!("pool allows {rate} a minute"), rest)
+            }
+            Why::AtLimit { running, limit } => {
+                let detail = format!("pool {} at {running} of {limit}", pool.code);
+                WhyWaiting::new("pool_full", detail, None)
+            }
+            _ => WhyWaiting::new("ready", "it is next", None),
+        }
+    }
+
+    /// The message that holds up the others of its group.
+    fn head_of(&self, pool: &Pool, tracked: &Tracked) -> Arc<str> {
+        let key = pool.settings().key(&tracked.message);
+        let groups = self.group_views(Some(&pool.code));
+        let group = groups.into_iter().find(|group| Some(&group.group) == key.as_ref());
+        group.map_or_else(|| Arc::clone(&tracked.message.id), |group| group.head)
+    }
+}
+
+impl Pool {
+    fn view(&self, phase: Phase, groups: Option<&usize>) -> PoolView {
+        let count = |count: &std::sync::atomic::AtomicU64| count.load(Memory::Relaxed);
+        PoolView {
+            settings: self.settings(),
+            phase,
+            stats: self.sluice.stats(),
+            capacity: self.sluice.capacity(),
+            groups: groups.copied().unwrap_or_default(),
+            succeeded: count(&self.counts.succeeded),
+            failed: count(&self.counts.failed),
+            retried: count(&self.counts.retried),
+            parked: count(&self.counts.parked),
+            tenants: self.sluice.tenants(),
+        }
+    }
+}
+
+impl Queue {
+    fn view(&self, phase: Phase) -> QueueView {
+        let count = |count: &std::sync::atomic::AtomicU64| count.load(Memory::Relaxed);
+        let health = match self.source().health() {
+            Err(error) => Err(error.cause),
+            Ok(()) if self.stalled() => Err("it has not answered for a minute".to_owned()),
+            Ok(()) => Ok(()),
+        };
+        QueueView {
+            name: Arc::clone(&self.name),
+            phase,
+            health,
+            in_flight: self.ledger.in_flight.len(),
+            received: count(&self.counts.received),
+            acked: count(&self.counts.acked),
+            retried: count(&self.counts.retried),
+            last_poll: self.last_poll().map(|last| last.elapsed()),
+        }
+    }
+}

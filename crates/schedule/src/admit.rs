@@ -1,0 +1,143 @@
+//! Letting items in: one, or a batch of which all or none come in.
+//!
+//! `docs/rules.md#schedule-4`.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use crate::item::Arrival;
+use crate::{Entry, ItemId, Moment, Refusal, Refused, Schedule};
+
+impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
+    /// Lets an item in to wait for its turn.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<&str, &str, &str>::new(Limits::new(1, 1).build()?, now);
+    /// let id = schedule.admit(now, Entry::of("alice").key("cart"), "add")?;
+    /// assert_eq!(schedule.get(id), Some(&"add"));
+    /// let refused = schedule.admit(now, Entry::of("bob"), "browse").unwrap_err();
+    /// assert_eq!((refused.why.label(), refused.value), ("queue_full", "browse"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Refused`] gives the item back with the reason; nothing of it stays behind.
+    pub fn admit(
+        &mut self,
+        now: Moment,
+        entry: Entry<K, T>,
+        value: V,
+    ) -> Result<ItemId, Refused<V>> {
+        if let Err(why) = self.may_admit(&entry) {
+            return Err(Refused { why, value });
+        }
+        Ok(self.enter(now, entry, value))
+    }
+
+    /// Lets a batch in, in its order: all of it or nothing.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<u32, &str, &str>::new(Limits::new(1, 3).build()?, now);
+    /// let batch = |of: std::ops::Range<u32>| of.map(|n| (Entry::of("alice"), n)).collect();
+    /// assert_eq!(schedule.admit_all(now, batch(0..2))?.len(), 2);
+    /// let refused = schedule.admit_all(now, batch(2..4)).unwrap_err();
+    /// assert_eq!((refused.why.label(), refused.value.len()), ("queue_full", 2));
+    /// assert_eq!(schedule.snapshot(now).queued, 2); // though one more would have fitted
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Refused`] gives the whole batch back with the reason; nothing of it stays behind. The counts
+    /// in the reason are those before the batch.
+    pub fn admit_all(
+        &mut self,
+        now: Moment,
+        batch: Vec<(Entry<K, T>, V)>,
+    ) -> Result<Vec<ItemId>, Refused<Vec<(Entry<K, T>, V)>>> {
+        if let Err(why) = self.may_admit_all(&batch) {
+            return Err(Refused { why, value: batch });
+        }
+        Ok(batch.into_iter().map(|(entry, value)| self.enter(now, entry, value)).collect())
+    }
+
+    /// Whether such an item would be let in.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Refusal, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(1, 1).build()?, now);
+    /// assert_eq!(schedule.may_admit(&Entry::of("alice")), Ok(()));
+    /// schedule.admit(now, Entry::of("alice"), ())?;
+    /// let full = Refusal::QueueFull { queued: 1, capacity: 1 };
+    /// assert_eq!(schedule.may_admit(&Entry::of("alice")), Err(full));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The reason why not.
+    pub fn may_admit(&self, entry: &Entry<K, T>) -> Result<(), Refusal> {
+        if self.draining {
+            return Err(Refusal::Draining);
+        }
+        let (queued, capacity) = (self.items.waiting(), self.limits.capacity);
+        if queued >= capacity {
+            return Err(Refusal::QueueFull { queued, capacity });
+        }
+        self.tenant_has_room(entry, 0)
+    }
+
+    fn may_admit_all(&self, batch: &[(Entry<K, T>, V)]) -> Result<(), Refusal> {
+        if self.draining {
+            return Err(Refusal::Draining);
+        }
+        let (queued, capacity) = (self.items.waiting(), self.limits.capacity);
+        let room = capacity.saturating_sub(queued) as usize;
+        if batch.len() > room {
+            return Err(Refusal::QueueFull { queued, capacity });
+        }
+        // Nobody's own queue is bounded: no need to count.
+        let bounded =
+            self.limits.each_tenant.max_queued < u32::MAX || !self.limits.tenants.is_empty();
+        if bounded {
+            let mut entered: HashMap<&T, u32> = HashMap::new();
+            for (entry, _) in batch {
+                let before = entered.entry(&entry.tenant).or_default();
+                self.tenant_has_room(entry, *before)?;
+                *before += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the tenant's own queue has room, once `before` more of it are in.
+    fn tenant_has_room(&self, entry: &Entry<K, T>, before: u32) -> Result<(), Refusal> {
+        if entry.class.passes_tenant_depth() {
+            return Ok(());
+        }
+        let tenant = self.ring.find(&entry.tenant).map(|tenant| self.ring.tenant(tenant));
+        let queued = tenant.map_or(0, |tenant| tenant.queued);
+        let max = self.limits_of(&entry.tenant).max_queued;
+        if queued.saturating_add(before) >= max {
+            return Err(Refusal::TenantQueueFull { queued, max });
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, now: Moment, entry: Entry<K, T>, value: V) -> ItemId {
+        let Entry { key, tenant, class, cost } = entry;
+        let limits = self.limits_of(&tenant);
+        let tenant = self.ring.enqueue(tenant, limits, class);
+        let key = self.keys.enter(key);
+        let item = self.items.arrive(Arrival { key, tenant, class, cost, value }, now);
+        self.keys.append(&mut self.items, key, item);
+        self.stand(key);
+        self.items.id(item)
+    }
+}

@@ -1,0 +1,164 @@
+//! Out of a sluice: a value and the right to run it, and what may come after.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluicegate_schedule::{ItemId, Moment};
+use tokio::time::Instant;
+
+use super::Shared;
+use super::crew::{Pulled, Slot};
+use crate::line::Back;
+
+/// A value whose turn it is: the right to run it, for as long as it is held. Dropping it ends that,
+/// and drops the value.
+#[must_use = "dropping a passage ends it at once"]
+pub struct Passage<V> {
+    /// Given up before the value is dropped.
+    seat: Seat<V>,
+    value: V,
+}
+
+/// A key that stays busy until this is dropped.
+#[must_use = "dropping a hold frees the key at once"]
+pub struct Hold<V> {
+    shared: Arc<Shared<V>>,
+    id: ItemId,
+}
+
+/// A place at the sluice. Dropping it makes room for the next.
+struct Seat<V> {
+    shared: Option<Arc<Shared<V>>>,
+    id: ItemId,
+    admitted: Instant,
+    started: Instant,
+}
+
+impl<V> Passage<V> {
+    pub(super) fn new(shared: &Arc<Shared<V>>, pulled: Pulled<V>) -> Self {
+        let Pulled { id, value, admitted, waited } = pulled;
+        shared.counters.started.count();
+        shared.counters.waited(waited);
+        let started = Instant::now();
+        let admitted = shared.alarm.instant(admitted).unwrap_or(started);
+        let shared = Some(Arc::clone(shared));
+        Self { seat: Seat { shared, id, admitted, started }, value }
+    }
+
+    /// The item's id.
+    #[must_use]
+    pub const fn id(&self) -> ItemId {
+        self.seat.id
+    }
+
+    /// What was admitted.
+    #[must_use]
+    pub const fn value(&self) -> &V {
+        &self.value
+    }
+
+    /// What was admitted, to change.
+    pub const fn value_mut(&mut self) -> &mut V {
+        &mut self.value
+    }
+
+    /// When it was admitted.
+    #[must_use]
+    pub const fn since(&self) -> Instant {
+        self.seat.admitted
+    }
+
+    /// Ends it. What it cost is the time it was held.
+    pub fn finish(self) -> V {
+        self.value
+    }
+
+    /// Ends it and counts it as failed.
+    pub fn fail(self) -> V {
+        if let Some(shared) = &self.seat.shared {
+            shared.counters.failed.count();
+        }
+        self.value
+    }
+
+    /// Ends it and puts the item back to the front of its key, which runs nothing before `at`; with
+    /// `None`, not before [`release`](super::Sluice::release).
+    ///
+    /// # Errors
+    /// The value, if the sluice is closed by now.
+    pub fn retry_at(self, at: Option<Instant>) -> Result<ItemId, V> {
+        self.put_back(at, |until, cost| Back::Retry { until, cost })
+    }
+
+    /// Puts the item back as if it had never started: to the front of its key, which runs nothing
+    /// before `at`; its token and its charge are given back.
+    ///
+    /// # Errors
+    /// The value, if the sluice is closed by now.
+    pub fn postpone(self, at: Instant) -> Result<ItemId, V> {
+        self.put_back(Some(at), |until, _| Back::Postpone { until })
+    }
+
+    /// Ends it, so that its place is free for others at once, but keeps the key busy until the
+    /// [`Hold`] is dropped.
+    pub fn linger(mut self) -> (V, Hold<V>) {
+        let shared = self.seat.shared.take().expect("a passage that was not given up has a place");
+        let (id, now) = (self.seat.id, Instant::now());
+        let ran = now - self.seat.started;
+        shared.after(shared.line.linger(shared.alarm.moment(now), id, ran));
+        (self.value, Hold { shared, id })
+    }
+
+    fn put_back(
+        mut self,
+        at: Option<Instant>,
+        back: impl FnOnce(Moment, Duration) -> Back,
+    ) -> Result<ItemId, V> {
+        let Some(shared) = self.seat.shared.take() else { return Err(self.value) };
+        let (id, now) = (self.seat.id, Instant::now());
+        let ran = now - self.seat.started;
+        let until = at.map_or(Moment::FAR, |at| shared.alarm.moment(at));
+        let now = shared.alarm.moment(now);
+        let refill = |slot: &mut Slot<V>, value| slot.refill(value, now);
+        let after = shared.line.put_back(now, id, back(until, ran), self.value, refill);
+        let result = shared.after(after);
+        if result.is_err() {
+            shared.counters.handed_back.count();
+        }
+        result.map(|()| id)
+    }
+}
+
+impl<V> Drop for Seat<V> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.take() {
+            let now = Instant::now();
+            let panicked = std::thread::panicking();
+            if panicked {
+                shared.counters.panicked.count();
+            }
+            let (ran, now) = (now - self.started, shared.alarm.moment(now));
+            shared.after(shared.line.finish(now, self.id, ran, panicked));
+        }
+    }
+}
+
+impl<V> Drop for Hold<V> {
+    fn drop(&mut self) {
+        let Self { shared, id } = self;
+        shared.after(shared.line.depart(shared.alarm.now(), *id));
+    }
+}
+
+impl<V> fmt::Debug for Passage<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Passage").field("id", &self.seat.id).finish_non_exhaustive()
+    }
+}
+
+impl<V> fmt::Debug for Hold<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold").field("id", &self.id).finish_non_exhaustive()
+    }
+}
