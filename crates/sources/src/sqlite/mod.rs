@@ -16,9 +16,12 @@
 
 mod clock;
 mod file;
+mod find;
 mod front;
+mod parked;
 mod publish;
 mod reader;
+mod replay;
 mod row;
 mod schema;
 mod settle;
@@ -29,5 +32,7 @@ mod writer;
 
 pub use clock::Clock;
 pub use file::OpenError;
+pub use parked::{ParkedItem, ParkedPage};
+pub use replay::{DiscardError, ReplayError, Replayed};
 pub use source::SqliteSource;
 pub use store::{Publisher, Store, StoreSettings};

@@ -89,7 +89,7 @@ impl Numbers {
     }
 
     /// Says which are used now; answers how many.
-    pub(crate) fn give_back(self, connection: &Connection) -> rusqlite::Result<u64> {
+    pub(crate) fn give_back(&mut self, connection: &Connection) -> rusqlite::Result<u64> {
         let stored = self.next - self.first;
         if stored > 0 {
             let mut statement = connection.prepare_cached(

@@ -193,7 +193,11 @@ fn load(
 
 /// The message of a key that is to be handed out next: its first one if that was tried before, else
 /// the first of high priority, else the first.
-fn next_of(connection: &Connection, queue: i64, key: &Key) -> rusqlite::Result<Option<Head>> {
+pub(crate) fn next_of(
+    connection: &Connection,
+    queue: i64,
+    key: &Key,
+) -> rusqlite::Result<Option<Head>> {
     let regular = first_of(connection, queue, key, false)?;
     if regular.as_ref().is_some_and(|head| head.held) {
         return Ok(regular);

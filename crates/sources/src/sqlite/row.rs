@@ -55,7 +55,7 @@ impl Head {
 
 impl Content {
     pub(crate) fn new(attempts: u32, body: &str) -> Self {
-        let message = wire::parse(body.as_bytes()).map(|incoming| incoming.message);
+        let message = wire::parse_stored(body).map(|incoming| incoming.message);
         Self { attempts, message, bytes: body.len() }
     }
 }

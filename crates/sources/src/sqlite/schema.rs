@@ -54,11 +54,17 @@ const STEPS: &[&str] = &["
         reason TEXT NOT NULL,
         status INTEGER,
         attempts INTEGER NOT NULL,
+        holds INTEGER NOT NULL,
         at INTEGER NOT NULL,
         body TEXT NOT NULL,
         UNIQUE (queue, broker_id)
     );
     CREATE INDEX parked_pool ON parked (pool);
+    CREATE INDEX parked_key ON parked (queue, pool, grp) WHERE holds;
+    CREATE TABLE replays (
+        seq INTEGER PRIMARY KEY,
+        number INTEGER NOT NULL
+    );
 "];
 
 /// Brings the tables up to what this version knows.

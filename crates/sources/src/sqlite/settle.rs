@@ -49,6 +49,7 @@ impl Write for Settlements {
                 update.execute(params![seq, attempts, due, reason.label()])?;
             } else {
                 deleted += delete.execute([seq])?;
+                self.queue.parked.forget(connection, seq)?;
             }
         }
         if deleted > 0 {
@@ -66,6 +67,9 @@ impl Write for Settlements {
         let mut front = self.queue.front.lock();
         for &(seq, ending) in self.items.iter().flatten() {
             front.back(seq, self.back(ending));
+            if ending == Ending::Gone {
+                self.queue.parked.forgotten(seq);
+            }
         }
         drop(front);
         self.queue.changed.notify_waiters();

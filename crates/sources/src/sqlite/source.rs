@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Depth, Found, FoundState, Profile, Publication, PublishError, Published,
-    Reason, Receipt, Settle, Settled, Source, SourceError,
+    BoxFuture, Delivery, Depth, Found, Profile, Publication, PublishError, Published, Receipt,
+    Settle, Settled, Source, SourceError,
 };
 use tokio::time::{Instant, sleep_until};
 
+use super::find::find;
 use super::settle::Settlements;
 use super::store::{Inner, Queue};
 
@@ -126,41 +127,6 @@ impl SqliteSource {
         let out = self.queue.front.lock().out() as u64;
         Ok(Depth { waiting: stored.saturating_sub(delayed + out), delayed, out })
     }
-
-    async fn look_for(&self, id: &str) -> Result<Option<Found>, SourceError> {
-        let (queue, id) = (self.queue.id, id.to_owned());
-        let now = self.store.clock.now();
-        let read = self.store.readers.read(move |connection| {
-            let mut statement = connection.prepare_cached(
-                "SELECT m.seq, m.body, m.attempts, m.at, m.due, m.reason \
-                 FROM ids JOIN messages m ON m.seq = ids.seq WHERE ids.queue = ?1 AND ids.id = ?2",
-            )?;
-            let read = |row: &rusqlite::Row<'_>| {
-                let seq: i64 = row.get(0)?;
-                let at: i64 = row.get(3)?;
-                let due: Option<i64> = row.get(4)?;
-                let rest = due.filter(|&due| due > now).map(|due| {
-                    let reason: Option<String> = row.get(5).ok().flatten();
-                    let reason = reason.and_then(|reason| Reason::of_label(&reason));
-                    let rest = Duration::from_millis((due - now).unsigned_abs());
-                    FoundState::Delayed { rest, reason: reason.unwrap_or(Reason::Failed) }
-                });
-                let found = Found {
-                    body: row.get(1)?,
-                    state: rest.unwrap_or(FoundState::Ready),
-                    attempts: row.get(2)?,
-                    age: Duration::from_millis(u64::try_from(now - at).unwrap_or(0)),
-                };
-                Ok((seq, found))
-            };
-            statement.query_row(params![queue, id], read).optional()
-        });
-        let Some((seq, mut found)) = read.await? else { return Ok(None) };
-        if self.queue.front.lock().is_out(seq) {
-            found.state = FoundState::Out;
-        }
-        Ok(Some(found))
-    }
 }
 
 impl Source for SqliteSource {
@@ -209,7 +175,7 @@ impl Source for SqliteSource {
     }
 
     fn find<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Found>, SourceError>> {
-        Box::pin(self.look_for(id))
+        Box::pin(find(&self.store, &self.queue, id))
     }
 
     fn keep_order_for(&self, pools: &[Arc<str>]) {

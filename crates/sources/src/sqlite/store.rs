@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use super::clock::Clock;
 use super::file::{self, Lock, OpenError};
 use super::front::Front;
+use super::parked::ParkedIndex;
 use super::publish::Publish;
 use super::reader::Readers;
 use super::schema::{MAX_QUEUES, base};
@@ -49,7 +50,8 @@ pub(crate) struct Inner {
     pub(crate) readers: Arc<Readers>,
     pub(crate) clock: Clock,
     pub(crate) idle: Arc<Idle>,
-    queues: Arc<Queues>,
+    pub(crate) queues: Arc<Queues>,
+    pub(crate) parked: Arc<ParkedIndex>,
     /// What watches the file for others that write, as long as this lives.
     _watch: Option<TaskGroup>,
     _lock: Option<Lock>,
@@ -70,6 +72,7 @@ pub(crate) struct Queue {
     pub(crate) front: Mutex<Front>,
     /// Whoever waits to receive looks again.
     pub(crate) changed: Notify,
+    pub(crate) parked: Arc<ParkedIndex>,
     /// How far the sweep of the remembered ids is.
     pub(crate) swept: Mutex<String>,
 }
@@ -164,6 +167,7 @@ impl Inner {
                 clock: self.clock.clone(),
                 front: Mutex::new(Front::new(id, generation)),
                 changed: Notify::new(),
+                parked: Arc::clone(&self.parked),
                 swept: Mutex::default(),
             })
         });
@@ -172,6 +176,10 @@ impl Inner {
 }
 
 impl Queues {
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<Queue>> {
+        self.by_name.lock().get(name).cloned()
+    }
+
     /// Someone else wrote to the file.
     pub(crate) fn may_have_more(&self) {
         for queue in self.by_name.lock().values() {
@@ -191,11 +199,12 @@ async fn open(path: PathBuf, settings: StoreSettings, serves: bool) -> Result<In
         }
         let lock = serves.then(|| Lock::take(&beside)).transpose()?;
         let connection = file::writer(&beside, max_pages)?;
-        Ok((lock, connection))
+        let parked = if serves { ParkedIndex::load(&connection)? } else { ParkedIndex::default() };
+        Ok((lock, connection, parked))
     });
     let gone = |error: &dyn std::fmt::Display| OpenError::Sqlite(error.to_string());
     let opened = opened.await.map_err(|refused| gone(&refused))?.await;
-    let (lock, connection) = opened.map_err(|error| gone(&error))??;
+    let (lock, connection, parked) = opened.map_err(|error| gone(&error))??;
     let (readers, idle, queues) = (Readers::new(path), Arc::default(), Arc::default());
     let watch = if serves { Some(watched(&readers, &idle, &queues).await?) } else { None };
     Ok(Inner {
@@ -204,6 +213,7 @@ async fn open(path: PathBuf, settings: StoreSettings, serves: bool) -> Result<In
         clock: clock.unwrap_or_else(Clock::system),
         idle,
         queues,
+        parked: Arc::new(parked),
         _watch: watch,
         _lock: lock,
     })

@@ -53,6 +53,12 @@ pub fn parse(body: &[u8]) -> Result<Incoming, Malformed> {
     read(body).map_err(|why| Malformed { why, raw: raw(body) })
 }
 
+/// Reads a message that was taken in before: it may have become longer since.
+#[cfg(feature = "sqlite")]
+pub(crate) fn parse_stored(body: &str) -> Result<Incoming, Malformed> {
+    read_text(body).map_err(|why| Malformed { why, raw: raw(body.as_bytes()) })
+}
+
 /// Reads one message to publish it as it is written.
 ///
 /// # Errors
@@ -68,6 +74,10 @@ fn read(body: &[u8]) -> Result<Incoming, String> {
     }
     let text = std::str::from_utf8(body)
         .map_err(|error| format!("the message is not UTF-8 from byte {}", error.valid_up_to()))?;
+    read_text(text)
+}
+
+fn read_text(text: &str) -> Result<Incoming, String> {
     let body: Body<'_> =
         serde_json::from_str(text).map_err(|error| fields::explain(text, &error))?;
     checked(body)

@@ -36,6 +36,17 @@ pub(crate) enum Back {
     At(i64),
 }
 
+/// How a message stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It was handed out.
+    Out,
+    /// It is kept back by nothing of its key.
+    Free,
+    /// It waits behind this head of its key, or behind one that is not known here.
+    Behind(Option<i64>),
+}
+
 /// A message in `ready`.
 #[derive(Debug)]
 enum Ready {
@@ -277,8 +288,18 @@ impl Front {
         self.out.len()
     }
 
-    pub(crate) fn is_out(&self, seq: i64) -> bool {
-        self.out.contains_key(&seq)
+    /// How a message that is in the file stands here.
+    pub(crate) fn standing(&self, seq: i64, key: &Key) -> Standing {
+        if self.out.contains_key(&seq) {
+            Standing::Out
+        } else if self.strict.contains(&key.pool) {
+            match self.head_of(key) {
+                Some(head) if head == seq => Standing::Free,
+                head => Standing::Behind(head),
+            }
+        } else {
+            Standing::Free
+        }
     }
 
     pub(crate) const fn take_read_error(&mut self) -> Option<String> {

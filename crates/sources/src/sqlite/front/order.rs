@@ -100,6 +100,12 @@ impl Front {
         self.heads.contains_key(key)
     }
 
+    /// The head of a key, while it is known.
+    pub(super) fn head_of(&self, key: &Key) -> Option<i64> {
+        let head = self.heads.get(key).filter(|head| head.place != Place::Choosing);
+        head.map(|head| head.seq)
+    }
+
     /// Makes a message the head of its key.
     pub(super) fn crown(&mut self, head: Head) {
         let Head { seq, key, high, due, held } = head;
