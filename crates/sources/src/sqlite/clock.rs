@@ -26,6 +26,11 @@ impl Clock {
         millis(self.wall + self.since.elapsed())
     }
 
+    /// The first millisecond that is this far away or further.
+    pub(crate) fn after(now: i64, span: Duration) -> i64 {
+        now.saturating_add(millis(span)).saturating_add(1)
+    }
+
     /// When a stored time comes.
     pub(crate) fn instant_of(&self, time: i64) -> Instant {
         let rest =
@@ -36,6 +41,6 @@ impl Clock {
 }
 
 /// A span in the unit of stored times, the longest one if it is too long for that.
-pub(crate) fn millis(span: Duration) -> i64 {
+fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rusqlite::{Connection, params};
 use sluicegate_dispatch::{Publication, Published, Reason};
 
-use super::clock::millis;
+use super::clock::Clock;
 use super::row::Key;
 use super::store::Queue;
 use super::writer::Write;
@@ -54,7 +54,7 @@ impl Write for Publish {
             }
             numbers.next += 1;
             let key = Key::of(message);
-            let due = (!delay.is_zero()).then(|| self.now.saturating_add(millis(*delay)));
+            let due = (!delay.is_zero()).then(|| Clock::after(self.now, *delay));
             let high = message.high_priority;
             insert(connection, seq, self.queue.id, &key, high, due, self.now, body)?;
             if high {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rusqlite::{Connection, params};
 use sluicegate_dispatch::{Ending, Settled};
 
-use super::clock::millis;
+use super::clock::Clock;
 use super::front::Back;
 use super::store::Queue;
 use super::writer::Write;
@@ -25,7 +25,7 @@ impl Settlements {
         match ending {
             Ending::Gone => Back::Gone,
             Ending::Again { after, .. } if after.is_zero() => Back::Now,
-            Ending::Again { after, .. } => Back::At(self.now.saturating_add(millis(after))),
+            Ending::Again { after, .. } => Back::At(Clock::after(self.now, after)),
         }
     }
 }
