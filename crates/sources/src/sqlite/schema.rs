@@ -36,6 +36,7 @@ const STEPS: &[&str] = &["
         body TEXT NOT NULL
     );
     CREATE INDEX messages_key ON messages (pool, grp, high);
+    CREATE INDEX messages_high ON messages (queue) WHERE high;
     CREATE INDEX messages_due ON messages (queue, due) WHERE due IS NOT NULL;
     CREATE TABLE ids (
         queue INTEGER NOT NULL,
