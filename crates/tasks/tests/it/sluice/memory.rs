@@ -27,6 +27,10 @@ async fn measure_it() {
                 sluice.admit(entry, n).unwrap();
             }
         });
-        println!("{what}: {} now, {} max", info.bytes_current as u64 / COUNT, info.bytes_max / COUNT);
+        println!(
+            "{what}: {} now, {} max",
+            info.bytes_current as u64 / COUNT,
+            info.bytes_max / COUNT
+        );
     }
 }
