@@ -77,8 +77,8 @@ impl<'a> Source<'a> {
         if !line.contains('@') && SUSPECT.iter().all(|word| !line.contains(word)) {
             return None;
         }
-        let from = self.slice(&span).find('=').map_or(0, |equals| equals + 1);
-        Some(span.start + from..span.end)
+        let after = self.slice(&span).split_once('=').map_or(self.slice(&span), |(_, after)| after);
+        Some(span.end - after.trim_start().len()..span.end)
     }
 
     fn line_of(&self, at: usize) -> usize {
