@@ -49,7 +49,7 @@ impl<'a> Source<'a> {
 
     /// The line in which `span` begins, with that part of it marked.
     pub(super) fn excerpt(&self, span: &Range<usize>, masks: &[Range<usize>]) -> Excerpt {
-        let line = self.line_span(span.start);
+        let line = self.around(span.start);
         let mut drawn = Drawn::default();
         let mut at = line.start;
         while let Some(c) = self.slice(&(at..line.end)).chars().next() {
@@ -92,6 +92,14 @@ impl<'a> Source<'a> {
         let end = self.lines.get(line + 1).map_or(self.text.len(), |next| next - 1);
         let text = self.slice(&(start..end));
         start..start + text.strip_suffix('\r').unwrap_or(text).len()
+    }
+
+    /// As much of a line as can be shown: a document may be one line.
+    fn around(&self, at: usize) -> Range<usize> {
+        const REACH: usize = 8 * MOST_SHOWN;
+        let line = self.line_span(at);
+        let from = self.floor(at.saturating_sub(REACH)).max(line.start);
+        from..self.floor(at.saturating_add(REACH)).min(line.end)
     }
 
     fn floor(&self, at: usize) -> usize {

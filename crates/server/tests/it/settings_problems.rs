@@ -69,6 +69,14 @@ fn a_long_line_is_shown_around_its_mark() {
 }
 
 #[test]
+fn a_document_of_one_line_is_cut_to_what_can_be_shown() {
+    let wrong = "{ name = \"é\", uri = \"é\" }, ".repeat(100_000);
+    let problems = Settings::parse("f.toml", &format!("queue = [{wrong}]"), &|_| None).unwrap_err();
+    assert_eq!(problems.list().len(), 1001);
+    assert!(problems.to_string().lines().all(|line| line.chars().count() < 200));
+}
+
+#[test]
 fn endless_problems_come_to_an_end() {
     let text: String = (0..1500).map(|n| format!("a{n} = 1\n")).collect();
     let problems = Settings::parse("f.toml", &text, &|_| None).unwrap_err();
