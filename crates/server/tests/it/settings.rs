@@ -223,6 +223,19 @@ fn variables_stand_in_any_string() {
 }
 
 #[test]
+fn limits_may_meet_each_other() {
+    let router = read("[router]\nmax_pools = 9\npool_warning_threshold = 9\n").router;
+    assert_eq!((router.max_pools, router.pool_warning_threshold), (9, 9));
+    // Who asks for fewer pools has not asked for a warning.
+    let router = read("[router]\nmax_pools = 9\n").router;
+    assert_eq!((router.max_pools, router.pool_warning_threshold), (9, 5_000));
+    let text = "[agents]\nmin_workers = 4\ngraceful_shutdown = \"180s\"\n";
+    let agents = read(text).agents;
+    assert_eq!((agents.min_workers, agents.max_workers), (4, 4));
+    assert_eq!(agents.graceful_shutdown, agents.execution_timeout);
+}
+
+#[test]
 fn what_cannot_change_live_is_named() {
     let cases = [
         ("", ""),

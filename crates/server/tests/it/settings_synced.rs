@@ -39,6 +39,7 @@ fn documents_are_read() {
             r#"{"processingPools":[{"code":"P","concurrency":null,"rateLimitPerMinute":59}]}"#,
             "P 1 59",
         ),
+        (r#"{"processingPools":[{"code":"P","rateLimitPerMinute":119}]}"#, "P 1 119"),
         (r#"{"processingPools":[{"code":"P","rateLimitPerMinute":120}]}"#, "P 2 120"),
         (
             r#"{"processingPools":[{"code":"P","concurrency":0,"rateLimitPerMinute":600}]}"#,
