@@ -124,7 +124,7 @@ impl RouterSettings {
 impl AlertSettings {
     pub(super) fn read(section: &mut Section<'_>) -> Self {
         let default = Self::default();
-        let every = duration::from(Duration::from_secs(1));
+        let every = duration::from(Duration::from_millis(100));
         Self {
             webhook: section.read("webhook", default.webhook, |value| {
                 let text = value.mask().text()?;
