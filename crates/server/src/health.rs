@@ -1,0 +1,1 @@
+//! Whether the daemon works, is ready, and is there.
