@@ -9,6 +9,7 @@
 //! [`Source`] and [`Executor`] are the seams; what lies between them is here, on the kernel's
 //! schedule, task groups and drain.
 
+mod breaker;
 mod delivery;
 mod executor;
 mod fact;
@@ -27,6 +28,9 @@ mod settler;
 mod source;
 mod view;
 
+pub use breaker::{
+    Breaker, BreakerChange, BreakerSettings, BreakerState, BreakerView, Pass, Verdict,
+};
 pub use delivery::{Delivery, Malformed, Receipt};
 pub use executor::{Attempt, Executor};
 pub use fact::{CallStatus, Fact, Observer};

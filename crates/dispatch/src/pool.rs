@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering as Memory};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use sluicegate_schedule::{Class, Invalid, ItemId, Rate};
@@ -15,6 +16,9 @@ use crate::{DEFAULT_GROUP, FAST_FAIL_DELAY, Message, Ordering, PoolSettings, Rea
 /// The most tasks a crew can have; the sluice decides how many it has.
 const CREW: u32 = 1 << 20;
 
+/// How often a pool looks whether messages without a group wait beside idle permits.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+
 /// A pool of the router.
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -26,6 +30,7 @@ pub(crate) struct Pool {
     /// Keys whose parking is decided and not durable yet.
     parking: Arc<Mutex<HashSet<Arc<str>>>>,
     ungrouped: AtomicU32,
+    looked: Mutex<Option<Instant>>,
     closed: AtomicBool,
     pub(crate) counts: Counts,
 }
@@ -84,6 +89,7 @@ impl Pool {
             pauses: Mutex::default(),
             parking: Arc::default(),
             ungrouped: AtomicU32::new(0),
+            looked: Mutex::new(None),
             closed: AtomicBool::new(false),
             counts: Counts::default(),
         })
@@ -146,11 +152,11 @@ impl Pool {
         item.held.hand_back(FAST_FAIL_DELAY, Reason::Cascade);
     }
 
-    /// Lets nothing more in and hands back all that wait: docs/rules.md#drain-1.
+    /// Lets nothing more in and hands back all that wait: docs/rules.md#pool-3.
     pub(crate) fn close(&self) {
         self.closed.store(true, Memory::Release);
         for item in self.sluice.close() {
-            item.held.hand_back(std::time::Duration::ZERO, Reason::Draining);
+            item.held.hand_back(Duration::ZERO, Reason::Draining);
         }
     }
 
@@ -203,7 +209,18 @@ impl Pool {
             return false;
         }
         let others = self.ungrouped.fetch_add(1, Memory::Relaxed);
-        others > 0 && self.sluice.stats().gauges.running < settings.concurrency
+        others > 0 && self.is_due() && self.sluice.stats().gauges.running < settings.concurrency
+    }
+
+    /// Whether it is time to look for idle permits again.
+    fn is_due(&self) -> bool {
+        let now = Instant::now();
+        let mut looked = self.looked.lock();
+        let due = looked.is_none_or(|last| now - last >= BETWEEN_LOOKS);
+        if due {
+            *looked = Some(now);
+        }
+        due
     }
 
     /// A message is over.

@@ -4,10 +4,10 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::Config;
-use sluicegate_schedule::{Entry, ItemId, Moment};
+use sluicegate_schedule::{ItemId, Moment};
 use std::time::Duration;
 
-use crate::history::{History, Op, Tested, history};
+use crate::history::{History, Newcomer, Op, Tested, history};
 use crate::model::{Counts, Model};
 
 proptest! {
@@ -53,14 +53,20 @@ impl Pair {
         let Self { schedule, model, now, .. } = self;
         let now = *now;
         match op {
-            Op::Admit { tenant, key, class, cost } => {
-                return self.admit(tenant, key, class, cost);
+            Op::Admit(newcomer) => return self.admit(newcomer),
+            Op::AdmitAll { first, count, tenants, keys } => {
+                return self.admit_all(&first.batch(count, tenants, keys));
             }
             Op::Next => {
                 let said = schedule.next(now);
                 prop_assert_eq!(said, model.next(now, said));
             }
-            Op::Complete { .. } | Op::Revoke { .. } | Op::Retry { .. } => return self.end(op),
+            Op::Complete { nth, .. }
+            | Op::Revoke { nth }
+            | Op::Retry { nth, .. }
+            | Op::Postpone { nth, .. }
+            | Op::Linger { nth, .. } => return self.end(op, nth, self.model.running_ids()),
+            Op::Depart { nth } => return self.end(op, nth, self.model.lingering_ids()),
             Op::Cancel { nth: at } => {
                 if let Some(id) = nth(&self.ids, at) {
                     prop_assert_eq!(schedule.cancel(id), model.cancel(id));
@@ -82,31 +88,14 @@ impl Pair {
         Ok(())
     }
 
-    fn admit(
-        &mut self,
-        tenant: u8,
-        key: Option<u8>,
-        class: sluicegate_schedule::Class,
-        cost: Option<u32>,
-    ) -> Result<(), TestCaseError> {
-        let mut entry = Entry::of(tenant).class(class);
-        if let Some(key) = key {
-            entry = entry.key(key);
-        }
-        if let Some(cost) = cost {
-            entry = entry.cost(cost);
-        }
-        let may = self.model.may_admit(tenant, class);
-        prop_assert_eq!(self.schedule.may_admit(&entry), may);
+    fn admit(&mut self, newcomer: Newcomer) -> Result<(), TestCaseError> {
+        let may = self.model.may_admit(&[newcomer]);
+        prop_assert_eq!(self.schedule.may_admit(&newcomer.entry()), may);
         let value = self.ids.len() as u64;
-        match self.schedule.admit(self.now, entry, value) {
+        match self.schedule.admit(self.now, newcomer.entry(), value) {
             Ok(id) => {
-                self.admitted += 1;
                 prop_assert_eq!(may, Ok(()));
-                prop_assert_eq!(id.number(), self.admitted);
-                let cost = cost.map(|cost| cost.max(1));
-                self.model.admit(self.now, id, (tenant, key, class, cost), value);
-                self.ids.push(id);
+                self.admitted(newcomer, id, value)?;
             }
             Err(refused) => {
                 prop_assert_eq!(Err(refused.why), may);
@@ -116,15 +105,43 @@ impl Pair {
         Ok(())
     }
 
-    /// The end of a run. Now and then of an item that does not run: nothing must come of it.
-    fn end(&mut self, op: Op) -> Result<(), TestCaseError> {
-        let running = self.model.running_ids();
-        let (Op::Complete { nth: at, .. } | Op::Revoke { nth: at } | Op::Retry { nth: at, .. }) =
-            op
-        else {
-            return Ok(());
-        };
-        let among = if at % 8 == 0 { &self.ids } else { &running };
+    fn admit_all(&mut self, batch: &[Newcomer]) -> Result<(), TestCaseError> {
+        let may = self.model.may_admit(batch);
+        let values = self.ids.len() as u64..;
+        let offered: Vec<_> =
+            batch.iter().map(|newcomer| newcomer.entry()).zip(values.clone()).collect();
+        match self.schedule.admit_all(self.now, offered.clone()) {
+            Ok(ids) => {
+                prop_assert_eq!((may, ids.len()), (Ok(()), batch.len()));
+                for ((newcomer, id), value) in batch.iter().zip(ids).zip(values) {
+                    self.admitted(*newcomer, id, value)?;
+                }
+            }
+            Err(refused) => {
+                prop_assert_eq!(Err(refused.why), may);
+                prop_assert_eq!(refused.value, offered);
+            }
+        }
+        Ok(())
+    }
+
+    fn admitted(
+        &mut self,
+        newcomer: Newcomer,
+        id: ItemId,
+        value: u64,
+    ) -> Result<(), TestCaseError> {
+        self.admitted += 1;
+        prop_assert_eq!(id.number(), self.admitted);
+        self.model.admit(self.now, id, newcomer, value);
+        self.ids.push(id);
+        Ok(())
+    }
+
+    /// The end of a run. Now and then of an item that is not `among` those that can end so: nothing
+    /// must come of it.
+    fn end(&mut self, op: Op, at: usize, among: Vec<ItemId>) -> Result<(), TestCaseError> {
+        let among = if at.is_multiple_of(8) { &self.ids } else { &among };
         let Some(id) = nth(among, at) else { return Ok(()) };
         let Self { schedule, model, now, .. } = self;
         match op {
@@ -136,6 +153,15 @@ impl Pair {
                 let real = schedule.retry(*now, id, until, cost);
                 prop_assert_eq!(real, model.retry(*now, id, until, cost));
             }
+            Op::Postpone { delay, .. } => {
+                let until = delay.after(*now);
+                let real = schedule.postpone(*now, id, until);
+                prop_assert_eq!(real, model.postpone(*now, id, until));
+            }
+            Op::Linger { cost, .. } => {
+                prop_assert_eq!(schedule.linger(id, cost), model.linger(id, cost));
+            }
+            Op::Depart { .. } => prop_assert_eq!(schedule.depart(id), model.depart(id)),
             _ => prop_assert_eq!(schedule.revoke(id), model.revoke(id)),
         }
         Ok(())
@@ -175,6 +201,7 @@ impl Pair {
         let real = Counts {
             queued: real.queued,
             running: real.running,
+            lingering: real.lingering,
             concurrency: real.concurrency,
             capacity: real.capacity,
             keys: real.keys,

@@ -1,7 +1,7 @@
 //! Random histories: what may happen to a schedule, as data.
 
 use proptest::prelude::*;
-use sluicegate_schedule::{Class, Limits, Moment, Rate, Schedule, TenantLimits};
+use sluicegate_schedule::{Class, Entry, Limits, Moment, Rate, Schedule, TenantLimits};
 use std::fmt;
 use std::time::Duration;
 
@@ -42,17 +42,59 @@ pub(crate) enum Delay {
     Far,
 }
 
+/// An item that asks to enter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Newcomer {
+    pub(crate) tenant: u8,
+    pub(crate) key: Option<u8>,
+    pub(crate) class: Class,
+    pub(crate) cost: Option<u32>,
+}
+
 /// One step. A `nth` counts round and round through the items it can mean.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
-    Admit { tenant: u8, key: Option<u8>, class: Class, cost: Option<u32> },
+    Admit(Newcomer),
+    /// So many at once, of as many tenants and keys in a row, all or nothing.
+    AdmitAll {
+        first: Newcomer,
+        count: u8,
+        tenants: u8,
+        keys: u8,
+    },
     Next,
-    Complete { nth: usize, cost: Option<u32> },
-    Revoke { nth: usize },
-    Retry { nth: usize, delay: Delay, cost: Option<u32> },
-    Cancel { nth: usize },
-    Release { nth: usize },
-    Advance { ms: u64 },
+    Complete {
+        nth: usize,
+        cost: Option<u32>,
+    },
+    Revoke {
+        nth: usize,
+    },
+    Retry {
+        nth: usize,
+        delay: Delay,
+        cost: Option<u32>,
+    },
+    Postpone {
+        nth: usize,
+        delay: Delay,
+    },
+    Linger {
+        nth: usize,
+        cost: Option<u32>,
+    },
+    Depart {
+        nth: usize,
+    },
+    Cancel {
+        nth: usize,
+    },
+    Release {
+        nth: usize,
+    },
+    Advance {
+        ms: u64,
+    },
     SetConcurrency(u32),
     SetCapacity(u32),
     SetRate(Option<Flow>),
@@ -88,6 +130,35 @@ impl Bounds {
 impl Flow {
     pub(crate) fn rate(self) -> Rate {
         Rate::new(self.count, Duration::from_millis(self.period_ms), self.burst).expect("sound")
+    }
+}
+
+impl Newcomer {
+    pub(crate) const fn of(tenant: u8, class: Class) -> Self {
+        Self { tenant, key: None, class, cost: None }
+    }
+
+    pub(crate) fn entry(self) -> Entry<u8, u8> {
+        let mut entry = Entry::of(self.tenant).class(self.class);
+        if let Some(key) = self.key {
+            entry = entry.key(key);
+        }
+        if let Some(cost) = self.cost {
+            entry = entry.cost(cost);
+        }
+        entry
+    }
+
+    /// A batch that begins with it, over so many tenants and keys; each third passes its tenant's
+    /// limit.
+    pub(crate) fn batch(self, count: u8, tenants: u8, keys: u8) -> Vec<Self> {
+        let nth = |n: u8| Self {
+            tenant: self.tenant + n % tenants,
+            key: self.key.map(|key| key / 2 + n % keys),
+            class: if n % 3 == 2 { Class::Admin } else { self.class },
+            ..self
+        };
+        (0..count).map(nth).collect()
     }
 }
 
@@ -149,13 +220,20 @@ pub(crate) fn setup() -> impl Strategy<Value = Setup> {
 fn op(tenants: u8, keys: u8) -> impl Strategy<Value = Op> {
     let nth = 0usize..1000;
     let key = prop_oneof![1 => Just(None), 2 => (0..keys).prop_map(Some)];
+    let newcomer = (0..tenants, key, class(), cost())
+        .prop_map(|(tenant, key, class, cost)| Newcomer { tenant, key, class, cost })
+        .boxed();
     prop_oneof![
-        30 => (0..tenants, key, class(), cost())
-            .prop_map(|(tenant, key, class, cost)| Op::Admit { tenant, key, class, cost }),
+        30 => newcomer.clone().prop_map(Op::Admit),
+        4 => (newcomer, 0u8..7, 1u8..4, 1u8..4)
+            .prop_map(|(first, count, tenants, keys)| Op::AdmitAll { first, count, tenants, keys }),
         30 => Just(Op::Next),
         18 => (nth.clone(), cost()).prop_map(|(nth, cost)| Op::Complete { nth, cost }),
         5 => (nth.clone(), delay(), cost())
             .prop_map(|(nth, delay, cost)| Op::Retry { nth, delay, cost }),
+        3 => (nth.clone(), delay()).prop_map(|(nth, delay)| Op::Postpone { nth, delay }),
+        4 => (nth.clone(), cost()).prop_map(|(nth, cost)| Op::Linger { nth, cost }),
+        4 => nth.clone().prop_map(|nth| Op::Depart { nth }),
         3 => nth.clone().prop_map(|nth| Op::Revoke { nth }),
         3 => nth.clone().prop_map(|nth| Op::Cancel { nth }),
         3 => nth.prop_map(|nth| Op::Release { nth }),

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::test_runner::Config;
 use sluicegate_schedule::Class;
 
-use crate::history::{Bounds, Op, Setup, class, history};
+use crate::history::{Bounds, Newcomer, Op, Setup, class, history};
 use crate::watch::Watched;
 
 proptest! {
@@ -30,7 +30,7 @@ proptest! {
         let setup = Setup { concurrency: 3, capacity: 1000, class_period, rate: None, each_tenant };
         let mut watched = Watched::new(setup);
         for class in Class::ALL {
-            (0..20).for_each(|_| watched.step(Op::Admit { tenant: 9, key: None, class, cost: None }));
+            (0..20).for_each(|_| watched.step(Op::Admit(Newcomer::of(9, class))));
         }
         watched.step(Op::SetTenant(9, Bounds { max_running: 3, ..Bounds::OPEN }));
         ops.iter().flatten().for_each(|op| watched.step(*op));
@@ -40,8 +40,8 @@ proptest! {
 
 /// A tenant's item comes, or one starts and one ends.
 fn busy() -> impl Strategy<Value = Vec<Op>> {
-    let admit = (0u8..3, class())
-        .prop_map(|(tenant, class)| vec![Op::Admit { tenant, key: None, class, cost: None }]);
+    let admit =
+        (0u8..3, class()).prop_map(|(tenant, class)| vec![Op::Admit(Newcomer::of(tenant, class))]);
     let turn = (0usize..9).prop_map(|nth| vec![Op::Next, Op::Complete { nth, cost: None }]);
     prop_oneof![1 => admit, 3 => turn, 1 => Just(vec![Op::Next])]
 }

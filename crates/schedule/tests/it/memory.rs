@@ -18,13 +18,18 @@ fn schedule<N: std::hash::Hash + Eq + Clone + std::fmt::Debug>(concurrency: u32)
 fn cycle<N: std::hash::Hash + Eq + Clone>(schedule: &mut Tested<N>, names: &[N], n: u64) {
     let Next::Start(id) = schedule.next(NOW) else { panic!("nothing starts") };
     let Some(&value) = schedule.get(id) else { panic!("it does not run") };
-    match n % 7 {
+    match n % 9 {
         0 => assert!(schedule.revoke(id).is_some()),
         1 => assert!(schedule.complete(id, None).is_some()),
         2 => {
             assert!(schedule.retry(NOW, id, NOW, Some(2)));
             return;
         }
+        7 => {
+            assert!(schedule.postpone(NOW, id, NOW));
+            return;
+        }
+        8 => assert!(schedule.linger(id, Some(3)) && schedule.depart(id).is_some()),
         cost => assert!(schedule.complete(id, Some(cost as u32)).is_some()),
     }
     schedule.admit(NOW, entry(names, value), value).expect("room");

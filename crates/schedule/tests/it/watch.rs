@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use sluicegate_schedule::{Class, Entry, ItemId, Moment, Next, Refusal, Snapshot, Why};
+use sluicegate_schedule::{Class, ItemId, Moment, Next, Refusal, Snapshot, Why};
 
-use crate::history::{Bounds, Op, Setup, Tested};
+use crate::history::{Bounds, Newcomer, Op, Setup, Tested};
 
 pub(crate) struct Watched {
     schedule: Tested,
@@ -30,12 +30,31 @@ struct Seen {
     tenant: u8,
     key: Option<u8>,
     class: Class,
-    runs: bool,
+    stage: Stage,
     /// It was put back, and may run again from this moment on.
     back: Option<Moment>,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Waits,
+    Runs,
+    Lingers,
+}
+
 impl Seen {
+    fn waits(&self) -> bool {
+        self.stage == Stage::Waits
+    }
+
+    fn runs(&self) -> bool {
+        self.stage == Stage::Runs
+    }
+
+    fn lingers(&self) -> bool {
+        self.stage == Stage::Lingers
+    }
+
     /// Whether it goes before the other, in one key.
     fn precedes(&self, other: &Self) -> bool {
         let rank = |seen: &Self| (seen.back.is_none(), seen.class, seen.id.number());
@@ -61,14 +80,26 @@ impl Watched {
 
     pub(crate) fn step(&mut self, op: Op) {
         match op {
-            Op::Admit { tenant, key, class, cost } => self.admit(tenant, key, class, cost),
+            Op::Admit(newcomer) => self.admit(newcomer),
+            Op::AdmitAll { first, count, tenants, keys } => {
+                self.admit_all(&first.batch(count, tenants, keys));
+            }
             Op::Next => self.next(),
             Op::Complete { nth, cost } => {
-                self.end(nth, true, |schedule, id| schedule.complete(id, cost));
+                self.end(nth, Stage::Runs, |schedule, id| schedule.complete(id, cost));
             }
-            Op::Revoke { nth } => self.end(nth, true, |schedule, id| schedule.revoke(id)),
-            Op::Cancel { nth } => self.end(nth, false, |schedule, id| schedule.cancel(id)),
-            Op::Retry { nth, delay, cost } => self.retry(nth, delay.after(self.now), cost),
+            Op::Revoke { nth } => self.end(nth, Stage::Runs, |schedule, id| schedule.revoke(id)),
+            Op::Cancel { nth } => self.end(nth, Stage::Waits, |schedule, id| schedule.cancel(id)),
+            Op::Depart { nth } => self.end(nth, Stage::Lingers, |schedule, id| schedule.depart(id)),
+            Op::Linger { nth, cost } => self.linger(nth, cost),
+            Op::Retry { nth, delay, cost } => {
+                let (now, until) = (self.now, delay.after(self.now));
+                self.put_back(nth, until, |schedule, id| schedule.retry(now, id, until, cost));
+            }
+            Op::Postpone { nth, delay } => {
+                let (now, until) = (self.now, delay.after(self.now));
+                self.put_back(nth, until, |schedule, id| schedule.postpone(now, id, until));
+            }
             Op::Release { nth } => self.release(nth),
             Op::Advance { ms } => self.now += Duration::from_millis(ms),
             Op::StopAdmission => {
@@ -79,7 +110,7 @@ impl Watched {
             _ => self.set(op),
         }
         for class in Class::ALL {
-            if self.count(|seen| !seen.runs && seen.class == class) == 0 {
+            if self.count(|seen| seen.waits() && seen.class == class) == 0 {
                 self.passed_over[class as usize] = 0;
             }
         }
@@ -92,8 +123,12 @@ impl Watched {
         self.schedule.stop_admission();
         self.take_waiting();
         self.check_counts();
-        while self.items.values().any(|seen| seen.runs) {
-            self.end(0, true, |schedule, id| schedule.complete(id, None));
+        while self.items.values().any(Seen::runs) {
+            self.end(0, Stage::Runs, |schedule, id| schedule.complete(id, None));
+        }
+        self.check_counts();
+        while self.items.values().any(Seen::lingers) {
+            self.end(0, Stage::Lingers, |schedule, id| schedule.depart(id));
         }
         self.check_counts();
         assert_eq!(self.ended.len(), self.ids.len(), "each admitted item ended");
@@ -103,41 +138,69 @@ impl Watched {
         assert_eq!(self.schedule.next(self.now), Next::Idle);
     }
 
-    fn admit(&mut self, tenant: u8, key: Option<u8>, class: Class, cost: Option<u32>) {
-        let mut entry = Entry::of(tenant).class(class);
-        if let Some(key) = key {
-            entry = entry.key(key);
-        }
-        if let Some(cost) = cost {
-            entry = entry.cost(cost);
-        }
-        let before = self.schedule.snapshot(self.now);
-        let (queued, capacity) = (before.queued, before.capacity);
-        let of_tenant = self.count(|seen| !seen.runs && seen.tenant == tenant);
-        let max = self.bounds(tenant).max_queued;
+    fn admit(&mut self, newcomer: Newcomer) {
         let value = self.ids.len() as u64 + 1;
-        match self.schedule.admit(self.now, entry, value) {
+        let before = self.schedule.snapshot(self.now);
+        let may = self.may_admit(&[newcomer]);
+        match self.schedule.admit(self.now, newcomer.entry(), value) {
             Ok(id) => {
-                assert!(!self.draining && queued < capacity, "{queued} of {capacity} waited");
-                assert!(of_tenant < max || class.passes_tenant_depth(), "{of_tenant} of {max}");
-                assert_eq!(id.number(), value, "numbered in order of admission");
-                let seen = Seen { id, tenant, key, class, runs: false, back: None };
-                self.items.insert(value, seen);
-                self.ids.push(id);
+                assert_eq!(may, Ok(()));
+                self.admitted(newcomer, id);
             }
             Err(refused) => {
                 assert_eq!(refused.value, value, "the item itself comes back");
                 assert_eq!(self.schedule.snapshot(self.now), before, "nothing stays behind");
-                let why = if self.draining {
-                    Refusal::Draining
-                } else if queued >= capacity {
-                    Refusal::QueueFull { queued, capacity }
-                } else {
-                    Refusal::TenantQueueFull { queued: of_tenant, max }
-                };
-                assert_eq!(refused.why, why);
+                assert_eq!(Err(refused.why), may);
             }
         }
+    }
+
+    fn admit_all(&mut self, batch: &[Newcomer]) {
+        let values = self.ids.len() as u64 + 1..;
+        let before = self.schedule.snapshot(self.now);
+        let may = self.may_admit(batch);
+        let offered: Vec<_> = batch.iter().map(|newcomer| newcomer.entry()).zip(values).collect();
+        match self.schedule.admit_all(self.now, offered.clone()) {
+            Ok(ids) => {
+                assert_eq!((may, ids.len()), (Ok(()), batch.len()));
+                batch.iter().zip(ids).for_each(|(newcomer, id)| self.admitted(*newcomer, id));
+            }
+            Err(refused) => {
+                assert_eq!(refused.value, offered, "the whole batch comes back");
+                assert_eq!(self.schedule.snapshot(self.now), before, "nothing stays behind");
+                assert_eq!(Err(refused.why), may);
+            }
+        }
+    }
+
+    /// Whether all of them would be let in.
+    fn may_admit(&self, batch: &[Newcomer]) -> Result<(), Refusal> {
+        let (queued, capacity) = (self.count(Seen::waits), self.setup.capacity);
+        if self.draining {
+            return Err(Refusal::Draining);
+        }
+        if batch.len() as u32 > capacity.saturating_sub(queued) {
+            return Err(Refusal::QueueFull { queued, capacity });
+        }
+        let mut entered: HashMap<u8, u32> = HashMap::new();
+        for newcomer in batch {
+            let queued = self.count(|seen| seen.waits() && seen.tenant == newcomer.tenant);
+            let max = self.bounds(newcomer.tenant).max_queued;
+            let before = entered.entry(newcomer.tenant).or_default();
+            if queued + *before >= max && !newcomer.class.passes_tenant_depth() {
+                return Err(Refusal::TenantQueueFull { queued, max });
+            }
+            *before += 1;
+        }
+        Ok(())
+    }
+
+    fn admitted(&mut self, Newcomer { tenant, key, class, .. }: Newcomer, id: ItemId) {
+        let number = self.ids.len() as u64 + 1;
+        assert_eq!(id.number(), number, "numbered in order of admission");
+        let seen = Seen { id, tenant, key, class, stage: Stage::Waits, back: None };
+        self.items.insert(number, seen);
+        self.ids.push(id);
     }
 
     fn next(&mut self) {
@@ -154,18 +217,18 @@ impl Watched {
 
     fn started(&mut self, id: ItemId, could_start: [bool; Class::COUNT]) {
         let started = self.items[&id.number()];
-        assert!(!started.runs, "{started:?} runs already");
+        assert!(started.waits(), "{started:?} was started already");
         assert!(started.back.is_none_or(|from| from <= self.now), "{started:?} is kept back");
         if let Some(key) = started.key {
             for other in self.items.values().filter(|seen| seen.key == Some(key)) {
-                assert!(!other.runs, "two of key {key} run: {other:?}, {started:?}");
+                assert!(other.waits(), "two of key {key} are out: {other:?}, {started:?}");
                 assert!(!other.precedes(&started), "{other:?} goes before {started:?}");
             }
         }
-        self.seen(id).runs = true;
-        let running = self.count(|seen| seen.runs);
+        self.seen(id).stage = Stage::Runs;
+        let running = self.count(Seen::runs);
         assert!(running <= self.setup.concurrency, "{running} run");
-        let of_tenant = self.count(|seen| seen.runs && seen.tenant == started.tenant);
+        let of_tenant = self.count(|seen| seen.runs() && seen.tenant == started.tenant);
         let max = self.bounds(started.tenant).max_running;
         assert!(of_tenant <= max, "tenant {} runs {of_tenant} of {max}", started.tenant);
         for class in Class::ALL {
@@ -177,31 +240,43 @@ impl Watched {
         }
     }
 
-    /// The nth of those that run, or that wait, ends.
+    /// The nth of those at a stage ends.
     fn end(
         &mut self,
         nth: usize,
-        runs: bool,
+        stage: Stage,
         end: impl FnOnce(&mut Tested, ItemId) -> Option<u64>,
     ) {
-        if let Some(id) = self.nth(nth, runs) {
+        if let Some(id) = self.nth(nth, stage) {
             assert_eq!(end(&mut self.schedule, id), Some(id.number()));
             self.items.remove(&id.number());
             self.ended.push(id);
         }
     }
 
-    fn retry(&mut self, nth: usize, until: Moment, cost: Option<u32>) {
-        if let Some(id) = self.nth(nth, true) {
-            assert!(self.schedule.retry(self.now, id, until, cost));
+    fn put_back(
+        &mut self,
+        nth: usize,
+        until: Moment,
+        put_back: impl FnOnce(&mut Tested, ItemId) -> bool,
+    ) {
+        if let Some(id) = self.nth(nth, Stage::Runs) {
+            assert!(put_back(&mut self.schedule, id));
             let seen = self.seen(id);
-            seen.runs = false;
+            seen.stage = Stage::Waits;
             seen.back = Some(until);
         }
     }
 
+    fn linger(&mut self, nth: usize, cost: Option<u32>) {
+        if let Some(id) = self.nth(nth, Stage::Runs) {
+            assert!(self.schedule.linger(id, cost));
+            self.seen(id).stage = Stage::Lingers;
+        }
+    }
+
     fn release(&mut self, nth: usize) {
-        let Some(id) = self.nth(nth, false) else { return };
+        let Some(id) = self.nth(nth, Stage::Waits) else { return };
         let seen = *self.seen(id);
         if self.schedule.release(id) {
             let now = self.now;
@@ -217,10 +292,10 @@ impl Watched {
 
     fn take_waiting(&mut self) {
         let taken = self.schedule.take_waiting();
-        assert_eq!(taken.len() as u32, self.count(|seen| !seen.runs), "all that waited");
+        assert_eq!(taken.len() as u32, self.count(Seen::waits), "all that waited");
         for number in taken {
             let seen = self.items.remove(&number).expect("it was here");
-            assert!(!seen.runs, "{seen:?} runs");
+            assert!(seen.waits(), "{seen:?} did not wait");
             self.ended.push(seen.id);
         }
     }
@@ -251,13 +326,15 @@ impl Watched {
 
     fn check_counts(&self) {
         let snapshot = self.schedule.snapshot(self.now);
-        assert_eq!(snapshot.queued, self.count(|seen| !seen.runs));
-        assert_eq!(snapshot.running, self.count(|seen| seen.runs));
+        assert_eq!(snapshot.queued, self.count(Seen::waits));
+        assert_eq!(snapshot.running, self.count(Seen::runs));
+        assert_eq!(snapshot.lingering, self.count(Seen::lingers));
         assert!(snapshot.queued + snapshot.running <= self.most, "{snapshot:?}");
         let tenants: Vec<_> = self.schedule.tenants().collect();
         assert_eq!(tenants.iter().map(|of| of.queued).sum::<u32>(), snapshot.queued);
         assert_eq!(tenants.iter().map(|of| of.running).sum::<u32>(), snapshot.running);
-        assert!(!self.items.is_empty() || (snapshot.keys == 0 && tenants.is_empty()));
+        assert!(!self.items.is_empty() || snapshot.keys == 0);
+        assert!(snapshot.queued + snapshot.running > 0 || tenants.is_empty(), "all are idle");
     }
 
     /// An id of an item that has ended finds nothing, and changes nothing.
@@ -268,6 +345,9 @@ impl Watched {
         assert_eq!(self.schedule.revoke(id), None);
         assert_eq!(self.schedule.cancel(id), None);
         assert!(!self.schedule.retry(self.now, id, Moment::FAR, None));
+        assert!(!self.schedule.postpone(self.now, id, Moment::FAR));
+        assert!(!self.schedule.linger(id, None));
+        assert_eq!(self.schedule.depart(id), None);
         assert!(!self.schedule.release(id));
         assert_eq!(self.schedule.why(self.now, id), None);
         assert_eq!(self.schedule.get(id), None);
@@ -286,9 +366,9 @@ impl Watched {
         self.items.values().filter(|seen| which(seen)).count() as u32
     }
 
-    fn nth(&self, nth: usize, runs: bool) -> Option<ItemId> {
-        let among: Vec<_> =
-            self.items.values().filter(|seen| seen.runs == runs).map(|seen| seen.id).collect();
+    fn nth(&self, nth: usize, stage: Stage) -> Option<ItemId> {
+        let at_stage = self.items.values().filter(|seen| seen.stage == stage);
+        let among: Vec<_> = at_stage.map(|seen| seen.id).collect();
         among.get(nth % among.len().max(1)).copied()
     }
 }

@@ -1,5 +1,7 @@
 //! Sluices: values wait inside, a crew pulls what may start, and none is ever lost.
 
+mod memory;
+
 use sluicegate_tasks::{Entry, Passage, Sluice};
 use tokio::time::Instant;
 

@@ -21,15 +21,15 @@ const ARROWS: &[(&str, May)] = &[
     ("tasks", May::Know(&["schedule"])),
     ("dispatch", May::Know(&["tasks", "schedule"])),
     ("sources", May::Know(&["dispatch"])),
-    ("executors", May::Know(&["dispatch"])),
+    ("executors", May::Know(&["dispatch", "tasks", "schedule"])),
     ("consumers", May::Know(&["dispatch"])),
     ("agents", May::Know(&["tasks", "schedule", "executors"])),
     ("event-store", May::Know(&["tasks"])),
     ("server", May::KnowAll),
     ("sluicegate", May::KnowAll),
     ("lint", May::Know(&[])),
-    // The seams whose conformance suites it holds.
-    ("testkit", May::Know(&["dispatch", "event-store"])),
+    // The seams whose conformance suites it holds, and what its endpoint runs on.
+    ("testkit", May::Know(&["dispatch", "event-store", "tasks"])),
     ("sim", May::KnowAll),
     ("bench", May::KnowAll),
     ("xtask", May::Know(&["testkit"])),

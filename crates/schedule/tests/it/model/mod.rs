@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use sluicegate_schedule::{Class, ItemId, Moment, Next, Refusal, Why};
 
-use crate::history::{Bounds, Flow, Setup};
+use crate::history::{Bounds, Flow, Newcomer, Setup};
 use bucket::Bucket;
 use rounds::{Charge, Rounds};
 
@@ -47,8 +47,17 @@ enum Line {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    Waits { since: Moment, order: u64, back: Option<Back> },
-    Runs { charge: Charge, bucket: Option<u64> },
+    Waits {
+        since: Moment,
+        order: u64,
+        back: Option<Back>,
+    },
+    Runs {
+        charge: Charge,
+        bucket: Option<u64>,
+    },
+    /// It ran, and nothing else of its line may.
+    Lingers,
 }
 
 /// A wait after having been put back, at the front of the line.
@@ -63,6 +72,7 @@ struct Back {
 pub(crate) struct Counts {
     pub(crate) queued: u32,
     pub(crate) running: u32,
+    pub(crate) lingering: u32,
     pub(crate) concurrency: u32,
     pub(crate) capacity: u32,
     pub(crate) keys: usize,
@@ -74,10 +84,18 @@ impl Item {
         matches!(self.state, State::Waits { .. })
     }
 
+    fn runs(&self) -> bool {
+        matches!(self.state, State::Runs { .. })
+    }
+
+    fn lingers(&self) -> bool {
+        matches!(self.state, State::Lingers)
+    }
+
     fn back(&self) -> Option<Back> {
         match self.state {
             State::Waits { back, .. } => back,
-            State::Runs { .. } => None,
+            State::Runs { .. } | State::Lingers => None,
         }
     }
 
@@ -88,7 +106,7 @@ impl Item {
     fn wait(&self) -> Option<(u64, Moment)> {
         match self.state {
             State::Waits { since, order, .. } => Some((order, since)),
-            State::Runs { .. } => None,
+            State::Runs { .. } | State::Lingers => None,
         }
     }
 }
@@ -108,34 +126,36 @@ impl Model {
         model
     }
 
-    pub(crate) fn may_admit(&self, tenant: u8, class: Class) -> Result<(), Refusal> {
+    /// Whether all of them, one after the other, would be let in. What waits is counted as it was
+    /// before them.
+    pub(crate) fn may_admit(&self, batch: &[Newcomer]) -> Result<(), Refusal> {
         let queued = self.count(Item::waits);
         if self.draining {
             return Err(Refusal::Draining);
         }
-        if queued >= self.capacity {
+        if !batch.is_empty() && queued as usize + batch.len() > self.capacity as usize {
             return Err(Refusal::QueueFull { queued, capacity: self.capacity });
         }
-        let queued = self.count(|item| item.waits() && item.tenant == tenant);
-        let max = self.rounds.bounds(tenant).max_queued;
-        let passes = matches!(class, Class::System | Class::Admin);
-        if queued >= max && !passes {
-            return Err(Refusal::TenantQueueFull { queued, max });
+        for (at, newcomer) in batch.iter().enumerate() {
+            let tenant = newcomer.tenant;
+            let queued = self.count(|item| item.waits() && item.tenant == tenant);
+            let before = batch[..at].iter().filter(|other| other.tenant == tenant).count() as u32;
+            let max = self.rounds.bounds(tenant).max_queued;
+            let passes = matches!(newcomer.class, Class::System | Class::Admin);
+            if queued + before >= max && !passes {
+                return Err(Refusal::TenantQueueFull { queued, max });
+            }
         }
         Ok(())
     }
 
     /// An item that [`Model::may_admit`] lets in, under the id that the schedule gave it.
-    pub(crate) fn admit(
-        &mut self,
-        now: Moment,
-        id: ItemId,
-        (tenant, key, class, cost): (u8, Option<u8>, Class, Option<u32>),
-        value: u64,
-    ) {
+    pub(crate) fn admit(&mut self, now: Moment, id: ItemId, newcomer: Newcomer, value: u64) {
+        let Newcomer { tenant, key, class, cost } = newcomer;
         self.waits += 1;
         let state = State::Waits { since: now, order: self.waits, back: None };
         let line = key.map_or(Line::Alone(id.number()), Line::Key);
+        let cost = cost.map(|cost| cost.max(1));
         self.items.push(Item { id, value, tenant, class, line, cost, state });
         self.rounds.know(tenant);
         self.settle(None);
@@ -151,7 +171,7 @@ impl Model {
             }
             self.settle(None);
         }
-        let running = self.count(|item| !item.waits());
+        let running = self.count(Item::runs);
         if running >= self.concurrency {
             return Next::Idle;
         }
@@ -186,11 +206,7 @@ impl Model {
     }
 
     pub(crate) fn revoke(&mut self, id: ItemId) -> Option<u64> {
-        let (item, charge, taken_from) = self.running(id)?;
-        if let Some(bucket) = self.bucket.as_mut().filter(|b| Some(b.number) == taken_from) {
-            bucket.put_back();
-        }
-        self.rounds.take_back((item.tenant, item.class), charge);
+        let item = self.take_back(id)?;
         self.leave(item);
         Some(item.value)
     }
@@ -203,17 +219,55 @@ impl Model {
         cost: Option<u32>,
     ) -> bool {
         let Some((item, charge, _)) = self.running(id) else { return false };
-        self.waits += 1;
-        let order = self.waits;
-        let held = Some(until).filter(|until| *until > now);
-        let back = Some(Back { held });
         self.rounds.measure((item.tenant, item.class), charge, cost);
-        if let Some(item) = self.items.iter_mut().find(|item| item.id == id) {
-            item.state = State::Waits { since: now, order, back };
-        }
-        self.settle(Some(item.line));
+        self.put_back(now, item, until);
+        true
+    }
+
+    pub(crate) fn postpone(&mut self, now: Moment, id: ItemId, until: Moment) -> bool {
+        let Some(item) = self.take_back(id) else { return false };
+        self.put_back(now, item, until);
+        true
+    }
+
+    pub(crate) fn linger(&mut self, id: ItemId, cost: Option<u32>) -> bool {
+        let Some((item, charge, _)) = self.running(id) else { return false };
+        self.rounds.served(item.tenant);
+        self.rounds.measure((item.tenant, item.class), charge, cost);
+        self.set_state(id, State::Lingers);
         self.settle(None);
         true
+    }
+
+    pub(crate) fn depart(&mut self, id: ItemId) -> Option<u64> {
+        let item = self.find(id).filter(Item::lingers)?;
+        self.leave(item);
+        Some(item.value)
+    }
+
+    /// The token and the charge of a running item are given back.
+    fn take_back(&mut self, id: ItemId) -> Option<Item> {
+        let (item, charge, taken_from) = self.running(id)?;
+        if let Some(bucket) = self.bucket.as_mut().filter(|b| Some(b.number) == taken_from) {
+            bucket.put_back();
+        }
+        self.rounds.take_back((item.tenant, item.class), charge);
+        Some(item)
+    }
+
+    fn put_back(&mut self, now: Moment, item: Item, until: Moment) {
+        self.waits += 1;
+        let held = Some(until).filter(|until| *until > now);
+        let state = State::Waits { since: now, order: self.waits, back: Some(Back { held }) };
+        self.set_state(item.id, state);
+        self.settle(Some(item.line));
+        self.settle(None);
+    }
+
+    fn set_state(&mut self, id: ItemId, state: State) {
+        if let Some(item) = self.items.iter_mut().find(|item| item.id == id) {
+            item.state = state;
+        }
     }
 
     pub(crate) fn release(&mut self, id: ItemId) -> bool {
@@ -284,8 +338,11 @@ impl Model {
 impl Model {
     pub(crate) fn why(&self, now: Moment, id: ItemId) -> Option<Why> {
         let item = self.find(id)?;
-        if !item.waits() {
+        if item.runs() {
             return Some(Why::Running);
+        }
+        if item.lingers() {
+            return Some(Why::Lingering);
         }
         let mut of_line = self.items.iter().filter(|other| other.line == item.line);
         if let Some(runs) = of_line.clone().find(|other| !other.waits()) {
@@ -298,12 +355,12 @@ impl Model {
         if head.id != id {
             return Some(Why::KeyBusy { head: head.id });
         }
-        let running = self.count(|other| !other.waits() && other.tenant == item.tenant);
+        let running = self.count(|other| other.runs() && other.tenant == item.tenant);
         let max = self.rounds.bounds(item.tenant).max_running;
         if running >= max {
             return Some(Why::TenantAtLimit { running, max });
         }
-        let running = self.count(|other| !other.waits());
+        let running = self.count(Item::runs);
         if running >= self.concurrency {
             return Some(Why::AtLimit { running, limit: self.concurrency });
         }
@@ -323,7 +380,8 @@ impl Model {
         let oldest = self.waiting().first().map(|(_, since)| *since);
         Counts {
             queued: self.count(Item::waits),
-            running: self.count(|item| !item.waits()),
+            running: self.count(Item::runs),
+            lingering: self.count(Item::lingers),
             concurrency: self.concurrency,
             capacity: self.capacity,
             keys: lines.len(),
@@ -340,27 +398,33 @@ impl Model {
     }
 
     pub(crate) fn running_ids(&self) -> Vec<ItemId> {
-        self.items.iter().filter(|item| !item.waits()).map(|item| item.id).collect()
+        self.items.iter().filter(|item| item.runs()).map(|item| item.id).collect()
+    }
+
+    pub(crate) fn lingering_ids(&self) -> Vec<ItemId> {
+        self.items.iter().filter(|item| item.lingers()).map(|item| item.id).collect()
     }
 
     /// Tenant, weight, queued, running, served, in order. Those that neither wait, nor run, nor owe
     /// may be forgotten at any time: `known` tells which of them the schedule still has.
     pub(crate) fn tenants(&mut self, known: &[u8]) -> Vec<(u8, u32, u32, u32, u64)> {
         let Self { items, rounds, .. } = self;
+        let idle = items.iter().all(Item::lingers);
         rounds.forget(|tenant, owes| {
-            let here = items.iter().any(|item| item.tenant == tenant);
-            here || (!items.is_empty() && (owes || known.contains(&tenant)))
+            let here = items.iter().any(|item| item.tenant == tenant && !item.lingers());
+            here || (!idle && (owes || known.contains(&tenant)))
         });
-        if items.is_empty() {
+        if idle {
             rounds.begin_anew();
         }
         let mut tenants: Vec<_> = rounds
             .known()
             .map(|(tenant, served)| {
-                let of = |waits: bool| {
-                    items.iter().filter(|i| i.tenant == tenant && i.waits() == waits).count() as u32
+                let of = |which: fn(&Item) -> bool| {
+                    items.iter().filter(|i| i.tenant == tenant && which(i)).count() as u32
                 };
-                (tenant, rounds.bounds(tenant).weight, of(true), of(false), served)
+                let (waits, runs) = (of(Item::waits), of(Item::runs));
+                (tenant, rounds.bounds(tenant).weight, waits, runs, served)
             })
             .collect();
         tenants.sort_unstable();
@@ -379,7 +443,7 @@ impl Model {
         let item = self.find(id)?;
         match item.state {
             State::Runs { charge, bucket } => Some((item, charge, bucket)),
-            State::Waits { .. } => None,
+            State::Waits { .. } | State::Lingers => None,
         }
     }
 }

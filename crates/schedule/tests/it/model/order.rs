@@ -11,7 +11,7 @@ impl Model {
         waiting.min_by_key(|i| (i.back().is_none(), i.class, i.id.number())).copied()
     }
 
-    /// The next of a line if it may start: nothing of the line runs and none of it is held.
+    /// The next of a line if it may start: nothing of the line runs or lingers and none of it is held.
     fn ready_head(&self, line: Line) -> Option<Item> {
         let mut of_line = self.items.iter().filter(|item| item.line == line);
         let blocked = of_line.any(|item| !item.waits() || item.held().is_some());
@@ -36,7 +36,7 @@ impl Model {
         self.settle(None);
     }
 
-    /// A running item is gone: first its tenant has room again, then its line goes on.
+    /// An item that was out is gone: first its tenant has room again, then its line goes on.
     pub(super) fn leave(&mut self, item: Item) {
         self.items.retain(|other| other.id != item.id);
         self.settle(Some(item.line));
@@ -57,7 +57,7 @@ impl Model {
             .known()
             .map(|(tenant, _)| tenant)
             .filter(|tenant| {
-                let runs = items.iter().filter(|i| i.tenant == *tenant && !i.waits()).count();
+                let runs = items.iter().filter(|i| i.tenant == *tenant && i.runs()).count();
                 runs as u32 >= rounds.bounds(*tenant).max_running
             })
             .collect();
@@ -67,7 +67,7 @@ impl Model {
                     && heads.iter().any(|head| head.tenant == tenant && head.class == class)
             },
             |class| items.iter().any(|item| item.waits() && item.class == class),
-            |tenant| items.iter().any(|item| item.tenant == tenant),
+            |tenant| items.iter().any(|item| item.tenant == tenant && !item.lingers()),
         );
     }
 

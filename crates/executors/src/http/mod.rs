@@ -1,0 +1,179 @@
+//! Messages delivered over HTTP: a POST, at most three of them, and a table of what follows.
+
+mod address;
+mod clients;
+mod dial;
+mod reply;
+mod request;
+mod settings;
+mod trace;
+mod verdict;
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use http::StatusCode;
+use sluicegate_dispatch::{
+    Attempt, BoxFuture, Executor, Fact, Observer, Outcome, Rejection, Severity,
+};
+use sluicegate_tasks::Invalid;
+use tokio::time::{Instant, sleep, timeout};
+
+pub use address::target_forbidden;
+pub use ipnet::IpNet;
+pub use settings::{HttpSettings, HttpVersion, Resolve, Roots, Success};
+
+use crate::Breakers;
+use crate::breakers::{Call, Named};
+use clients::Clients;
+use dial::DialError;
+use reply::Reply;
+use request::Order;
+use trace::Traces;
+use verdict::{Ended, pause};
+
+/// Delivers messages over HTTP.
+///
+/// Redirects are not followed, proxies of the environment are not used, and a target is called at
+/// an address that was checked, or not at all.
+pub struct HttpExecutor {
+    settings: HttpSettings,
+    clients: Clients,
+    breakers: Breakers,
+    traces: Traces,
+    observer: Arc<dyn Observer>,
+}
+
+impl HttpExecutor {
+    /// An executor. It must be made within a runtime.
+    ///
+    /// # Errors
+    /// Names the setting that cannot be used.
+    pub fn new(settings: HttpSettings, observer: Arc<dyn Observer>) -> Result<Self, Invalid> {
+        let clients = Clients::new(&settings)?;
+        let breakers =
+            Breakers::new(settings.breaker_scope, settings.breaker, Arc::clone(&observer));
+        Ok(Self { settings, clients, breakers, traces: Traces::new(), observer })
+    }
+
+    /// The circuit breakers of the targets.
+    #[must_use]
+    pub const fn breakers(&self) -> &Breakers {
+        &self.breakers
+    }
+
+    /// Calls until the endpoint has spoken, or the calls of an attempt are used up.
+    async fn deliver(&self, attempt: Attempt<'_>) -> Outcome {
+        let Attempt { message, pool, .. } = attempt;
+        let order = match Order::new(message, pool, &self.traces) {
+            Ok(order) => order,
+            Err(why) => return never(why),
+        };
+        let named = self.breakers.of(&message.target);
+        let mut last: Option<Ended> = None;
+        let mut delays = self.settings.retry_delays.iter();
+        loop {
+            let call = match self.admitted(named.as_deref()) {
+                Ok(call) => call,
+                // Calls that were made are an attempt, and say what became of it.
+                Err(open) => return last.map_or(open, |ended| self.outcome(ended, attempt)),
+            };
+            let begun = Instant::now();
+            let ended = self.call(&order).await;
+            let (status, took) = (ended.status(), begun.elapsed());
+            self.observer.observe(&Fact::Called { pool: &pool.code, message, status, took });
+            if let (Some(call), Some(verdict)) = (call, ended.verdict()) {
+                call.ended(verdict);
+            }
+            match delays.next() {
+                Some(delay) if ended.is_repeatable() && self.may_be_called(&named, *delay) => {
+                    sleep(*delay).await;
+                }
+                _ => return self.outcome(ended, attempt),
+            }
+            last = Some(ended);
+        }
+    }
+
+    /// Asks the target's breaker, if it has one.
+    fn admitted<'a>(&'a self, named: Option<&'a Named>) -> Result<Option<Call<'a>>, Outcome> {
+        let Some(named) = named else { return Ok(None) };
+        self.breakers
+            .ask(named)
+            .map(Some)
+            .map_err(|rest| Outcome::BreakerOpen { name: Arc::clone(&named.name), rest })
+    }
+
+    /// Whether waiting that long for a further call makes sense.
+    fn may_be_called(&self, named: &Option<Arc<Named>>, delay: Duration) -> bool {
+        named.as_ref().is_none_or(|named| self.breakers.rest(named) <= delay)
+    }
+
+    fn outcome(&self, ended: Ended, attempt: Attempt<'_>) -> Outcome {
+        ended.outcome(attempt.message, self.settings.success)
+    }
+
+    /// One call, from asking for a connection to the end of the reply.
+    async fn call(&self, order: &Order) -> Ended {
+        let limit = self.settings.timeout;
+        timeout(limit, self.exchange(order)).await.unwrap_or(Ended::TimedOut(limit))
+    }
+
+    async fn exchange(&self, order: &Order) -> Ended {
+        let response = match self.clients.call(order.request()).await {
+            Ok(response) => response,
+            Err(error) => return failed(&error),
+        };
+        let status = response.status();
+        let pause = match status {
+            StatusCode::TOO_MANY_REQUESTS => pause(response.headers(), SystemTime::now()),
+            _ => None,
+        };
+        match reply::read(response.into_body(), self.settings.max_reply).await {
+            Ok(text) => Ended::Replied { status, pause, reply: Reply::parse(&text) },
+            Err(error) => Ended::BrokeOff(format!("the reply broke off: {}", root(&error))),
+        }
+    }
+}
+
+impl Executor for HttpExecutor {
+    fn execute<'a>(&'a self, attempt: Attempt<'a>) -> BoxFuture<'a, Outcome> {
+        Box::pin(async move {
+            if attempt.cx.is_cancelled() {
+                return Outcome::Interrupted;
+            }
+            let delivered = attempt.cx.until_interrupted(self.deliver(attempt)).await;
+            delivered.unwrap_or(Outcome::Interrupted)
+        })
+    }
+}
+
+impl fmt::Debug for HttpExecutor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpExecutor").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+fn never(why: &str) -> Outcome {
+    let rejection = Rejection { status: None, why: why.to_owned(), severity: Severity::Error };
+    Outcome::Rejected(rejection)
+}
+
+/// What an error of the client means.
+fn failed(error: &hyper_util::client::legacy::Error) -> Ended {
+    let mut causes = std::iter::successors(error.source(), |error| (*error).source());
+    match causes.find_map(|cause| cause.downcast_ref::<DialError>()) {
+        Some(forbidden @ DialError::Forbidden(_)) => Ended::Forbidden(forbidden.to_string()),
+        Some(dial) => Ended::NotConnected(dial.to_string()),
+        None if error.is_connect() => Ended::NotConnected(root(error)),
+        None => Ended::BrokeOff(root(error)),
+    }
+}
+
+/// The words of the innermost cause, which says most.
+fn root(error: &(dyn Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| (*error).source());
+    causes.last().map_or_else(String::new, ToString::to_string)
+}

@@ -1,0 +1,154 @@
+//! The request of an attempt: made once, sent once for each call.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::hmac;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+use http_body_util::Full;
+use sluicegate_dispatch::{AuthToken, Message, PoolSettings};
+
+use super::trace::Traces;
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
+const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
+const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const AGENT: HeaderValue =
+    HeaderValue::from_static(concat!("sluicegate/", env!("CARGO_PKG_VERSION")));
+/// Ours, and the two that the client adds.
+const HEADERS: usize = 11;
+
+/// What all calls of an attempt send.
+pub(crate) struct Order {
+    uri: Uri,
+    authorization: Option<HeaderValue>,
+    traceparent: HeaderValue,
+    body: Bytes,
+    signer: Option<Signer>,
+}
+
+/// Signs as Standard Webhooks has it.
+struct Signer {
+    key: hmac::Key,
+    id: String,
+}
+
+impl Order {
+    /// Prepares the calls.
+    ///
+    /// # Errors
+    /// Why this message can never be sent.
+    pub(crate) fn new(
+        message: &Message,
+        pool: &Arc<PoolSettings>,
+        traces: &Traces,
+    ) -> Result<Self, &'static str> {
+        let uri: Uri = message.target.url().parse().map_err(|_| "its target is not a URL")?;
+        if uri.port_u16().is_none() && names_a_port(message.target.authority()) {
+            return Err("its target's port is not between 0 and 65535");
+        }
+        let authorization = message.auth_token.as_ref().map(bearer).transpose()?;
+        let signer = pool.signing_key.as_ref().map(|key| Signer::new(key, &message.id));
+        Ok(Self {
+            uri,
+            authorization,
+            traceparent: traces.header(message.traceparent.as_deref()),
+            body: body(message),
+            signer,
+        })
+    }
+
+    /// The request of one call. A signature carries the time at which it was made.
+    pub(crate) fn request(&self) -> Request<Full<Bytes>> {
+        let mut headers = HeaderMap::with_capacity(HEADERS);
+        headers.insert(CONTENT_TYPE, JSON);
+        headers.insert(ACCEPT, JSON);
+        headers.insert(USER_AGENT, AGENT);
+        headers.insert(TRACEPARENT, self.traceparent.clone());
+        if let Some(authorization) = &self.authorization {
+            headers.insert(AUTHORIZATION, authorization.clone());
+        }
+        if let Some(signer) = &self.signer {
+            signer.sign(&self.body, SystemTime::now(), &mut headers);
+        }
+        let mut request = Request::new(Full::new(self.body.clone()));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = headers;
+        request
+    }
+}
+
+impl Signer {
+    fn new(key: &[u8], id: &str) -> Self {
+        Self { key: hmac::Key::new(hmac::HMAC_SHA256, key), id: as_header(id) }
+    }
+
+    fn sign(&self, body: &[u8], now: SystemTime, headers: &mut HeaderMap) {
+        let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let mut context = hmac::Context::with_key(&self.key);
+        let timestamp = seconds.to_string();
+        for part in [self.id.as_bytes(), b".", timestamp.as_bytes(), b".", body] {
+            context.update(part);
+        }
+        let signature = format!("v1,{}", STANDARD.encode(context.sign()));
+        let fields = [
+            (WEBHOOK_ID, self.id.clone()),
+            (WEBHOOK_TIMESTAMP, timestamp),
+            (WEBHOOK_SIGNATURE, signature),
+        ];
+        for (name, text) in fields {
+            let value = HeaderValue::try_from(text).expect("it is made of visible ASCII");
+            headers.insert(name, value);
+        }
+    }
+}
+
+/// `{"messageId":…}`, with the payload as it was written.
+fn body(message: &Message) -> Bytes {
+    let payload = message.payload.as_deref();
+    let mut body = Vec::with_capacity(32 + message.id.len() + payload.map_or(0, str::len));
+    body.extend_from_slice(br#"{"messageId":"#);
+    serde_json::to_writer(&mut body, &*message.id).expect("a string is JSON, and a Vec takes it");
+    if let Some(payload) = payload {
+        body.extend_from_slice(br#","payload":"#);
+        body.extend_from_slice(payload.as_bytes());
+    }
+    body.push(b'}');
+    body.into()
+}
+
+fn bearer(token: &AuthToken) -> Result<HeaderValue, &'static str> {
+    let mut text = Vec::with_capacity(7 + token.expose().len());
+    text.extend_from_slice(b"Bearer ");
+    text.extend_from_slice(token.expose().as_bytes());
+    let mut value = HeaderValue::from_maybe_shared(Bytes::from(text))
+        .map_err(|_| "its authToken has a character that no header can carry")?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// An id as a header carries it: what is not visible ASCII is percent-encoded.
+fn as_header(id: &str) -> String {
+    id.bytes().fold(String::with_capacity(id.len()), |mut text, byte| {
+        if byte.is_ascii_graphic() {
+            text.push(char::from(byte));
+        } else {
+            write!(text, "%{byte:02X}").expect("a String takes everything");
+        }
+        text
+    })
+}
+
+/// Whether an authority ends with a port, be it a good one or not.
+fn names_a_port(authority: &str) -> bool {
+    let after_host = authority.rsplit(']').next().unwrap_or(authority);
+    after_host.rsplit_once(':').is_some_and(|(_, port)| !port.is_empty())
+}

@@ -1,0 +1,109 @@
+//! The W3C `traceparent`: carried on, or begun.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::HeaderValue;
+
+/// Begins traces. Their ids are distinct, and not secret.
+#[derive(Debug)]
+pub(crate) struct Traces {
+    next: AtomicU64,
+}
+
+impl Traces {
+    const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+    pub(crate) fn new() -> Self {
+        // The standard library's random keys are the nearest source of chance.
+        Self { next: AtomicU64::new(RandomState::new().hash_one(0u8)) }
+    }
+
+    /// The header to send: the one a message came with, if it is valid, else a new one.
+    pub(crate) fn header(&self, came_with: Option<&str>) -> HeaderValue {
+        let carried = came_with.filter(|text| is_valid(text));
+        let header = carried.and_then(|text| HeaderValue::from_str(text).ok());
+        header.unwrap_or_else(|| self.begin())
+    }
+
+    /// Marked as sampled: endpoints that follow their caller would else record none of these calls.
+    fn begin(&self) -> HeaderValue {
+        let text = format!(
+            "00-{:016x}{:016x}-{:016x}-01",
+            self.chance(),
+            self.chance() | 1,
+            self.chance() | 1
+        );
+        HeaderValue::try_from(text).expect("hexadecimal digits and dashes are a header")
+    }
+
+    /// SplitMix64: a counter, well stirred.
+    fn chance(&self) -> u64 {
+        let z = self.next.fetch_add(Self::STEP, Ordering::Relaxed);
+        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+/// Whether a text is a `traceparent` of version 00, or one of a later version that begins like it.
+fn is_valid(text: &str) -> bool {
+    let mut parts = text.splitn(5, '-');
+    let mut hex = |digits: usize| {
+        parts.next().filter(|part| {
+            part.len() == digits
+                && part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        })
+    };
+    let (version, trace, parent, flags) = (hex(2), hex(32), hex(16), hex(2));
+    let is_set = |id: Option<&str>| id.is_some_and(|id| id.bytes().any(|byte| byte != b'0'));
+    let more = parts.next().is_some();
+    version.is_some_and(|version| version != "ff" && !(version == "00" && more))
+        && is_set(trace)
+        && is_set(parent)
+        && flags.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::{Traces, is_valid};
+
+    #[test]
+    fn valid_ones_are_told_from_others() {
+        let (trace, parent) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
+        let cases = [
+            (format!("00-{trace}-{parent}-01"), true),
+            (format!("00-{trace}-{parent}-00"), true),
+            (format!("01-{trace}-{parent}-01-more"), true),
+            (format!("01-{trace}-{parent}-01"), true),
+            (format!("00-{trace}-{parent}-01-more"), false),
+            (format!("ff-{trace}-{parent}-01"), false),
+            (format!("00-{}-{parent}-01", "0".repeat(32)), false),
+            (format!("00-{trace}-{}-01", "0".repeat(16)), false),
+            (format!("00-{}-{parent}-01", trace.to_uppercase()), false),
+            (format!("00-{trace}-{parent}"), false),
+            (format!("00-{trace}-{parent}-1"), false),
+            (format!("0-{trace}-{parent}-01"), false),
+            (format!("00-{trace}-{parent}-01\r\nx: y"), false),
+            (format!("00-{}g-{parent}-01", &trace[1..]), false),
+            (String::new(), false),
+        ];
+        for (text, valid) in cases {
+            assert_eq!(is_valid(&text), valid, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_message_without_a_valid_one_begins_a_trace_of_its_own() {
+        let traces = Traces::new();
+        let new = |came_with| traces.header(came_with).to_str().unwrap().to_owned();
+        let begun: HashSet<String> =
+            (0..1000).map(|n| new([None, Some(""), Some("x")][n % 3])).collect();
+        assert_eq!(begun.len(), 1000);
+        assert!(begun.iter().all(|text| is_valid(text)));
+        let carried = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
+        assert_eq!(new(Some(carried)), carried);
+    }
+}

@@ -1,0 +1,16 @@
+//! What runs a message.
+//!
+//! | you want | use |
+//! |---|---|
+//! | to deliver it to an endpoint | [`http::HttpExecutor`] |
+//! | to run code of your own | [`InProcess`] |
+//!
+//! [`Breakers`] keeps the circuit breakers of the endpoints.
+
+mod breakers;
+#[cfg(feature = "http")]
+pub mod http;
+mod in_process;
+
+pub use breakers::{BreakerReport, BreakerScope, Breakers};
+pub use in_process::InProcess;

@@ -1,0 +1,1 @@
+//! How much an executor adds to a bare client.

@@ -1,0 +1,5 @@
+//! Deliveries over HTTP against a scripted endpoint on loopback.
+
+mod bench;
+mod stage;
+mod statuses;

@@ -1,0 +1,249 @@
+//! `[agents]`: the pool of agent subprocesses.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::available;
+use super::duration;
+use super::reader::{Section, Seen, Value};
+use super::secret::Secret;
+
+mod tenants;
+
+pub use tenants::{TenantLimits, TenantSettings};
+
+/// `[agents]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AgentSettings {
+    /// Whether agents run.
+    pub enabled: bool,
+    /// How long a process lives.
+    pub mode: AgentMode,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Arguments for the first turn of a session.
+    pub session_args: Vec<String>,
+    /// Arguments for the turns after it.
+    pub resume_args: Vec<String>,
+    /// How the prompt reaches the program.
+    pub prompt: PromptBy,
+    /// What the program's environment has beside `PATH` and `HOME`.
+    pub env: BTreeMap<String, Secret>,
+    /// Names of line types and fields that differ from the built-in dialect.
+    pub dialect: BTreeMap<String, String>,
+    /// The most processes at once.
+    pub max_workers: u32,
+    /// How many are started ahead.
+    pub min_workers: u32,
+    /// How long a request may wait.
+    pub queue_timeout: Duration,
+    /// How long it may run.
+    pub execution_timeout: Duration,
+    /// How many requests of one tenant may wait.
+    pub max_queue_depth_per_tenant: u32,
+    /// How many may wait in all.
+    pub max_queue_depth_global: u32,
+    /// After how long an idle process ends.
+    pub worker_idle_timeout: Duration,
+    /// After how many requests a process is replaced.
+    pub max_requests_per_worker: u32,
+    /// After how many errors in a row a process is replaced.
+    pub max_worker_errors: u32,
+    /// How long a process has between being asked to end and being killed.
+    pub graceful_shutdown: Duration,
+    /// How many requests may start in a second.
+    pub upstream_rate_limit_rps: u32,
+    /// Above how much memory in all nothing starts, in MiB.
+    pub max_total_memory_mb: u32,
+    /// How much memory one tree of processes may use, in MiB.
+    pub worker_memory_mb: Option<u32>,
+    /// A file with the same settings as a JSON object.
+    pub worker_pool_json: Option<PathBuf>,
+    /// What holds for every tenant.
+    pub tenant_limits: TenantLimits,
+    /// What holds for one.
+    pub tenants: Vec<TenantSettings>,
+}
+
+/// How long a process lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AgentMode {
+    /// One request.
+    OneShot,
+    /// A session.
+    Persistent,
+}
+
+/// How the prompt reaches the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PromptBy {
+    /// On its standard input.
+    Stdin,
+    /// In place of `{prompt}` among its arguments, where everybody on the machine can see it.
+    Arg,
+}
+
+impl AgentMode {
+    pub(super) const WORDS: [(&str, Self); 2] =
+        [("one-shot", Self::OneShot), ("persistent", Self::Persistent)];
+}
+
+impl PromptBy {
+    pub(super) const WORDS: [(&str, Self); 2] = [("stdin", Self::Stdin), ("arg", Self::Arg)];
+}
+
+impl Default for AgentSettings {
+    fn default() -> Self {
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        Self {
+            enabled: false,
+            mode: AgentMode::OneShot,
+            command: texts(&["claude", "-p", "--output-format", "json"]),
+            session_args: texts(&["--session-id", "{session}"]),
+            resume_args: texts(&["--resume", "{session}"]),
+            prompt: PromptBy::Stdin,
+            env: BTreeMap::new(),
+            dialect: BTreeMap::new(),
+            max_workers: 4,
+            min_workers: 1,
+            queue_timeout: Duration::from_secs(120),
+            execution_timeout: Duration::from_secs(180),
+            max_queue_depth_per_tenant: 3,
+            max_queue_depth_global: 50,
+            worker_idle_timeout: Duration::from_secs(300),
+            max_requests_per_worker: 100,
+            max_worker_errors: 3,
+            graceful_shutdown: Duration::from_secs(10),
+            upstream_rate_limit_rps: 15,
+            max_total_memory_mb: 4096,
+            worker_memory_mb: None,
+            worker_pool_json: None,
+            tenant_limits: TenantLimits::default(),
+            tenants: Vec::new(),
+        }
+    }
+}
+
+/// Everything but what is said to have no lower bound is at least one.
+const COUNT: RangeInclusive<u32> = 1..=1_000_000;
+
+fn count(value: &Value<'_>) -> Option<u32> {
+    value.integer(COUNT)
+}
+
+fn time(value: &Value<'_>) -> Option<Duration> {
+    value.duration(duration::from(Duration::from_millis(1)))
+}
+
+impl AgentSettings {
+    pub(super) fn read(section: &mut Section<'_>) -> Self {
+        let mut read = Self::default();
+        read.read_command(section);
+        read.read_limits(section);
+        read.tenant_limits =
+            section.table("tenant_limits", |inner| TenantLimits::read(inner, &read.tenant_limits));
+        let mut ids: Seen = HashMap::new();
+        read.tenants = section
+            .tables("tenant", |inner| TenantSettings::read(inner, &read.tenant_limits, &mut ids));
+        read.check(section);
+        read
+    }
+
+    fn read_command(&mut self, section: &mut Section<'_>) {
+        let texts = |value: &Value<'_>| value.list(Value::text);
+        self.enabled = section.read("enabled", self.enabled, Value::boolean);
+        self.mode = section.read("mode", self.mode, |value| value.word(&AgentMode::WORDS));
+        self.prompt = section.read("prompt", self.prompt, |value| value.word(&PromptBy::WORDS));
+        let command = |value: &Value<'_>| {
+            let command = texts(value)?;
+            match command.first() {
+                Some(program) if !program.trim().is_empty() => Some(command),
+                _ => value.wrong("must begin with the program to run"),
+            }
+        };
+        self.command = section.read("command", std::mem::take(&mut self.command), command);
+        self.session_args =
+            section.read("session_args", std::mem::take(&mut self.session_args), texts);
+        self.resume_args =
+            section.read("resume_args", std::mem::take(&mut self.resume_args), texts);
+        self.env = section.table("env", |inner| {
+            let entries = inner.entries(|name, value| {
+                // Whatever it is called, it may be a key.
+                let text = value.mask().text()?;
+                if name.is_empty() || name.contains(['=', '\0']) || text.contains('\0') {
+                    return value.wrong("cannot be in an environment");
+                }
+                Some((name.to_owned(), Secret::new(text)))
+            });
+            entries.into_iter().collect()
+        });
+        self.dialect = section.table("dialect", |inner| {
+            let entries = inner.entries(|name, value| Some((name.to_owned(), value.filled()?)));
+            entries.into_iter().collect()
+        });
+    }
+
+    fn read_limits(&mut self, section: &mut Section<'_>) {
+        let counts = [
+            ("max_workers", &mut self.max_workers),
+            ("max_queue_depth_per_tenant", &mut self.max_queue_depth_per_tenant),
+            ("max_queue_depth_global", &mut self.max_queue_depth_global),
+            ("max_requests_per_worker", &mut self.max_requests_per_worker),
+            ("max_worker_errors", &mut self.max_worker_errors),
+            ("upstream_rate_limit_rps", &mut self.upstream_rate_limit_rps),
+            ("max_total_memory_mb", &mut self.max_total_memory_mb),
+        ];
+        for (name, field) in counts {
+            *field = section.read(name, *field, count);
+        }
+        let times = [
+            ("queue_timeout", &mut self.queue_timeout),
+            ("execution_timeout", &mut self.execution_timeout),
+            ("worker_idle_timeout", &mut self.worker_idle_timeout),
+            ("graceful_shutdown", &mut self.graceful_shutdown),
+        ];
+        for (name, field) in times {
+            *field = section.read(name, *field, time);
+        }
+        let from_zero = |value: &Value<'_>| value.integer(0..=*COUNT.end());
+        self.min_workers = section.read("min_workers", self.min_workers, from_zero);
+        let memory = section.optional("worker_memory_mb", from_zero);
+        self.worker_memory_mb = memory.filter(|memory| *memory > 0);
+        let path = section.optional("worker_pool_json", Value::text);
+        self.worker_pool_json = path.filter(|path| !path.is_empty()).map(PathBuf::from);
+    }
+
+    fn check(&self, section: &Section<'_>) {
+        let sound = |names: [&str; 2]| names.iter().all(|name| section.sound(name));
+        if self.min_workers > self.max_workers && sound(["min_workers", "max_workers"]) {
+            let name = if section.has("min_workers") { "min_workers" } else { "max_workers" };
+            let message = format!(
+                "min_workers is {}, more than max_workers, which is {}",
+                self.min_workers, self.max_workers
+            );
+            section.fault(name, &message, None);
+        }
+        if self.graceful_shutdown > self.execution_timeout
+            && sound(["graceful_shutdown", "execution_timeout"])
+        {
+            let given = section.has("graceful_shutdown");
+            let name = if given { "graceful_shutdown" } else { "execution_timeout" };
+            let message = format!(
+                "graceful_shutdown is {}, longer than execution_timeout, which is {}",
+                duration::shown(self.graceful_shutdown),
+                duration::shown(self.execution_timeout)
+            );
+            section.fault(name, &message, None);
+        }
+        let by_arg = self.prompt == PromptBy::Arg;
+        if by_arg && !self.command.iter().any(|arg| arg.contains("{prompt}")) {
+            section.fault("prompt", "is \"arg\", but agents.command has no {prompt}", None);
+        }
+        if self.enabled && !available::AGENTS {
+            section.fault("enabled", &format!("running agents {}", available::NOT_YET), None);
+        }
+    }
+}

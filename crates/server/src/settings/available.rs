@@ -1,0 +1,19 @@
+//! What this build can do of what the settings can say. The one place to switch a part on.
+
+/// The schemes of queues that are served.
+pub(super) const QUEUE_SCHEMES: &[&str] = &["sqlite"];
+
+/// Whether agents run.
+pub(super) const AGENTS: bool = false;
+
+/// Whether more than one machine is supported.
+pub(super) const CLUSTER: bool = false;
+
+/// Whether events are kept elsewhere than in the state file.
+pub(super) const EVENTS_IN_POSTGRES: bool = false;
+
+/// Whether the server speaks TLS.
+pub(super) const TLS: bool = false;
+
+/// What is said of a part that is switched off.
+pub(super) const NOT_YET: &str = "is not available in this build yet";
