@@ -6,6 +6,7 @@ use serde_json::Value;
 use sluicegate_dispatch::{Fact, Observer, Severity};
 
 use crate::feed::{Feed, event_for};
+use crate::health::Rests;
 use crate::log;
 use crate::metrics::Metrics;
 use crate::time::Clock;
@@ -20,6 +21,8 @@ pub struct Record {
     pub metrics: Metrics,
     /// Who listens.
     pub feed: Feed,
+    /// Which pools rest.
+    pub rests: Rests,
 }
 
 impl Record {
@@ -30,6 +33,7 @@ impl Record {
             warnings: Warnings::new(Arc::clone(&clock)),
             metrics: Metrics::new(),
             feed: Feed::new(clock),
+            rests: Rests::default(),
         })
     }
 
@@ -58,6 +62,7 @@ impl Record {
 impl Observer for Record {
     fn observe(&self, fact: &Fact<'_>) {
         self.metrics.count(fact);
+        self.rests.hear(fact);
         log::say(fact);
         if let Some(raised) = warning_for(fact) {
             self.warn(raised);

@@ -1,1 +1,0 @@
-//! Whether the daemon works, is ready, and is there.
