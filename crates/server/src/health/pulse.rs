@@ -109,16 +109,16 @@ struct PoolFelt {
     started: u64,
     ended: u64,
     /// Since when messages could start, and none did.
-    due_since: Instant,
+    due_since: Option<Instant>,
     /// Since when messages run, and none ended.
-    running_since: Instant,
+    running_since: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Settling {
     settled: u64,
     /// Since when messages are over, and none was settled.
-    since: Instant,
+    since: Option<Instant>,
 }
 
 /// Work that should get on at once and has not for so long has stalled.
@@ -180,14 +180,13 @@ impl Felt {
         for pool in &seen.pools {
             let before = self.pools.get(&pool.code).copied();
             let felt = PoolFelt::next(before, now, pool);
-            let (due_for, running_for) = (now - felt.due_since, now - felt.running_since);
-            if due_for > STILL_FOR + pool.between_starts() {
-                let pool = Arc::clone(&pool.code);
-                stalls.push(Stall::NotStarting { pool, since: due_for });
+            let patience = STILL_FOR + pool.between_starts();
+            if let Some(since) = longer_than(patience, felt.due_since, now) {
+                stalls.push(Stall::NotStarting { pool: Arc::clone(&pool.code), since });
             }
-            if running_for > longest_attempt + STILL_FOR {
-                let pool = Arc::clone(&pool.code);
-                stalls.push(Stall::NotEnding { pool, since: running_for });
+            let patience = STILL_FOR + longest_attempt;
+            if let Some(since) = longer_than(patience, felt.running_since, now) {
+                stalls.push(Stall::NotEnding { pool: Arc::clone(&pool.code), since });
             }
             pools.insert(Arc::clone(&pool.code), felt);
         }
@@ -204,13 +203,13 @@ impl Felt {
         longest_attempt: Duration,
     ) -> Option<Stall> {
         let settled = seen.queues.iter().map(|queue| queue.settled).sum();
-        let idle = seen.in_flight <= seen.in_pools;
-        let before = self.settling.filter(|before| !idle && before.settled == settled);
-        let since = before.map_or(now, |before| before.since);
+        let none_settled = self.settling.filter(|before| before.settled == settled);
+        let since = none_settled.and_then(|before| before.since).unwrap_or(now);
+        let since = (seen.in_flight > seen.in_pools).then_some(since);
         self.settling = Some(Settling { settled, since });
         let runs = seen.pools.iter().any(|pool| pool.running > 0);
         let patience = if runs { longest_attempt + STILL_FOR } else { STILL_FOR };
-        (now - since > patience).then(|| Stall::NotSettling { since: now - since })
+        longer_than(patience, since, now).map(|since| Stall::NotSettling { since })
     }
 
     fn queues(&mut self, queues: Vec<QueueSeen>) -> Vec<QueueState> {
@@ -226,17 +225,22 @@ impl Felt {
     }
 }
 
+fn longer_than(patience: Duration, since: Option<Instant>, now: Instant) -> Option<Duration> {
+    since.map(|since| now - since).filter(|so_long| *so_long > patience)
+}
+
 impl PoolFelt {
     fn next(before: Option<Self>, now: Instant, pool: &PoolSeen) -> Self {
         let PoolSeen { started, ended, .. } = *pool;
-        let fresh = Self { started, ended, due_since: now, running_since: now };
-        let Some(before) = before else { return fresh };
-        let starts = started != before.started || !pool.is_due();
-        let ends = started != before.started || ended != before.ended || pool.running == 0;
+        let none_started = before.filter(|before| before.started == started);
+        let none_ended = none_started.filter(|before| before.ended == ended);
+        let due_since = none_started.and_then(|before| before.due_since).unwrap_or(now);
+        let running_since = none_ended.and_then(|before| before.running_since).unwrap_or(now);
         Self {
-            due_since: if starts { now } else { before.due_since },
-            running_since: if ends { now } else { before.running_since },
-            ..fresh
+            started,
+            ended,
+            due_since: pool.is_due().then_some(due_since),
+            running_since: (pool.running > 0).then_some(running_since),
         }
     }
 }

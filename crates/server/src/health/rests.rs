@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sluicegate_dispatch::Fact;
+use sluicegate_dispatch::{Fact, MAX_DELAY};
 use tokio::time::Instant;
 
 /// Until when pools rest, as far as facts told.
@@ -28,6 +28,7 @@ impl Rests {
 
     fn rest(&self, pool: &Arc<str>, after: Duration) {
         let now = Instant::now();
+        let after = after.min(MAX_DELAY);
         let mut all = self.until.lock();
         match all.get_mut(pool) {
             Some(until) => *until = (*until).max(now + after),
