@@ -7,7 +7,8 @@ use std::fmt;
 
 use sluicegate_dispatch::{Fact, Severity};
 use tracing::{debug, error, info, warn};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::layer::{Layer, SubscriberExt};
 
 use crate::warnings::{Warning, speakable};
 
@@ -32,24 +33,25 @@ pub enum LogError {
 }
 
 /// Sets the log up: to standard error, filtered by `RUST_LOG`, which is `info` where it is not set.
+/// It is a list of levels by target, such as `info,sluicegate=debug`.
 ///
 /// # Errors
 /// `RUST_LOG` cannot be read, or there is a log already.
 pub fn init(format: Format) -> Result<(), LogError> {
-    let wanted = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|wanted| !wanted.is_empty());
-    let filter = EnvFilter::try_new(wanted.as_deref().unwrap_or("info"))
-        .map_err(|error| LogError::Filter(error.to_string()))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let set = match format {
+    let wanted = std::env::var("RUST_LOG").ok().filter(|wanted| !wanted.is_empty());
+    let wanted = wanted.as_deref().unwrap_or("info");
+    let wanted: Targets =
+        wanted.parse().map_err(|why: ParseError| LogError::Filter(why.to_string()))?;
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let lines = match format {
         Format::Text => {
             let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
-            tracing::subscriber::set_global_default(log.with_ansi(colours).finish())
+            lines.with_ansi(colours).boxed()
         }
-        Format::Json => {
-            tracing::subscriber::set_global_default(log.json().flatten_event(true).finish())
-        }
+        Format::Json => lines.json().flatten_event(true).boxed(),
     };
-    set.map_err(|_| LogError::Twice)
+    let log = tracing_subscriber::registry().with(lines.with_filter(wanted));
+    tracing::subscriber::set_global_default(log).map_err(|_| LogError::Twice)
 }
 
 /// Says a fact.

@@ -47,7 +47,7 @@ async fn idle(record: &Arc<Record>, pools: &[&str]) -> Router {
 fn value(page: &str, series: &str) -> Option<f64> {
     let mut found = page.lines().filter_map(|line| {
         let (name, value) = line.rsplit_once(' ')?;
-        (name == format!("sluicegate_{series}")).then(|| value.parse().unwrap())
+        (name == format!("sluicegate_{series}")).then(|| value.parse().expect("a number"))
     });
     let first = found.next();
     assert_eq!(found.next(), None, "{series} is there twice:\n{page}");

@@ -39,10 +39,11 @@ fn logged(what: impl FnOnce()) -> Vec<(Level, serde_json::Value)> {
         .with_writer(move || writer.clone())
         .finish();
     tracing::subscriber::with_default(log, what);
-    let text = String::from_utf8(paper.0.lock().clone()).unwrap();
+    let text = String::from_utf8(paper.0.lock().clone()).expect("a log is text");
     let lines = text.lines().map(|line| {
-        let json: serde_json::Value = serde_json::from_str(line).unwrap();
-        (json["level"].as_str().unwrap().parse().unwrap(), json)
+        let json: serde_json::Value = serde_json::from_str(line).expect("a line is JSON");
+        let level = json["level"].as_str().and_then(|level| level.parse().ok());
+        (level.expect("a line has a level"), json)
     });
     lines.collect()
 }
@@ -149,16 +150,16 @@ fn wrong() -> bool {
 }
 
 fn child(rust_log: Option<&str>, json: bool) -> String {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut command = Command::new(std::env::current_exe().expect("this test is a program"));
     command.args(["--exact", "record::child_that_logs", "--ignored", "--nocapture"]);
     command.env_remove("RUST_LOG").envs(rust_log.map(|wanted| ("RUST_LOG", wanted)));
     if json {
         command.env("AS_JSON", "1");
     }
-    let output = command.output().unwrap();
+    let output = command.output().expect("it can be run again");
     assert!(output.status.success(), "{output:?}");
     assert!(!String::from_utf8_lossy(&output.stdout).contains("said"), "{output:?}");
-    String::from_utf8(output.stderr).unwrap()
+    String::from_utf8(output.stderr).expect("a log is text")
 }
 
 #[test]

@@ -23,12 +23,12 @@ pub(crate) struct Hands(Mutex<Timestamp>);
 
 impl Hands {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new("2026-11-15T12:00:00Z".parse().unwrap())))
+        Arc::new(Self(Mutex::new("2026-11-15T12:00:00Z".parse().expect("a time"))))
     }
 
     pub(crate) fn forward(&self, by: Duration) {
         let mut now = self.0.lock();
-        *now = now.checked_add(by).unwrap();
+        *now = now.checked_add(by).expect("a time");
     }
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn message(id: &str, group: Option<&str>) -> Message {
         group: group.map(Into::into),
         tenant: None,
         high_priority: false,
-        target: Target::parse("https://api.example.com/hook?key=secret-2").unwrap(),
+        target: Target::parse("https://api.example.com/hook?key=secret-2").expect("a target"),
         auth_token: Some(AuthToken::new("tok-secret-1")),
         payload: None,
         traceparent: None,
@@ -217,13 +217,13 @@ pub(crate) async fn router(
         })
     });
     let observer = Arc::clone(record);
-    let router = Router::new(Arc::new(executor), Arc::new(Nowhere), observer).unwrap();
+    let router = Router::new(Arc::new(executor), Arc::new(Nowhere), observer).expect("a router");
     for pool in pools {
-        router.set_pool(pool).unwrap();
+        router.set_pool(pool).expect("a pool");
     }
     if let Some(stock) = stock {
         let settings = QueueSettings { connections: 1, max_messages: 10 };
-        router.add_queue("q", settings, stock).await.unwrap();
+        router.add_queue("q", settings, stock).await.expect("a queue");
     }
     router
 }
