@@ -1,6 +1,21 @@
 //! The daemon: what it is told, and what it does about it.
 
+pub mod api;
+mod apply;
+mod chores;
+mod convert;
+mod daemon;
+pub mod feed;
 pub mod fetch;
+pub mod health;
+pub mod log;
+pub mod metrics;
 pub mod plan;
+pub mod record;
 pub mod settings;
 pub mod sync;
+pub mod time;
+pub mod warnings;
+
+pub use apply::{ApplyReport, NotReloaded};
+pub use daemon::{Daemon, NotPublished, StartError};

@@ -1,3 +1,13 @@
 //! Integration tests of the server crate.
 
+mod feed;
+mod health;
+mod metrics;
+mod record;
+mod scene;
 mod settings;
+mod settings_problems;
+mod settings_random;
+mod settings_shown;
+mod settings_synced;
+mod warnings;

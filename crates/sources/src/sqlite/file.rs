@@ -82,8 +82,10 @@ impl Lock {
 }
 
 /// The file beside the state file that is locked: locks on the state file itself are the database's.
+/// It is the same one by whatever name the state file is called.
 fn beside(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mut name = path.into_os_string();
     name.push(".lock");
     name.into()
 }
@@ -92,6 +94,8 @@ fn beside(path: &Path) -> PathBuf {
 pub(crate) fn writer(path: &Path, max_pages: Option<u32>) -> Result<Connection, OpenError> {
     let mut connection = Connection::open(path).map_err(|error| unopened(path, error))?;
     settle_in(&connection)?;
+    // What is not ours is left as it is.
+    schema::inspect(&connection)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;

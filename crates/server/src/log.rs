@@ -1,0 +1,168 @@
+//! The log: how it is set up, and what it says of each fact.
+//!
+//! What happens to single messages is said at `debug`: a million of them is a busy hour, not news.
+//! A warning is said once, when it is new; its repetitions are counted, not said.
+
+use std::fmt;
+
+use sluicegate_dispatch::{Fact, Severity};
+use tracing::{debug, error, info, warn};
+use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+
+use crate::warnings::{Warning, speakable};
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs: a JSON object per line.
+    Json,
+}
+
+/// Why the log could not be set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LogError {
+    /// `RUST_LOG` cannot be read.
+    Filter(String),
+    /// There is a log already.
+    Twice,
+}
+
+/// Sets the log up: to standard error, filtered by `RUST_LOG`, which is `info` where it is not set.
+/// It is a list of levels by target, such as `info,sluicegate=debug`.
+///
+/// # Errors
+/// `RUST_LOG` cannot be read, or there is a log already.
+pub fn init(format: Format) -> Result<(), LogError> {
+    let wanted = std::env::var("RUST_LOG").ok().filter(|wanted| !wanted.is_empty());
+    let wanted = wanted.as_deref().unwrap_or("info");
+    let wanted: Targets =
+        wanted.parse().map_err(|why: ParseError| LogError::Filter(why.to_string()))?;
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let lines = match format {
+        Format::Text => {
+            let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
+            lines.with_ansi(colours).boxed()
+        }
+        Format::Json => lines.json().flatten_event(true).boxed(),
+    };
+    let log = tracing_subscriber::registry().with(lines.with_filter(wanted));
+    tracing::subscriber::set_global_default(log).map_err(|_| LogError::Twice)
+}
+
+/// Says a fact.
+pub(crate) fn say(fact: &Fact<'_>) {
+    say_of_message(fact);
+    say_of_place(fact);
+}
+
+fn say_of_message(fact: &Fact<'_>) {
+    const T: &str = "sluicegate";
+    match *fact {
+        Fact::Malformed { queue, why } => {
+            warn!(target: T, %queue, why, "a body is no message");
+        }
+        Fact::Redelivered { queue, id } => {
+            debug!(target: T, %queue, %id, "delivered again while it is here");
+        }
+        Fact::Requeued { queue, id } => {
+            debug!(target: T, %queue, %id, "a copy came while it is here");
+        }
+        Fact::UnknownPool { code, id } => {
+            debug!(target: T, %code, %id, "no such pool");
+        }
+        Fact::Admitted { pool, message } => {
+            debug!(target: T, %pool, id = %message.id, "admitted");
+        }
+        Fact::Started { pool, message, attempt, waited } => {
+            debug!(target: T, %pool, id = %message.id, attempt, ?waited, "started");
+        }
+        Fact::Called { pool, message, status, took } => {
+            let id = &*message.id;
+            debug!(target: T, %pool, id, status = status.label(), ?took, "called");
+        }
+        Fact::Finished { pool, message, outcome, took } => {
+            let (id, outcome) = (&*message.id, outcome.label());
+            debug!(target: T, %pool, id, outcome, ?took, "finished");
+        }
+        Fact::Rejected { pool, message, why, .. } => {
+            let why = speakable(why, message);
+            debug!(target: T, %pool, id = %message.id, %why, "rejected");
+        }
+        Fact::Retrying { pool, id, after: Some(after), reason } => {
+            let reason = reason.label();
+            debug!(target: T, %pool, %id, ?after, reason, "tried again later");
+        }
+        Fact::Retrying { pool, id, after: None, .. } => {
+            warn!(target: T, %pool, %id, "its group waits until someone acts");
+        }
+        Fact::Parked { queue, id, code, .. } => {
+            let id = id.map(|id| &**id);
+            info!(target: T, %queue, id, code = code.label(), "parked");
+        }
+        Fact::Settled { queue, id, again, stale } => {
+            let (id, again) = (id.map(|id| &**id), again.map(|reason| reason.label()));
+            debug!(target: T, %queue, id, again, stale, "settled");
+        }
+        _ => {}
+    }
+}
+
+fn say_of_place(fact: &Fact<'_>) {
+    const T: &str = "sluicegate";
+    match *fact {
+        Fact::Received { queue, count } => {
+            debug!(target: T, %queue, count, "received");
+        }
+        Fact::SourceFailed { queue, doing, cause } => {
+            warn!(target: T, %queue, doing, cause, "the source failed");
+        }
+        Fact::Expired { queue, count } => {
+            warn!(target: T, %queue, count, "deliveries expired while they were here");
+        }
+        Fact::PoolFull { pool, count } => {
+            debug!(target: T, %pool, count, "the pool is full");
+        }
+        Fact::Panicked { pool, id, what } => {
+            error!(target: T, %pool, %id, what, "an executor panicked");
+        }
+        Fact::Paused { pool, host, after } => {
+            info!(target: T, %pool, host, ?after, "the host asked for a pause");
+        }
+        Fact::Breaker { name, open: true } => {
+            warn!(target: T, %name, "breaker opened");
+        }
+        Fact::Breaker { name, open: false } => {
+            info!(target: T, %name, "breaker closed");
+        }
+        _ => {}
+    }
+}
+
+/// Says a warning.
+pub(crate) fn say_warning(warning: &Warning) {
+    const T: &str = "sluicegate";
+    let (code, subject) = (warning.code.label(), &*warning.subject);
+    let message = &*warning.message;
+    match warning.severity {
+        Severity::Info => info!(target: T, code, subject, "{message}"),
+        Severity::Warning => warn!(target: T, code, subject, "{message}"),
+        Severity::Error => error!(target: T, code, subject, "{message}"),
+        Severity::Critical => error!(target: T, code, subject, critical = true, "{message}"),
+    }
+}
+
+impl fmt::Display for LogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Filter(why) => write!(f, "RUST_LOG cannot be read: {why}"),
+            Self::Twice => f.write_str("the log is set up already"),
+        }
+    }
+}
+
+impl std::error::Error for LogError {}

@@ -1,0 +1,72 @@
+//! Where a fact becomes a log line, a number, a warning and an event. It is the only such place.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use sluicegate_dispatch::{Fact, Observer, Severity};
+
+use crate::feed::{Feed, event_for};
+use crate::health::Rests;
+use crate::log;
+use crate::metrics::Metrics;
+use crate::time::Clock;
+use crate::warnings::{Code, Noted, Raised, Warnings, warning_for};
+
+/// Hears of every fact.
+#[derive(Debug)]
+pub struct Record {
+    /// What a person should look at.
+    pub warnings: Warnings,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// Who listens.
+    pub feed: Feed,
+    /// Which pools rest.
+    pub rests: Rests,
+}
+
+impl Record {
+    /// Nothing heard yet.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
+        Arc::new(Self {
+            warnings: Warnings::new(Arc::clone(&clock)),
+            metrics: Metrics::new(),
+            feed: Feed::new(clock),
+            rests: Rests::default(),
+        })
+    }
+
+    /// Warns of something that is no fact of the router: for chores.
+    pub fn raise(
+        &self,
+        code: Code,
+        severity: Severity,
+        subject: impl Into<Arc<str>>,
+        message: impl Into<String>,
+    ) {
+        self.warn(Raised::new(code, severity, subject, message));
+    }
+
+    fn warn(&self, raised: Raised) {
+        if let Noted::New(warning) = self.warnings.raise(raised) {
+            log::say_warning(&warning);
+            self.feed.tell(|| match warning.to_json() {
+                Value::Object(fields) => Some(("warning.raised", fields)),
+                _ => None,
+            });
+        }
+    }
+}
+
+impl Observer for Record {
+    fn observe(&self, fact: &Fact<'_>) {
+        self.metrics.count(fact);
+        self.rests.hear(fact);
+        log::say(fact);
+        if let Some(raised) = warning_for(fact) {
+            self.warn(raised);
+        }
+        self.feed.tell(|| event_for(fact));
+    }
+}

@@ -1,0 +1,81 @@
+//! The words a warning is known by.
+
+use std::fmt;
+
+/// What a warning is about.
+///
+/// Four codes of the paper are not here, because what they warn of cannot happen:
+///
+/// | code | why not |
+/// |---|---|
+/// | `GROUP_THREAD_RESTART` | a group has no thread or task of its own that could die; it exists while it has messages |
+/// | `GROUP_THREAD_EXIT_WITH_MESSAGES` | the same: the schedule holds the messages, and nobody's end takes them along |
+/// | `SEMAPHORE_RELEASE_FAILED` | a permit comes back when its guard is dropped; there is no release to fail |
+/// | `MEDIATOR_NULL_RESULT` | an executor answers with an `Outcome`, and there is none that says nothing |
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Code {
+    /// The configuration could not be fetched or applied.
+    ConfigSyncFailed,
+    /// A message asked for a pool that does not exist.
+    Routing,
+    /// A pool had no room for its part of a batch.
+    QueueFull,
+    /// There are too many pools, or nearly.
+    PoolLimit,
+    /// More messages are in flight than the pools can hold.
+    PipelineMapLeak,
+    /// A source did not answer and was replaced.
+    ConsumerRestart,
+    /// A source did not answer and could not be replaced.
+    ConsumerRestartFailed,
+    /// Messages could be neither settled nor handed back at the end.
+    ShutdownCleanupErrors,
+    /// An executor panicked.
+    Processing,
+    /// An endpoint said that it will never take a message.
+    Configuration,
+    /// Messages without a group wait for each other beside idle permits.
+    UngroupedSerial,
+}
+
+impl Code {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::ConfigSyncFailed,
+        Self::Routing,
+        Self::QueueFull,
+        Self::PoolLimit,
+        Self::PipelineMapLeak,
+        Self::ConsumerRestart,
+        Self::ConsumerRestartFailed,
+        Self::ShutdownCleanupErrors,
+        Self::Processing,
+        Self::Configuration,
+        Self::UngroupedSerial,
+    ];
+
+    /// Its one spelling.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::ConfigSyncFailed => "CONFIG_SYNC_FAILED",
+            Self::Routing => "ROUTING",
+            Self::QueueFull => "QUEUE_FULL",
+            Self::PoolLimit => "POOL_LIMIT",
+            Self::PipelineMapLeak => "PIPELINE_MAP_LEAK",
+            Self::ConsumerRestart => "CONSUMER_RESTART",
+            Self::ConsumerRestartFailed => "CONSUMER_RESTART_FAILED",
+            Self::ShutdownCleanupErrors => "SHUTDOWN_CLEANUP_ERRORS",
+            Self::Processing => "PROCESSING",
+            Self::Configuration => "CONFIGURATION",
+            Self::UngroupedSerial => "UNGROUPED_SERIAL",
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.label())
+    }
+}

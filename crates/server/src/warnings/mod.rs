@@ -1,0 +1,276 @@
+//! What a person should look at: one entry per matter, counted, forgotten when it is long over.
+//!
+//! Invariants:
+//! 1. There is at most one warning for a code, severity and subject.
+//! 2. The three indexes change under one lock and hold the same warnings.
+//! 3. There are never more than [`Warnings::MOST`]. A mild one makes room for a worse one, never the
+//!    other way round.
+
+mod code;
+mod table;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sluicegate_dispatch::Severity;
+
+use crate::time::{Clock, Timestamp};
+
+pub use code::Code;
+pub use table::{speakable, warning_for};
+
+/// A matter that a person should look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// Its number, which no other one has or will have.
+    pub id: u64,
+    /// What it is about.
+    pub code: Code,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What it is about, by name: a target, a pool or a queue.
+    pub subject: Arc<str>,
+    /// What happened the last time.
+    pub message: Arc<str>,
+    /// How often it happened.
+    pub count: u64,
+    /// When it happened first.
+    pub first_seen: Timestamp,
+    /// When it happened last.
+    pub last_seen: Timestamp,
+    /// Whether somebody has taken note.
+    pub acknowledged: bool,
+}
+
+/// Something to warn of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Raised {
+    /// What it is about.
+    pub code: Code,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What it is about, by name.
+    pub subject: Arc<str>,
+    /// What happened, without any secret.
+    pub message: String,
+}
+
+/// What became of something to warn of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Noted {
+    /// It was not known before.
+    New(Warning),
+    /// It is known, and was counted.
+    Again,
+    /// There is no room, and all that is there is worse.
+    NoRoom,
+}
+
+/// A part of a list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// The warnings, newest first.
+    pub items: Vec<Warning>,
+    /// Where the next part begins, if there is one.
+    pub next: Option<u64>,
+}
+
+/// All warnings there are.
+#[derive(Debug)]
+pub struct Warnings {
+    clock: Arc<dyn Clock>,
+    kept: Mutex<Kept>,
+}
+
+type Matter = (Code, Severity, Arc<str>);
+
+#[derive(Debug)]
+struct Kept {
+    next_id: u64,
+    by_id: BTreeMap<u64, Warning>,
+    by_matter: HashMap<Matter, u64>,
+    /// In the order in which they make room.
+    by_weight: BTreeSet<(Severity, Timestamp, u64)>,
+}
+
+impl Warnings {
+    /// How many are kept.
+    pub const MOST: usize = 10_000;
+    /// How long one is kept after it last happened.
+    pub const KEPT_FOR: Duration = Duration::from_secs(8 * 60 * 60);
+
+    /// None yet.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        // Numbers go on from the time of the start: what is kept in memory is gone after a restart,
+        // and an old number must not mean another warning then.
+        let first = u64::try_from(clock.now().as_millisecond()).unwrap_or_default() * 1_000;
+        let kept = Kept {
+            next_id: first,
+            by_id: BTreeMap::new(),
+            by_matter: HashMap::new(),
+            by_weight: BTreeSet::new(),
+        };
+        Self { clock, kept: Mutex::new(kept) }
+    }
+
+    /// Warns of something.
+    pub fn raise(&self, raised: Raised) -> Noted {
+        let now = self.clock.now();
+        let Raised { code, severity, subject, message } = raised;
+        let matter = (code, severity, subject);
+        let mut kept = self.kept.lock();
+        if let Some(id) = kept.by_matter.get(&matter).copied() {
+            kept.count(id, now, message);
+            return Noted::Again;
+        }
+        if !kept.make_room(severity) {
+            return Noted::NoRoom;
+        }
+        Noted::New(kept.add(matter, message, now))
+    }
+
+    /// At most `limit` of them, newest first, of one severity or of all, after a cursor.
+    #[must_use]
+    pub fn list(&self, severity: Option<Severity>, cursor: Option<u64>, limit: usize) -> Page {
+        let kept = self.kept.lock();
+        let before = cursor.unwrap_or(u64::MAX);
+        let mut found = kept
+            .by_id
+            .range(..before)
+            .rev()
+            .map(|(_, warning)| warning)
+            .filter(|warning| severity.is_none_or(|severity| warning.severity == severity));
+        let items: Vec<Warning> = found.by_ref().take(limit).cloned().collect();
+        let more = found.next().is_some();
+        Page { next: items.last().map(|last| last.id).filter(|_| more), items }
+    }
+
+    /// How many there are of each severity.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<Severity, u64> {
+        use Severity::{Critical, Error, Info, Warning};
+        let mut counts = BTreeMap::from([Info, Warning, Error, Critical].map(|each| (each, 0)));
+        for (severity, ..) in &self.kept.lock().by_weight {
+            *counts.entry(*severity).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Says that somebody has taken note of one. `None` if there is none of that number.
+    pub fn acknowledge(&self, id: u64) -> Option<Warning> {
+        let mut kept = self.kept.lock();
+        let warning = kept.by_id.get_mut(&id)?;
+        warning.acknowledged = true;
+        Some(warning.clone())
+    }
+
+    /// Removes one. `None` if there is none of that number.
+    pub fn remove(&self, id: u64) -> Option<Warning> {
+        self.kept.lock().remove(id)
+    }
+
+    /// Forgets those that last happened long ago. Returns how many they were.
+    pub fn expire(&self) -> usize {
+        let Ok(oldest) = self.clock.now().checked_sub(Self::KEPT_FOR) else { return 0 };
+        let mut kept = self.kept.lock();
+        let over: Vec<u64> = kept
+            .by_weight
+            .iter()
+            .filter(|(_, last_seen, _)| *last_seen <= oldest)
+            .map(|(.., id)| *id)
+            .collect();
+        over.iter().filter_map(|id| kept.remove(*id)).count()
+    }
+}
+
+impl Kept {
+    fn count(&mut self, id: u64, now: Timestamp, message: String) {
+        let Some(warning) = self.by_id.get_mut(&id) else { return };
+        self.by_weight.remove(&(warning.severity, warning.last_seen, id));
+        warning.count += 1;
+        warning.last_seen = now;
+        if *warning.message != *message {
+            warning.message = message.into();
+        }
+        self.by_weight.insert((warning.severity, now, id));
+    }
+
+    fn add(&mut self, matter: Matter, message: String, now: Timestamp) -> Warning {
+        let id = self.next_id;
+        self.next_id += 1;
+        let (code, severity, subject) = matter.clone();
+        let warning = Warning {
+            id,
+            code,
+            severity,
+            subject,
+            message: message.into(),
+            count: 1,
+            first_seen: now,
+            last_seen: now,
+            acknowledged: false,
+        };
+        self.by_matter.insert(matter, id);
+        self.by_weight.insert((severity, now, id));
+        self.by_id.insert(id, warning.clone());
+        warning
+    }
+
+    /// Makes room for one more of that severity. `false` if all that are there are worse.
+    fn make_room(&mut self, severity: Severity) -> bool {
+        if self.by_id.len() < Warnings::MOST {
+            return true;
+        }
+        match self.by_weight.first().copied() {
+            Some((mildest, _, id)) if mildest <= severity => self.remove(id).is_some(),
+            _ => false,
+        }
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Warning> {
+        let warning = self.by_id.remove(&id)?;
+        self.by_weight.remove(&(warning.severity, warning.last_seen, id));
+        self.by_matter.remove(&(warning.code, warning.severity, Arc::clone(&warning.subject)));
+        Some(warning)
+    }
+}
+
+impl Raised {
+    /// Something to warn of.
+    pub fn new(
+        code: Code,
+        severity: Severity,
+        subject: impl Into<Arc<str>>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self { code, severity, subject: subject.into(), message: message.into() }
+    }
+}
+
+impl Warning {
+    /// It as people and programs see it.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "id": self.id.to_string(),
+            "code": self.code.label(),
+            "severity": self.severity.label(),
+            "subject": &*self.subject,
+            "message": &*self.message,
+            "count": self.count,
+            "firstSeen": self.first_seen.to_string(),
+            "lastSeen": self.last_seen.to_string(),
+            "acknowledged": self.acknowledged,
+        })
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{} {}: {}", self.code, self.severity, self.subject, self.message)
+    }
+}

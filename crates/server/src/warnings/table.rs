@@ -1,0 +1,81 @@
+//! Which facts a person should hear of: the paper's table, as a table.
+
+use std::borrow::Cow;
+
+use sluicegate_dispatch::{Fact, Message, Severity, Target};
+
+use super::{Code, Raised};
+
+/// The longest text taken over from somebody else.
+const LONGEST: usize = 500;
+
+/// What to warn of when something happens, if of anything.
+#[must_use]
+pub fn warning_for(fact: &Fact<'_>) -> Option<Raised> {
+    let raised = match *fact {
+        Fact::UnknownPool { code, .. } => Raised::new(
+            Code::Routing,
+            Severity::Warning,
+            code.clone(),
+            format!("there is no pool {code}: its messages go to DEFAULT-POOL"),
+        ),
+        Fact::PoolFull { pool, count } => Raised::new(
+            Code::QueueFull,
+            Severity::Warning,
+            pool.clone(),
+            format!("pool {pool} has no room: {count} messages of a batch went back"),
+        ),
+        Fact::UngroupedSerial { pool } => Raised::new(
+            Code::UngroupedSerial,
+            Severity::Info,
+            pool.clone(),
+            format!(
+                "messages without a group run one at a time in pool {pool}, beside idle permits: \
+                 ungrouped = \"parallel\" lets them run side by side"
+            ),
+        ),
+        Fact::Panicked { pool, what, .. } => Raised::new(
+            Code::Processing,
+            Severity::Warning,
+            pool.clone(),
+            format!("an executor of pool {pool} panicked: {}", cut(what)),
+        ),
+        Fact::Rejected { message, severity, why, .. } => Raised::new(
+            Code::Configuration,
+            severity,
+            without_query(&message.target),
+            speakable(why, message).into_owned(),
+        ),
+        _ => return None,
+    };
+    Some(raised)
+}
+
+/// A target without its query, where keys are sometimes kept.
+fn without_query(target: &Target) -> &str {
+    let url = target.url();
+    url.split(['?', '#']).next().unwrap_or(url)
+}
+
+/// What was said of a message, without what must not be shown: an endpoint may repeat the token it
+/// was sent, and an error the whole URL.
+#[must_use]
+pub fn speakable<'a>(said: &'a str, message: &Message) -> Cow<'a, str> {
+    let mut said = Cow::Borrowed(said);
+    let token = message.auth_token.as_ref().map(|token| token.expose());
+    if let Some(token) = token.filter(|token| !token.is_empty() && said.contains(token)) {
+        said = Cow::Owned(said.replace(token, "***"));
+    }
+    let hidden = &message.target.url()[without_query(&message.target).len()..];
+    if hidden.len() > 1 && said.contains(hidden) {
+        said = Cow::Owned(said.replace(hidden, "?***"));
+    }
+    match said {
+        Cow::Borrowed(said) => Cow::Borrowed(cut(said)),
+        Cow::Owned(said) => Cow::Owned(cut(&said).to_owned()),
+    }
+}
+
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(LONGEST)]
+}
