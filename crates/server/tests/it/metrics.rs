@@ -350,6 +350,26 @@ async fn no_endpoint_can_grow_the_page() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn many_pools_are_told_apart() {
+    let record = Record::new(Hands::new());
+    let codes: Vec<String> = (1..=300).map(|at| format!("P{at}")).collect();
+    let router = idle(&record, &codes.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let message = &message("m", None);
+    for (calls, code) in (1..).zip(&codes) {
+        let (pool, status) = (&name(code), CallStatus::Http(200));
+        (0..calls).for_each(|_| {
+            record.metrics.count(&Fact::Called { pool, message, status, took: MILLI });
+        });
+    }
+    let page = record.metrics.render(Snapshot::of(&router));
+    let lines: BTreeSet<&str> = page.lines().collect();
+    for (calls, code) in (1..).zip(&codes) {
+        let line = format!(r#"sluicegate_deliveries_total{{pool="{code}",status="200"}} {calls}"#);
+        assert!(lines.contains(&*line), "no {line}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn names_are_escaped() {
     let record = Record::new(Hands::new());
     let router = idle(&record, &["a\"b\\c\nd"]).await;
