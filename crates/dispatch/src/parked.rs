@@ -49,6 +49,13 @@ pub trait ParkedStore: Send + Sync + 'static {
     /// Whether a key was parked with its tail and has messages here: then what comes later must not
     /// overtake them. Cheap, and known from the start on.
     fn holds_key(&self, queue: &str, pool: &str, group: &str) -> bool;
+
+    /// Whether a message was replayed from here: then it comes before those of its key that are still
+    /// here, and their hold on the key is not for it. Cheap, and known from the start on.
+    fn lets_pass(&self, queue: &str, broker_id: &str) -> bool {
+        let _ = (queue, broker_id);
+        false
+    }
 }
 
 impl ParkedCode {

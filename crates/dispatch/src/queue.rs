@@ -185,7 +185,8 @@ async fn receive(core: Arc<Core>, queue: Arc<Queue>, source: Arc<dyn Source>, cx
     let max = queue.settings.max_messages;
     let mut pause = FIRST_PAUSE;
     let mut pools: Vec<Arc<Pool>> = Vec::new();
-    loop {
+    // A stopped source answers at once, so the context is looked at, not only waited for.
+    while !cx.is_cancelled() {
         let wait = wait_for_room(&pools, &queue.settings);
         if cx.until_interrupted(wait).await.is_err() {
             return;

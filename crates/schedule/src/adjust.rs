@@ -1,6 +1,7 @@
 //! Changing the bounds while items wait and run.
 
 use std::hash::Hash;
+use std::num::NonZeroU32;
 
 use crate::{Invalid, Limits, Moment, Rate, RateLimit, Schedule, TenantLimits};
 
@@ -73,7 +74,7 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
             (None, _) => self.rate = None,
             (Some(rate), Some(limit)) => limit.set_rate(rate, now),
             (Some(rate), None) => {
-                self.buckets = self.buckets.wrapping_add(1);
+                self.buckets = self.buckets.checked_add(1).unwrap_or(NonZeroU32::MIN);
                 self.rate = Some(RateLimit::new(rate, now));
             }
         }

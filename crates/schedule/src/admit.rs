@@ -1,12 +1,14 @@
 //! Letting items in: one, or a batch of which all or none come in.
 //!
-//! `docs/rules.md#schedule-4`.
+//! `docs/rules.md#schedule-4`, `docs/rules.md#sluice-2`.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
 use crate::item::Arrival;
 use crate::{Entry, ItemId, Moment, Refusal, Refused, Schedule};
+
+type Batch<V, K, T> = Vec<(Entry<K, T>, V)>;
 
 impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     /// Lets an item in to wait for its turn.
@@ -53,13 +55,13 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     /// ```
     ///
     /// # Errors
-    /// [`Refused`] gives the whole batch back with the reason; nothing of it stays behind. The counts
-    /// in the reason are those before the batch.
+    /// [`Refused`] gives the whole batch back with the reason; nothing of it stays behind. The
+    /// counts in the reason are those before the batch.
     pub fn admit_all(
         &mut self,
         now: Moment,
-        batch: Vec<(Entry<K, T>, V)>,
-    ) -> Result<Vec<ItemId>, Refused<Vec<(Entry<K, T>, V)>>> {
+        batch: Batch<V, K, T>,
+    ) -> Result<Vec<ItemId>, Refused<Batch<V, K, T>>> {
         if let Err(why) = self.may_admit_all(&batch) {
             return Err(Refused { why, value: batch });
         }

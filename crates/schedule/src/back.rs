@@ -5,7 +5,6 @@
 use std::hash::Hash;
 
 use crate::arena::NIL;
-use crate::item::State;
 use crate::key::Standing;
 use crate::{ItemId, Moment, Schedule};
 
@@ -29,11 +28,11 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn retry(&mut self, now: Moment, id: ItemId, until: Moment, cost: Option<u32>) -> bool {
-        let Some(index) = self.items.find(id, State::Running) else {
+        let Some((index, bill)) = self.items.find_running(id) else {
             return false;
         };
         let item = &self.items[index];
-        self.ring.requeue(item.tenant, item.class, item.charge, cost);
+        self.ring.requeue(item.tenant, item.class, bill.charge, cost);
         self.put_back(now, index, until);
         true
     }
@@ -56,12 +55,12 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn postpone(&mut self, now: Moment, id: ItemId, until: Moment) -> bool {
-        let Some(index) = self.items.find(id, State::Running) else {
+        let Some((index, bill)) = self.items.find_running(id) else {
             return false;
         };
-        self.refund(self.items[index].bucket);
+        self.refund(bill.bucket);
         let item = &self.items[index];
-        self.ring.requeue_unrun(item.tenant, item.class, item.charge);
+        self.ring.requeue_unrun(item.tenant, item.class, bill.charge);
         self.put_back(now, index, until);
         true
     }
@@ -89,12 +88,12 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn linger(&mut self, id: ItemId, cost: Option<u32>) -> bool {
-        let Some(index) = self.items.find(id, State::Running) else {
+        let Some((index, bill)) = self.items.find_running(id) else {
             return false;
         };
         self.items.linger(index);
         let item = &self.items[index];
-        self.ring.finish(item.tenant, item.class, item.charge, cost);
+        self.ring.finish(item.tenant, item.class, bill.charge, cost);
         self.forget_tenants_if_idle();
         true
     }
@@ -116,7 +115,7 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn depart(&mut self, id: ItemId) -> Option<V> {
-        let index = self.items.find(id, State::Lingering)?;
+        let index = self.items.find_lingering(id)?;
         let item = self.items.remove(index);
         self.leave(item.key);
         Some(item.value)
@@ -138,7 +137,7 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn release(&mut self, id: ItemId) -> bool {
-        let Some(item) = self.items.find(id, State::Waiting) else {
+        let Some(item) = self.items.find_waiting(id) else {
             return false;
         };
         let key = self.items[item].key;

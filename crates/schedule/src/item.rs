@@ -1,5 +1,6 @@
 //! Items, and the list of those that wait, longest first.
 
+use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 
 use crate::arena::{Arena, NIL};
@@ -22,22 +23,40 @@ pub(crate) struct Item<V> {
     pub(crate) key: u32,
     pub(crate) tenant: u32,
     pub(crate) class: Class,
-    pub(crate) state: State,
+    pub(crate) stage: Stage,
     /// What was said of the cost on admission.
-    pub(crate) cost: Option<u32>,
-    /// What was charged when it started.
-    pub(crate) charge: Charge,
-    /// The bucket its token came from.
-    pub(crate) bucket: Option<u32>,
+    pub(crate) cost: Option<NonZeroU32>,
     /// Since when it waits, or runs.
     pub(crate) since: Moment,
-    /// Neighbours within the key's queue.
+    pub(crate) value: V,
+}
+
+/// Where an item is. Millions wait, so what only one stage needs shares its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stage {
+    Waiting(Links),
+    Running(Bill),
+    /// It ran, and only keeps its key. Its tenant may be gone.
+    Lingering,
+}
+
+/// Neighbours of an item that waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Links {
+    /// Within the key's queue.
     pub(crate) before: u32,
     pub(crate) behind: u32,
-    /// Neighbours among all that wait.
+    /// Among all that wait.
     older: u32,
     newer: u32,
-    pub(crate) value: V,
+}
+
+/// What an item took when it started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bill {
+    pub(crate) charge: Charge,
+    /// The bucket its token came from.
+    pub(crate) bucket: Option<NonZeroU32>,
 }
 
 /// A cost, charged at the weight its tenant had then: taken back at another weight it would be more
@@ -48,14 +67,6 @@ pub(crate) struct Charge {
     pub(crate) weight: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    Waiting,
-    Running,
-    /// It ran, and only keeps its key. Its tenant may be gone.
-    Lingering,
-}
-
 /// What an item brings along.
 pub(crate) struct Arrival<V> {
     pub(crate) key: u32,
@@ -63,6 +74,23 @@ pub(crate) struct Arrival<V> {
     pub(crate) class: Class,
     pub(crate) cost: Option<u32>,
     pub(crate) value: V,
+}
+
+impl Links {
+    const NONE: Self = Self { before: NIL, behind: NIL, older: NIL, newer: NIL };
+}
+
+impl<V> Item<V> {
+    /// The links of an item that waits.
+    ///
+    /// # Panics
+    /// When it does not: only queues of waiting items are linked, so that is a fault of this crate.
+    pub(crate) fn links(&mut self) -> &mut Links {
+        match &mut self.stage {
+            Stage::Waiting(links) => links,
+            _ => panic!("item {} does not wait", self.seq),
+        }
+    }
 }
 
 impl<V> Items<V> {
@@ -90,9 +118,22 @@ impl<V> Items<V> {
         self.lingering
     }
 
-    /// The index behind an id, while the item is in that state.
-    pub(crate) fn find(&self, id: ItemId, state: State) -> Option<u32> {
-        self.get(id).filter(|item| item.state == state).map(|_| id.index)
+    /// The index behind an id, while the item waits.
+    pub(crate) fn find_waiting(&self, id: ItemId) -> Option<u32> {
+        matches!(self.get(id)?.stage, Stage::Waiting(_)).then_some(id.index)
+    }
+
+    /// The index behind an id, while the item runs, and what it took.
+    pub(crate) fn find_running(&self, id: ItemId) -> Option<(u32, Bill)> {
+        match self.get(id)?.stage {
+            Stage::Running(bill) => Some((id.index, bill)),
+            _ => None,
+        }
+    }
+
+    /// The index behind an id, while the item lingers.
+    pub(crate) fn find_lingering(&self, id: ItemId) -> Option<u32> {
+        matches!(self.get(id)?.stage, Stage::Lingering).then_some(id.index)
     }
 
     pub(crate) fn get(&self, id: ItemId) -> Option<&Item<V>> {
@@ -111,39 +152,26 @@ impl<V> Items<V> {
             key,
             tenant,
             class,
-            state: State::Waiting,
-            cost,
-            charge: Charge { cost: 0, weight: 1 },
-            bucket: None,
+            stage: Stage::Waiting(Links::NONE),
+            cost: cost.and_then(NonZeroU32::new),
             since: now,
-            before: NIL,
-            behind: NIL,
-            older: NIL,
-            newer: NIL,
             value,
         });
         self.begin_wait(item);
         item
     }
 
-    pub(crate) fn start(
-        &mut self,
-        item: u32,
-        (charge, bucket): (Charge, Option<u32>),
-        now: Moment,
-    ) {
+    pub(crate) fn start(&mut self, item: u32, bill: Bill, now: Moment) {
         self.end_wait(item);
         self.running += 1;
         let item = &mut self.items[item];
-        item.state = State::Running;
-        item.charge = charge;
-        item.bucket = bucket;
+        item.stage = Stage::Running(bill);
         item.since = now;
     }
 
     pub(crate) fn put_back(&mut self, item: u32, now: Moment) {
         self.running -= 1;
-        self.items[item].state = State::Waiting;
+        self.items[item].stage = Stage::Waiting(Links::NONE);
         self.items[item].since = now;
         self.begin_wait(item);
     }
@@ -151,14 +179,14 @@ impl<V> Items<V> {
     pub(crate) fn linger(&mut self, item: u32) {
         self.running -= 1;
         self.lingering += 1;
-        self.items[item].state = State::Lingering;
+        self.items[item].stage = Stage::Lingering;
     }
 
     pub(crate) fn remove(&mut self, item: u32) -> Item<V> {
-        match self.items[item].state {
-            State::Waiting => self.end_wait(item),
-            State::Running => self.running -= 1,
-            State::Lingering => self.lingering -= 1,
+        match self.items[item].stage {
+            Stage::Waiting(_) => self.end_wait(item),
+            Stage::Running(_) => self.running -= 1,
+            Stage::Lingering => self.lingering -= 1,
         }
         self.items.remove(item)
     }
@@ -170,37 +198,37 @@ impl<V> Items<V> {
 
     /// All that wait, longest first.
     pub(crate) fn iter_waiting(&self) -> impl Iterator<Item = u32> {
-        std::iter::successors(self.oldest(), |&item| {
-            Some(self.items[item].newer).filter(|&newer| newer != NIL)
+        std::iter::successors(self.oldest(), |&item| match self.items[item].stage {
+            Stage::Waiting(Links { newer, .. }) => Some(newer).filter(|&newer| newer != NIL),
+            _ => None,
         })
     }
 
     pub(crate) fn iter_running(&self) -> impl Iterator<Item = u32> {
-        let running = self.items.iter().filter(|(_, item)| item.state == State::Running);
+        let running = self.items.iter().filter(|(_, item)| matches!(item.stage, Stage::Running(_)));
         running.map(|(index, _)| index)
     }
 
     fn begin_wait(&mut self, item: u32) {
         self.waiting += 1;
-        self.items[item].older = self.newest;
+        self.items[item].links().older = self.newest;
         match self.newest {
             NIL => self.oldest = item,
-            newest => self.items[newest].newer = item,
+            newest => self.items[newest].links().newer = item,
         }
         self.newest = item;
     }
 
     fn end_wait(&mut self, item: u32) {
         self.waiting -= 1;
-        let older = std::mem::replace(&mut self.items[item].older, NIL);
-        let newer = std::mem::replace(&mut self.items[item].newer, NIL);
+        let Links { older, newer, .. } = *self.items[item].links();
         match older {
             NIL => self.oldest = newer,
-            older => self.items[older].newer = newer,
+            older => self.items[older].links().newer = newer,
         }
         match newer {
             NIL => self.newest = older,
-            newer => self.items[newer].older = older,
+            newer => self.items[newer].links().older = older,
         }
     }
 }

@@ -12,7 +12,7 @@ use std::hash::Hash;
 
 use crate::arena::{Arena, NIL};
 use crate::heap::Heap;
-use crate::item::Items;
+use crate::item::{Items, Links};
 use crate::{Class, Moment};
 
 #[derive(Debug)]
@@ -116,10 +116,10 @@ impl<K: Hash + Eq + Clone> Keys<K> {
 
     pub(crate) fn append<V>(&mut self, items: &mut Items<V>, key: u32, item: u32) {
         let queue = &mut self.keys[key].queues[items[item].class.index()];
-        items[item].before = queue.last;
+        items[item].links().before = queue.last;
         match queue.last {
             NIL => queue.first = item,
-            last => items[last].behind = item,
+            last => items[last].links().behind = item,
         }
         queue.last = item;
     }
@@ -132,15 +132,14 @@ impl<K: Hash + Eq + Clone> Keys<K> {
             return;
         }
         let queue = &mut key.queues[class.index()];
-        let before = std::mem::replace(&mut items[item].before, NIL);
-        let behind = std::mem::replace(&mut items[item].behind, NIL);
+        let Links { before, behind, .. } = *items[item].links();
         match before {
             NIL => queue.first = behind,
-            before => items[before].behind = behind,
+            before => items[before].links().behind = behind,
         }
         match behind {
             NIL => queue.last = before,
-            behind => items[behind].before = before,
+            behind => items[behind].links().before = before,
         }
     }
 

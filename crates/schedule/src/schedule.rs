@@ -11,9 +11,10 @@
 //! 5. With no items there are no keys and no tenants.
 
 use std::hash::Hash;
+use std::num::NonZeroU32;
 
 use crate::arena::NIL;
-use crate::item::{Items, State};
+use crate::item::{Bill, Items};
 use crate::key::{Keys, Standing};
 use crate::ring::TenantRing;
 use crate::{ItemId, Limits, Moment, NotUntil, RateLimit, TenantLimits};
@@ -52,7 +53,7 @@ pub struct Schedule<V, K, T> {
     pub(crate) limits: Limits<T>,
     pub(crate) rate: Option<RateLimit>,
     /// Counts the buckets there were: a token goes back only to the one it came from.
-    pub(crate) buckets: u32,
+    pub(crate) buckets: NonZeroU32,
     pub(crate) items: Items<V>,
     pub(crate) keys: Keys<K>,
     pub(crate) ring: TenantRing<T>,
@@ -99,7 +100,7 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     pub fn new(limits: Limits<T>, now: Moment) -> Self {
         Self {
             rate: limits.rate.map(|rate| RateLimit::new(rate, now)),
-            buckets: 0,
+            buckets: NonZeroU32::MIN,
             ring: TenantRing::new(limits.class_period),
             items: Items::new(),
             keys: Keys::new(),
@@ -145,10 +146,10 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         };
         key.standing = Standing::Out;
         key.running = head;
-        let cost = self.items[head].cost;
+        let cost = self.items[head].cost.map(NonZeroU32::get);
         let charge = self.ring.start(pick, cost, |key, at| self.keys.stand_at(key, at));
         self.keys.unlink(&mut self.items, head);
-        self.items.start(head, (charge, self.bucket()), now);
+        self.items.start(head, Bill { charge, bucket: self.bucket() }, now);
         Next::Start(self.items.id(head))
     }
 
@@ -168,9 +169,9 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn complete(&mut self, id: ItemId, cost: Option<u32>) -> Option<V> {
-        let item = self.items.find(id, State::Running)?;
+        let (item, bill) = self.items.find_running(id)?;
         let item = self.items.remove(item);
-        self.ring.finish(item.tenant, item.class, item.charge, cost);
+        self.ring.finish(item.tenant, item.class, bill.charge, cost);
         self.leave(item.key);
         Some(item.value)
     }
@@ -192,10 +193,10 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn revoke(&mut self, id: ItemId) -> Option<V> {
-        let item = self.items.find(id, State::Running)?;
+        let (item, bill) = self.items.find_running(id)?;
         let item = self.items.remove(item);
-        self.refund(item.bucket);
-        self.ring.revoke(item.tenant, item.class, item.charge);
+        self.refund(bill.bucket);
+        self.ring.revoke(item.tenant, item.class, bill.charge);
         self.leave(item.key);
         Some(item.value)
     }
@@ -213,7 +214,7 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn cancel(&mut self, id: ItemId) -> Option<V> {
-        let index = self.items.find(id, State::Waiting)?;
+        let index = self.items.find_waiting(id)?;
         let held_for_it = self.keys.get(self.items[index].key).front == index;
         self.keys.unlink(&mut self.items, index);
         let key = self.items[index].key;
@@ -307,12 +308,12 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     }
 
     /// The bucket in force, if there is one.
-    fn bucket(&self) -> Option<u32> {
+    fn bucket(&self) -> Option<NonZeroU32> {
         self.rate.as_ref().map(|_| self.buckets)
     }
 
     /// What took a token of that bucket did not run.
-    pub(crate) fn refund(&mut self, taken_from: Option<u32>) {
+    pub(crate) fn refund(&mut self, taken_from: Option<NonZeroU32>) {
         let bucket = self.bucket();
         if let Some(rate) = self.rate.as_mut().filter(|_| taken_from == bucket) {
             rate.refund();

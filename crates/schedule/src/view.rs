@@ -5,7 +5,7 @@
 use std::hash::Hash;
 use std::time::Duration;
 
-use crate::item::State;
+use crate::item::Stage;
 use crate::key::Standing;
 use crate::{Class, ItemId, Moment, Schedule};
 
@@ -173,10 +173,10 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     #[must_use]
     pub fn why(&self, now: Moment, id: ItemId) -> Option<Why> {
         let item = self.items.get(id)?;
-        match item.state {
-            State::Running => return Some(Why::Running),
-            State::Lingering => return Some(Why::Lingering),
-            State::Waiting => {}
+        match item.stage {
+            Stage::Running(_) => return Some(Why::Running),
+            Stage::Lingering => return Some(Why::Lingering),
+            Stage::Waiting(_) => {}
         }
         let key = self.keys.get(item.key);
         if let Standing::Held { until, .. } = key.standing {

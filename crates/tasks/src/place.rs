@@ -138,7 +138,7 @@ impl Shared {
     }
 
     pub(crate) fn refuse<W>(&self, why: Refusal, work: W) -> Refused<W> {
-        self.counters.rejected(&why);
+        self.counters.rejected(&why, 1);
         Refused { why, retry_after: self.overload.retry_after(), work }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::histogram::Histogram;
 use crate::{HistogramSnapshot, Interrupt, Refusal};
 
-/// The counters of one group or turnstile.
+/// The counters of one group, turnstile or sluice.
 #[derive(Debug)]
 pub(crate) struct Counters {
     pub(crate) started: Counter,
@@ -102,10 +102,10 @@ impl Counters {
         ledger.run_time.count() + self.panicked.get() + self.aborted.get()
     }
 
-    pub(crate) fn rejected(&self, why: &Refusal) {
+    pub(crate) fn rejected(&self, why: &Refusal, count: u64) {
         let label = why.label();
         if let Some(at) = REASONS.iter().position(|reason| *reason == label) {
-            self.rejected[at].count();
+            self.rejected[at].add(count);
         }
     }
 
@@ -139,7 +139,7 @@ impl Counters {
     }
 }
 
-/// What a group or a turnstile has done, and does, at one moment.
+/// What a group, a turnstile or a sluice has done, and does, at one moment.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
@@ -177,7 +177,7 @@ pub struct Stats {
     pub cancelled: u64,
     /// Work whose deadline passed before its start.
     pub timed_out: u64,
-    /// Work that was let in and handed back unrun by a drain.
+    /// Work that was let in and handed back unrun by a drain or a close.
     pub handed_back: u64,
     /// Work that was not let in, by reason.
     pub rejected: Vec<(&'static str, u64)>,
@@ -239,7 +239,7 @@ mod tests {
             Refusal::Draining,
         ];
         let counters = Counters::new();
-        all.iter().for_each(|why| counters.rejected(why));
+        all.iter().for_each(|why| counters.rejected(why, 1));
         let rejected = counters.snapshot(Gauges::default(), Ledger::default()).rejected;
         assert_eq!(rejected, REASONS.map(|reason| (reason, 1)));
     }

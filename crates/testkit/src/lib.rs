@@ -3,9 +3,22 @@
 //! [`needs`] is the one table of what the tests want from the machine: `cargo xtask` installs from
 //! it, and a test that finds something missing names the same packages. [`brokers`] starts private
 //! brokers.
-//! `endpoint`, a feature, is an HTTP endpoint that answers as it is told.
+//!
+//! With the feature `scripted`: `conformance`, the suites that every implementation of a seam runs
+//! through; `FakeSource`, a source in memory whose faults are switched on at will; and `scripted`, the
+//! ends of a router that do as they are told. With the feature `endpoint`: an HTTP endpoint that
+//! answers as it is told.
 
 pub mod brokers;
+#[cfg(feature = "scripted")]
+pub mod conformance;
 #[cfg(feature = "endpoint")]
 pub mod endpoint;
+#[cfg(feature = "scripted")]
+mod fake_source;
 pub mod needs;
+#[cfg(feature = "scripted")]
+pub mod scripted;
+
+#[cfg(feature = "scripted")]
+pub use fake_source::{FakeSource, Fault};

@@ -238,7 +238,7 @@ impl AgentSettings {
             );
             section.fault(name, &message, None);
         }
-        let by_arg = self.prompt == PromptBy::Arg;
+        let by_arg = self.prompt == PromptBy::Arg && section.sound("command");
         if by_arg && !self.command.iter().any(|arg| arg.contains("{prompt}")) {
             section.fault("prompt", "is \"arg\", but agents.command has no {prompt}", None);
         }

@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// use sluicegate_server::settings::Cidr;
 ///
 /// let range = Cidr::parse("10.0.0.0/8").unwrap();
+/// assert_eq!((range.network().to_string(), range.prefix()), ("10.0.0.0".to_owned(), 8));
 /// assert!(range.contains("10.1.2.3".parse().unwrap()));
 /// assert!(range.contains("::ffff:10.1.2.3".parse().unwrap()), "the same address, in IPv6");
 /// assert!(!range.contains("11.0.0.1".parse().unwrap()));
@@ -50,6 +51,18 @@ impl Cidr {
         };
         let range = Self { network: cut(address, prefix), prefix };
         if range.network == address { Ok(range) } else { Err(CidrInvalid::HostBits { range }) }
+    }
+
+    /// The first address of the range.
+    #[must_use]
+    pub fn network(&self) -> IpAddr {
+        self.network
+    }
+
+    /// How many bits all its addresses share: at most 32, or 128 in IPv6.
+    #[must_use]
+    pub fn prefix(&self) -> u8 {
+        self.prefix
     }
 
     /// Whether an address is in the range. An IPv4 address mapped into IPv6 counts as what it is.

@@ -15,7 +15,12 @@ pub(super) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     });
     let (distance, nearest) = distances.min_by_key(|(distance, _)| *distance)?;
     let longer = name.chars().count().max(nearest.chars().count());
-    (distance <= longer.div_ceil(3).min(3)).then_some(nearest)
+    // With no letter in common any name is as near as any other.
+    if distance < longer && distance <= longer.div_ceil(3).min(3) {
+        return Some(nearest);
+    }
+    let begun = |known: &&&str| wanted.len() > 3 && known.starts_with(&wanted);
+    known.iter().find(begun).copied()
 }
 
 /// How many letters must be put in, left out, replaced or swapped with their neighbour.
@@ -70,6 +75,8 @@ mod tests {
             ("read-token", Some("read_token")),
             ("readtoken", Some("read_token")),
             ("tokens", Some("token")),
+            ("read", Some("read_token")),
+            ("rea", None),
             ("colour", None),
             ("x", None),
             (&long, None),
@@ -78,5 +85,6 @@ mod tests {
             assert_eq!(nearest(name, &known), offered, "{name}");
         }
         assert_eq!(nearest("listen", &[]), None);
+        assert_eq!(nearest("1", &["2", "1.1"]), None);
     }
 }

@@ -99,7 +99,7 @@ impl ServerSettings {
             token: section.read("token", None, token),
             read_token: section.read("read_token", None, token),
             drain: section.read("drain", default.drain, |value| {
-                value.duration(duration::from(Duration::from_secs(1)))
+                value.duration(duration::from(Duration::from_millis(1)))
             }),
             tls: section.table("tls", TlsSettings::read),
         };

@@ -49,7 +49,7 @@ impl<'a> Source<'a> {
 
     /// The line in which `span` begins, with that part of it marked.
     pub(super) fn excerpt(&self, span: &Range<usize>, masks: &[Range<usize>]) -> Excerpt {
-        let line = self.line_span(span.start);
+        let line = self.around(span.start);
         let mut drawn = Drawn::default();
         let mut at = line.start;
         while let Some(c) = self.slice(&(at..line.end)).chars().next() {
@@ -77,8 +77,8 @@ impl<'a> Source<'a> {
         if !line.contains('@') && SUSPECT.iter().all(|word| !line.contains(word)) {
             return None;
         }
-        let from = self.slice(&span).find('=').map_or(0, |equals| equals + 1);
-        Some(span.start + from..span.end)
+        let after = self.slice(&span).split_once('=').map_or(self.slice(&span), |(_, after)| after);
+        Some(span.end - after.trim_start().len()..span.end)
     }
 
     fn line_of(&self, at: usize) -> usize {
@@ -92,6 +92,14 @@ impl<'a> Source<'a> {
         let end = self.lines.get(line + 1).map_or(self.text.len(), |next| next - 1);
         let text = self.slice(&(start..end));
         start..start + text.strip_suffix('\r').unwrap_or(text).len()
+    }
+
+    /// As much of a line as can be shown: a document may be one line.
+    fn around(&self, at: usize) -> Range<usize> {
+        const REACH: usize = 8 * MOST_SHOWN;
+        let line = self.line_span(at);
+        let from = self.floor(at.saturating_sub(REACH)).max(line.start);
+        from..self.floor(at.saturating_add(REACH)).min(line.end)
     }
 
     fn floor(&self, at: usize) -> usize {

@@ -6,4 +6,8 @@ mod metrics;
 mod record;
 mod scene;
 mod settings;
+mod settings_problems;
+mod settings_random;
+mod settings_shown;
+mod settings_synced;
 mod warnings;

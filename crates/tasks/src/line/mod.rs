@@ -1,7 +1,8 @@
 //! A line: the pure schedule behind a lock, and those who wait for its word.
 //!
-//! A turnstile and a sluice are shells round the same line. They differ in who hears that an item may
-//! start, the [`Party`]: the caller that waits for this very item, or whoever of a crew is free.
+//! A turnstile and a sluice are shells round the same line. They differ in who hears that an item
+//! may start, the [`Party`]: the caller that waits for this very item, or whoever of a crew is
+//! free.
 //!
 //! Nothing in here knows of tasks or timers (but for [`alarm`] and [`entrance`], which are made of
 //! them), so the interleaving models can run all of it.
@@ -31,7 +32,8 @@ use crate::stats::Ledger;
 use crate::sync::Mutex;
 use watch::Watchers;
 
-/// What the line needs to know of an item: whose it is, what it must stay in order with, how urgent.
+/// What the line needs to know of an item: whose it is, what it must stay in order with, how
+/// urgent.
 ///
 /// ```
 /// use sluicegate_tasks::{Class, Entry};
@@ -128,7 +130,10 @@ impl<P: Party> Line<P> {
             }
             let slot = if state.closed { None } else { state.fair.get_mut(id) };
             let result = match slot {
-                Some(slot) => Ok(fill(slot, load)),
+                Some(slot) => {
+                    fill(slot, load);
+                    Ok(())
+                }
                 None => Err(load),
             };
             match (back, &result) {

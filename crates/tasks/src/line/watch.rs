@@ -1,7 +1,7 @@
 //! Waiting for the line as a whole: until there is room, or until nothing is out.
 //!
-//! Watchers are few (whoever feeds the line, whoever drains it), so each change looks at all of them,
-//! and at none when there are none.
+//! Watchers are few (whoever feeds the line, whoever drains it), so each change looks at all of
+//! them, and at none when there are none.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};

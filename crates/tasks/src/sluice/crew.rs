@@ -1,11 +1,13 @@
 //! The party of a sluice: a crew that takes whatever may start next.
 //!
 //! Invariants:
-//! 1. A value is in its item's slot while the item waits, or was started and is unclaimed; else it is
-//!    in the hands of whoever pulled it.
+//! 1. A value is in its item's slot while the item waits, or was started and is unclaimed; else it
+//!    is in the hands of whoever pulled it.
 //! 2. `started` holds exactly the items that were told to start and are unclaimed, in that order.
-//! 3. Of the pullers in line, at least as many as there are unclaimed items have been woken and have
-//!    not looked yet, or all have. One that goes without looking passes its call on.
+//! 3. Of the pullers in line, at least as many as there are unclaimed items have been woken and
+//!    have not looked yet, or all have. One that goes without looking passes its call on.
+//!
+//! `docs/rules.md#sluice-1`, `docs/rules.md#sluice-4`.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;

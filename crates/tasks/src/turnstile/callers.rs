@@ -90,7 +90,8 @@ impl Line<Callers> {
         standing
     }
 
-    /// Whoever waited for it does not any more, and will not run it. `false` if it was gone already.
+    /// Whoever waited for it does not any more, and will not run it. `false` if it was gone
+    /// already.
     pub(super) fn withdraw(&self, now: Moment, id: ItemId) -> After<bool> {
         let After { result, alarm } =
             self.change(now, |state, _| state.fair.cancel(id).or_else(|| state.fair.revoke(id)));

@@ -140,7 +140,7 @@ impl Turnstile {
         match shared.admit(cx, entry) {
             Ok(ticket) => Ok(Admitted::new(ticket, value)),
             Err(why) => {
-                shared.entrance.counters.rejected(&why);
+                shared.entrance.counters.rejected(&why, 1);
                 Err(Refused { why, retry_after: shared.overload.retry_after(), work: value })
             }
         }

@@ -1,4 +1,7 @@
-//! Private brokers for real: each starts, answers, ends, and leaves nothing behind.
+//! The fakes in their suites, and private brokers for real: each starts, answers, ends, and leaves
+//! nothing behind.
+
+mod fake_source;
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -20,7 +20,8 @@ const ARROWS: &[(&str, May)] = &[
     // The async shell of the schedule lives in `tasks`, for router, agents and event store alike.
     ("tasks", May::Know(&["schedule"])),
     ("dispatch", May::Know(&["tasks", "schedule"])),
-    ("sources", May::Know(&["dispatch"])),
+    // Whoever blocks a thread, such as a writer of a file, does so in a task group.
+    ("sources", May::Know(&["dispatch", "tasks"])),
     ("executors", May::Know(&["dispatch", "tasks", "schedule"])),
     ("consumers", May::Know(&["dispatch"])),
     ("agents", May::Know(&["tasks", "schedule", "executors"])),

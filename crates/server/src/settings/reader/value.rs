@@ -46,9 +46,14 @@ impl<'a> Value<'a> {
         self.fault(self.value.span(), message.into(), Some(help.into()))
     }
 
-    /// Masks the value wherever its line is shown.
+    /// Masks the value wherever its line is shown. The bare name of a variable gives nothing away.
     pub(in super::super) fn mask(&self) -> &Self {
-        self.report.mask(self.value.span());
+        let inside = self.written().trim_matches(['"', '\'']);
+        let name = inside.strip_prefix("${").and_then(|inside| inside.strip_suffix('}'));
+        let is_name = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if !name.is_some_and(is_name) {
+            self.report.mask(self.value.span());
+        }
         self
     }
 

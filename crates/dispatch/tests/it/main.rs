@@ -1,0 +1,9 @@
+//! The router between scripted ends, in paused time.
+
+mod drain;
+mod live;
+mod ordering;
+mod rig;
+mod routing;
+mod settling;
+mod views;

@@ -1,0 +1,75 @@
+//! What can be seen, and why something waits.
+
+use std::time::Duration;
+
+use sluicegate_dispatch::{AckError, MessageState, Ordering, Outcome, Phase, PoolSettings};
+use sluicegate_testkit::scripted::{Step, grouped};
+
+use crate::rig::{Rig, answers, fails_for, pool};
+
+#[tokio::test(start_paused = true)]
+async fn a_message_says_what_it_waits_for() {
+    let open = Outcome::BreakerOpen { name: "h:1".into(), rest: Duration::from_secs(5) };
+    let strict = PoolSettings { max_attempts: 0, ..pool("S", 2, Ordering::Strict) };
+    let rig = Rig::new([strict, PoolSettings::new("A", 1)]).await;
+    rig.executor.on("open", [answers(open)]);
+    rig.executor.on("fails", [fails_for(Some(60))]);
+    rig.executor.on("runs", [Step::Hang]);
+    rig.hand_out([
+        grouped("open", "S", "o"),
+        grouped("open2", "S", "o"),
+        grouped("fails", "S", "f"),
+        grouped("fails2", "S", "f"),
+        grouped("runs", "A", "r"),
+        grouped("runs2", "A", "r"),
+        grouped("full", "A", "x"),
+    ]);
+    rig.settle_down().await;
+    use MessageState::{Delayed, Running, Waiting};
+    #[rustfmt::skip]
+    let cases = [
+        ("open", Delayed, Some(("breaker_open", "breaker open for h:1", Some(5)))),
+        ("open2", Waiting, Some(("group_retrying", "group head open retries", Some(5)))),
+        ("fails", Delayed, Some(("delayed", "an attempt failed", Some(60)))),
+        ("fails2", Waiting, Some(("group_retrying", "group head fails retries", Some(60)))),
+        ("runs", Running, None),
+        ("runs2", Waiting, Some(("group_busy", "group head runs is running", None))),
+        ("full", Waiting, Some(("pool_full", "pool A at 1 of 1", None))),
+    ];
+    for (id, state, why) in cases {
+        let view = rig.router.message(id).expect(id);
+        assert_eq!(view.state, state, "{id}");
+        let seen = view.why.as_ref().map(|why| {
+            let rest = why.rest.map(|rest| rest.as_secs_f64().ceil() as u64);
+            (why.reason, why.detail.as_str(), rest)
+        });
+        assert_eq!(seen, why, "{id}");
+    }
+    assert!(rig.router.message("nobody").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn pools_queues_groups_and_messages_are_listed() {
+    let rig = Rig::new([pool("A", 2, Ordering::Batch)]).await;
+    rig.executor.on("m1", [Step::Hang]);
+    rig.hand_out([grouped("m1", "A", "g"), grouped("m2", "A", "g"), grouped("m3", "A", "h")]);
+    rig.source.until_settled(1).await;
+    rig.settle_down().await;
+    let [a] = &rig.router.pool_views()[..] else { panic!("one pool") };
+    let gauges = &a.stats.gauges;
+    assert_eq!((gauges.running, gauges.queued, gauges.limit, a.capacity), (1, 1, 2, 50));
+    assert_eq!((a.phase, a.groups, a.succeeded), (Phase::Running, 1, 1));
+    let [q] = &rig.router.queue_views()[..] else { panic!("one queue") };
+    assert_eq!((q.received, q.acked, q.in_flight, q.health.is_ok()), (3, 1, 2, true));
+    let [g] = &rig.router.group_views(Some("A"))[..] else { panic!("one group") };
+    assert_eq!((&*g.group, g.queued, g.running, &*g.head), ("g", 1, 1, "m1"));
+    assert_eq!(rig.router.group_views(Some("B")).len(), 0);
+    let messages = rig.router.message_views(Some("A"));
+    assert_eq!(messages.len(), 2);
+    assert_eq!(rig.router.ack("m1"), Err(AckError::Busy));
+    assert_eq!(rig.router.ack("nobody"), Err(AckError::NotHere));
+    assert_eq!(rig.router.ack("m2"), Ok(()));
+    rig.source.until_settled(2).await;
+    assert_eq!(rig.sorted(), ["m2 gone", "m3 gone"]);
+    assert_eq!(rig.router.room(), 52);
+}

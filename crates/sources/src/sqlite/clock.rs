@@ -1,0 +1,46 @@
+//! What time it is, for what is stored: milliseconds since 1970 that never go back.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::time::Instant;
+
+/// The wall clock as it was once, carried on by the steady one: stored times can be compared with it
+/// even if someone sets the wall clock back.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    wall: Duration,
+    since: Instant,
+}
+
+impl Clock {
+    /// The clock of this machine.
+    #[must_use]
+    pub fn system() -> Self {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { wall, since: Instant::now() }
+    }
+
+    /// Milliseconds since 1970.
+    #[must_use]
+    pub fn now(&self) -> i64 {
+        millis(self.wall + self.since.elapsed())
+    }
+
+    /// The first millisecond that is this far away or further.
+    pub(crate) fn after(now: i64, span: Duration) -> i64 {
+        now.saturating_add(millis(span)).saturating_add(1)
+    }
+
+    /// When a stored time comes.
+    pub(crate) fn instant_of(&self, time: i64) -> Instant {
+        let rest =
+            Duration::from_millis(u64::try_from(time.saturating_sub(self.now())).unwrap_or(0));
+        // Whoever waits that long asks again before.
+        Instant::now() + rest.min(Duration::from_secs(86_400))
+    }
+}
+
+/// A span in the unit of stored times, the longest one if it is too long for that.
+fn millis(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
+}

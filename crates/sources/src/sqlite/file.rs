@@ -1,0 +1,167 @@
+//! Opening the file: the lock, the connections and their settings.
+
+use std::fmt;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::schema;
+
+/// Why a state file could not be opened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Another process serves it.
+    Served {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It was written by a later version.
+    Newer {
+        /// The version of its tables.
+        found: i64,
+        /// The latest one that is known here.
+        known: i64,
+    },
+    /// It is a database of something else.
+    Foreign,
+    /// It is damaged, or no database at all.
+    Corrupt {
+        /// What was found.
+        cause: String,
+    },
+    /// The file, or the one that locks it, could not be used.
+    Io {
+        /// Which one.
+        path: PathBuf,
+        /// What happened.
+        cause: io::Error,
+    },
+    /// The database said no.
+    Sqlite(String),
+}
+
+/// Held as long as the file is served.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    /// Closing it gives the lock back.
+    _file: File,
+}
+
+/// How long a connection waits for another process that writes.
+const BUSY: Duration = Duration::from_secs(5);
+/// 32 MiB of pages for the writer, a quarter of that for a reader, in KiB and negative as wanted.
+const WRITER_CACHE: i64 = -32 * 1024;
+const READER_CACHE: i64 = -8 * 1024;
+/// After how many pages of the log they are copied into the file: 16 MiB.
+const CHECKPOINT_PAGES: i64 = 4096;
+/// What is left of the log's file when it begins anew.
+const LOG_LIMIT: i64 = 64 * 1024 * 1024;
+const STATEMENTS: usize = 64;
+
+impl Lock {
+    pub(crate) fn take(path: &Path) -> Result<Self, OpenError> {
+        let beside = beside(path);
+        let io = |cause| OpenError::Io { path: beside.clone(), cause };
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&beside)
+            .map_err(io)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { _file: file }),
+            Err(TryLockError::WouldBlock) => Err(OpenError::Served { path: path.to_owned() }),
+            Err(TryLockError::Error(cause)) => Err(io(cause)),
+        }
+    }
+}
+
+/// The file beside the state file that is locked: locks on the state file itself are the database's.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    name.into()
+}
+
+/// A connection that writes, with the tables as this version knows them.
+pub(crate) fn writer(path: &Path, max_pages: Option<u32>) -> Result<Connection, OpenError> {
+    let mut connection = Connection::open(path).map_err(|error| unopened(path, error))?;
+    connection.busy_timeout(BUSY)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    connection.pragma_update(None, "cache_size", WRITER_CACHE)?;
+    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+    connection.pragma_update(None, "journal_size_limit", LOG_LIMIT)?;
+    if let Some(pages) = max_pages {
+        connection.pragma_update(None, "max_page_count", pages)?;
+    }
+    schema::migrate(&mut connection)?;
+    Ok(connection)
+}
+
+/// A connection that only reads.
+pub(crate) fn reader(path: &Path) -> Result<Connection, OpenError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection =
+        Connection::open_with_flags(path, flags).map_err(|error| unopened(path, error))?;
+    connection.busy_timeout(BUSY)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.pragma_update(None, "cache_size", READER_CACHE)?;
+    Ok(connection)
+}
+
+fn unopened(path: &Path, error: rusqlite::Error) -> OpenError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::CannotOpen) => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let missing = folder.is_some_and(|folder| !folder.exists());
+            let cause = match File::open(path) {
+                Err(_) if missing => {
+                    io::Error::new(io::ErrorKind::NotFound, "there is no such folder")
+                }
+                Err(cause) => cause,
+                Ok(_) => io::Error::other(error),
+            };
+            OpenError::Io { path: path.to_owned(), cause }
+        }
+        _ => error.into(),
+    }
+}
+
+impl From<rusqlite::Error> for OpenError {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+                Self::Corrupt { cause: error.to_string() }
+            }
+            _ => Self::Sqlite(error.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Served { path } => {
+                write!(f, "{} is already served by another process", path.display())
+            }
+            Self::Newer { found, known } => write!(
+                f,
+                "the state file has tables of version {found}, and this program knows up to {known}: \
+                 use a later version of the program"
+            ),
+            Self::Foreign => f.write_str("the file is a database of something else"),
+            Self::Corrupt { cause } => write!(f, "the state file is damaged: {cause}"),
+            Self::Io { path, cause } => write!(f, "{}: {cause}", path.display()),
+            Self::Sqlite(cause) => write!(f, "the state file could not be opened: {cause}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}

@@ -1,0 +1,90 @@
+//! Looking for a message by its id, and saying what it waits for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use sluicegate_dispatch::{Found, FoundState, Reason, SourceError};
+
+use super::front::Standing;
+use super::reader::next_of;
+use super::row::Key;
+use super::store::{Inner, Queue};
+use crate::wire;
+
+/// A message in the file.
+struct Stored {
+    seq: i64,
+    key: Key,
+    at: i64,
+    due: Option<i64>,
+    reason: Option<String>,
+    attempts: u32,
+    body: Box<str>,
+}
+
+pub(crate) async fn find(
+    store: &Inner,
+    queue: &Arc<Queue>,
+    id: &str,
+) -> Result<Option<Found>, SourceError> {
+    let (number, id) = (queue.id, id.to_owned());
+    let read = store.readers.read(move |connection| Stored::read(connection, number, &id));
+    let Some(stored) = read.await? else { return Ok(None) };
+    let now = store.clock.now();
+    let state = match (stored.due.filter(|&due| due > now), standing(queue, &stored)) {
+        (_, Standing::Out) => FoundState::Out,
+        (Some(due), _) => {
+            let rest = Duration::from_millis((due - now).unsigned_abs());
+            let reason = stored.reason.as_deref().and_then(Reason::of_label);
+            FoundState::Delayed { rest, reason: reason.unwrap_or(Reason::Scheduled) }
+        }
+        (None, Standing::Free) => FoundState::Ready,
+        (None, Standing::Behind(head)) => behind(store, queue, &stored, head).await?,
+    };
+    let age = Duration::from_millis(u64::try_from(now - stored.at).unwrap_or(0));
+    Ok(Some(Found { body: stored.body, state, attempts: stored.attempts, age }))
+}
+
+fn standing(queue: &Queue, stored: &Stored) -> Standing {
+    queue.front.lock().standing(stored.seq, &stored.key)
+}
+
+/// It waits behind the head of its key, or behind the one that will be when it is read.
+async fn behind(
+    store: &Inner,
+    queue: &Queue,
+    stored: &Stored,
+    head: Option<i64>,
+) -> Result<FoundState, SourceError> {
+    let (number, seq, key) = (queue.id, stored.seq, stored.key.clone());
+    let read = store.readers.read(move |connection| {
+        let head = match head {
+            Some(head) => Some(head),
+            None => next_of(connection, number, &key)?.map(|head| head.seq),
+        };
+        let Some(head) = head.filter(|&head| head != seq) else { return Ok(None) };
+        connection
+            .prepare_cached("SELECT body FROM messages WHERE seq = ?1")?
+            .query_row([head], |row| row.get::<_, Box<str>>(0))
+            .optional()
+    });
+    let head = read.await?.and_then(|body| wire::parse_stored(&body).ok());
+    Ok(head.map_or(FoundState::Ready, |head| FoundState::Behind(head.message.id)))
+}
+
+impl Stored {
+    fn read(connection: &Connection, queue: i64, id: &str) -> rusqlite::Result<Option<Self>> {
+        let mut statement = connection.prepare_cached(
+            "SELECT m.seq, m.pool, m.grp, m.at, m.due, m.reason, m.attempts, m.body \
+             FROM ids JOIN messages m ON m.seq = ids.seq WHERE ids.queue = ?1 AND ids.id = ?2",
+        )?;
+        let read = |row: &Row<'_>| {
+            let key = Key { pool: row.get(1)?, group: row.get(2)? };
+            let (at, due, reason) = (row.get(3)?, row.get(4)?, row.get(5)?);
+            let (attempts, body) = (row.get(6)?, row.get(7)?);
+            Ok(Self { seq: row.get(0)?, key, at, due, reason, attempts, body })
+        };
+        statement.query_row(params![queue, id], read).optional()
+    }
+}

@@ -1,0 +1,185 @@
+//! What is to be read from the file, and what was.
+//!
+//! One reader at a time goes with an [`Errand`] and comes back with a [`Haul`]. It reads from one
+//! snapshot that is younger than the errand.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::super::row::{Content, Head, Key};
+use super::{AHEAD, AHEAD_BYTES, Front, LOW, Ready};
+
+/// What is to be read.
+#[derive(Debug)]
+pub(crate) struct Errand {
+    epoch: u64,
+    /// Bodies of these.
+    pub(crate) bare: Vec<i64>,
+    /// The next of these keys.
+    pub(crate) choosing: Vec<Key>,
+    /// Messages in order of their numbers, beyond this one and this many.
+    pub(crate) fresh: Option<(i64, usize)>,
+    /// Messages in order of their times, beyond this one and up to this one.
+    pub(crate) due: Option<((i64, i64), i64)>,
+    pub(crate) strict: Arc<HashSet<Arc<str>>>,
+    /// How long the bodies that it brings may be, together.
+    pub(crate) room: usize,
+}
+
+/// What was read.
+#[derive(Debug, Default)]
+pub(crate) struct Haul {
+    pub(crate) loaded: Vec<(i64, Option<Content>)>,
+    pub(crate) chosen: Vec<(Key, Option<Head>)>,
+    pub(crate) fresh: Vec<Fresh>,
+    /// The next of high priority of each key that is kept in order and is among the fresh ones.
+    pub(crate) high: HashMap<Key, Head>,
+    pub(crate) due: Vec<Head>,
+    /// The first time that has not come.
+    pub(crate) next_due: Option<i64>,
+    /// Whether there may be more whose time has come.
+    pub(crate) more_due: bool,
+}
+
+/// A message beyond the cursor.
+#[derive(Debug)]
+pub(crate) struct Fresh {
+    pub(crate) head: Head,
+    /// Read at once where it will be needed for sure.
+    pub(crate) content: Option<Content>,
+}
+
+impl Front {
+    /// What is to be read now, if anything and if nobody is at it. Whoever gets an errand must end
+    /// with [`Front::bring`] or [`Front::not_brought`].
+    pub(crate) fn errand(&mut self, now: i64) -> Option<Errand> {
+        if self.filling {
+            return None;
+        }
+        let first_bare = self.ready.first_key_value().is_some_and(|(_, (_, r))| r.is_bare());
+        let loaded = self.ready.len() - self.bare.len();
+        let is_low = loaded < LOW && self.bytes < AHEAD_BYTES / 2;
+        let has_due = self.next_due.is_some_and(|due| due <= now);
+        let has_room = self.ready.len() < AHEAD;
+        let wants_rows = has_room && is_low && (self.fresh || has_due);
+        let wants_bodies = first_bare || (is_low && !self.bare.is_empty());
+        if !wants_rows && !wants_bodies && self.choosing.is_empty() {
+            return None;
+        }
+        self.filling = true;
+        let fresh = (has_room && self.fresh).then(|| (self.cursor, AHEAD - self.ready.len()));
+        let due = (has_room && has_due).then_some((self.due_cursor, now));
+        // From here on they say what came since.
+        self.fresh &= fresh.is_none();
+        self.next_due = self.next_due.filter(|_| due.is_none());
+        Some(Errand {
+            epoch: self.epoch,
+            bare: self.bare.iter().copied().take(AHEAD).collect(),
+            choosing: std::mem::take(&mut self.choosing),
+            fresh,
+            due,
+            strict: Arc::clone(&self.strict),
+            room: AHEAD_BYTES.saturating_sub(self.bytes),
+        })
+    }
+
+    /// Takes in what was read.
+    pub(crate) fn bring(&mut self, errand: &Errand, haul: Haul) {
+        self.filling = false;
+        let raised = std::mem::take(&mut self.raised);
+        if errand.epoch != self.epoch {
+            self.fresh = true;
+            return;
+        }
+        for (seq, content) in haul.loaded {
+            match content {
+                Some(content) => self.load(seq, content),
+                None => self.vanished(seq),
+            }
+        }
+        if errand.due.is_some() {
+            self.bring_due(haul.due, haul.next_due, haul.more_due);
+        }
+        if let Some((_, limit)) = errand.fresh {
+            self.fresh |= haul.fresh.len() >= limit;
+            self.bring_fresh(haul.fresh, haul.high);
+        }
+        for (key, next) in haul.chosen {
+            self.chosen(&key, next);
+        }
+        // Those that the snapshot did not have yet.
+        for (key, seq) in raised {
+            self.raise(key, seq);
+        }
+    }
+
+    /// The errand failed: it is to be done again.
+    pub(crate) fn not_brought(&mut self, errand: Errand, why: String) {
+        self.filling = false;
+        self.raised.clear();
+        self.read_error = Some(why);
+        if errand.epoch == self.epoch {
+            self.choosing.extend(errand.choosing);
+            self.fresh |= errand.fresh.is_some();
+            if errand.due.is_some() {
+                self.await_due(i64::MIN);
+            }
+        }
+    }
+
+    fn bring_due(&mut self, due: Vec<Head>, next: Option<i64>, more: bool) {
+        for head in due {
+            let Head { seq, key, due, .. } = head;
+            self.due_cursor = (due.unwrap_or(i64::MIN), seq);
+            if self.strict.contains(&key.pool) {
+                self.head_due(seq, key);
+            } else if seq <= self.cursor && !self.out.contains_key(&seq) {
+                // What lies beyond the cursor is found, and taken for due, when it is read.
+                self.make_ready(seq, key);
+            }
+        }
+        if let Some(next) = if more { Some(i64::MIN) } else { next } {
+            self.await_due(next);
+        }
+    }
+
+    fn bring_fresh(&mut self, fresh: Vec<Fresh>, mut high: HashMap<Key, Head>) {
+        for Fresh { head, content } in fresh {
+            self.cursor = self.cursor.max(head.seq);
+            if self.strict.contains(&head.key.pool) {
+                if self.has_head(&head.key) {
+                    if head.high {
+                        self.raise(head.key, head.seq);
+                    }
+                    continue;
+                }
+                let before = if head.held { None } else { high.remove(&head.key) };
+                self.crown(before.unwrap_or(head));
+            } else if let Some(due) = head.due.filter(|&due| (due, head.seq) > self.due_cursor) {
+                self.await_due(due);
+            } else if !self.out.contains_key(&head.seq) {
+                self.make_ready(head.seq, head.key);
+                if let Some(content) = content {
+                    self.load(head.seq, content);
+                }
+            }
+        }
+    }
+
+    /// A message that should be in the file is not: someone else deleted it.
+    fn vanished(&mut self, seq: i64) {
+        if let Some((key, _)) = self.ready.get(&seq) {
+            let key = key.clone();
+            self.unready(seq);
+            if self.strict.contains(&key.pool) {
+                self.choose_again(&key);
+            }
+        }
+    }
+}
+
+impl Ready {
+    const fn is_bare(&self) -> bool {
+        matches!(self, Self::Bare)
+    }
+}

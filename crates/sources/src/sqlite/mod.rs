@@ -1,0 +1,38 @@
+//! The embedded queue: messages wait in a file beside the daemon.
+//!
+//! | part | is |
+//! |---|---|
+//! | [`Store`] | one state file, served by one daemon |
+//! | [`SqliteSource`] | one queue of it |
+//! | [`Publisher`] | the file from outside, to put messages in while a daemon serves it |
+//!
+//! Invariants:
+//! 1. What was published, settled or parked is on the disk before anyone is told so. There is one
+//!    writer; it takes all requests that wait, writes them in one transaction and syncs once.
+//! 2. Receiving writes nothing. Which messages are out, and until when, is known in memory only: a
+//!    crash makes everything unsettled deliverable again, in order.
+//! 3. Memory does not grow with the backlog: it holds what is out, a bounded read-ahead, and a mark
+//!    for each key whose head is one of these or waits for its time.
+
+mod clock;
+mod file;
+mod find;
+mod front;
+mod parked;
+mod publish;
+mod reader;
+mod replay;
+mod row;
+mod schema;
+mod settle;
+mod source;
+mod store;
+mod watch;
+mod writer;
+
+pub use clock::Clock;
+pub use file::OpenError;
+pub use parked::{ParkedItem, ParkedPage};
+pub use replay::{DiscardError, ReplayError, Replayed};
+pub use source::SqliteSource;
+pub use store::{Publisher, Store, StoreSettings};

@@ -1,0 +1,154 @@
+//! Taking messages in.
+
+use std::sync::Arc;
+
+use rusqlite::{Connection, params};
+use sluicegate_dispatch::{Publication, Published, Reason};
+
+use super::clock::Clock;
+use super::row::Key;
+use super::store::Queue;
+use super::writer::Write;
+
+/// How long an id is remembered, in milliseconds.
+pub(crate) const DEDUPE: i64 = 5 * 60 * 1000;
+/// How many remembered ids are looked at for each message that comes, to forget old ones. With 4, a
+/// round takes a third of the time that ids are remembered.
+const SWEPT_PER_MESSAGE: usize = 4;
+const SWEPT_AT_LEAST: usize = 16;
+
+/// Publishes messages, all or none.
+pub(crate) struct Publish {
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) messages: Vec<Publication>,
+    pub(crate) now: i64,
+}
+
+/// What became of them.
+pub(crate) struct Accepted {
+    pub(crate) published: Published,
+    /// Those of high priority.
+    raised: Vec<(Key, i64)>,
+}
+
+impl Write for Publish {
+    type Answer = Accepted;
+
+    fn rows(&self) -> usize {
+        self.messages.len()
+    }
+
+    fn write(&mut self, connection: &Connection) -> rusqlite::Result<Accepted> {
+        let mut numbers = Numbers::take(connection, self.queue.id)?;
+        let mut remember = connection.prepare_cached(
+            "INSERT INTO ids (queue, id, seq, at) VALUES (?1, ?2, ?3, ?4) \
+             ON CONFLICT (queue, id) DO UPDATE SET seq = excluded.seq, at = excluded.at \
+             WHERE at <= excluded.at - ?5",
+        )?;
+        let mut raised = Vec::new();
+        for Publication { message, body, delay } in &self.messages {
+            let seq = numbers.next;
+            let id = &message.id;
+            if remember.execute(params![self.queue.id, id, seq, self.now, DEDUPE])? == 0 {
+                continue;
+            }
+            numbers.next += 1;
+            let key = Key::of(message);
+            let due = (!delay.is_zero()).then(|| Clock::after(self.now, *delay));
+            let high = message.high_priority;
+            insert(connection, seq, self.queue.id, &key, high, due, self.now, body)?;
+            if high {
+                raised.push((key, seq));
+            }
+        }
+        let stored = numbers.give_back(connection)?;
+        sweep(connection, &self.queue, self.now, self.messages.len())?;
+        let accepted = self.messages.len() as u64;
+        let published = Published { accepted, duplicates: accepted - stored };
+        Ok(Accepted { published, raised })
+    }
+
+    fn written(&mut self, answer: &Accepted) {
+        self.queue.front.lock().published(&answer.raised);
+        self.queue.changed.notify_waiters();
+    }
+}
+
+/// The numbers of a queue that are free.
+pub(crate) struct Numbers {
+    queue: i64,
+    first: i64,
+    pub(crate) next: i64,
+}
+
+impl Numbers {
+    pub(crate) fn take(connection: &Connection, queue: i64) -> rusqlite::Result<Self> {
+        let mut statement = connection.prepare_cached("SELECT next FROM queues WHERE id = ?1")?;
+        let first = statement.query_row([queue], |row| row.get(0))?;
+        Ok(Self { queue, first, next: first })
+    }
+
+    /// Says which are used now; answers how many.
+    pub(crate) fn give_back(&mut self, connection: &Connection) -> rusqlite::Result<u64> {
+        let stored = self.next - self.first;
+        if stored > 0 {
+            let mut statement = connection.prepare_cached(
+                "UPDATE queues SET next = ?1, stored = stored + ?2 WHERE id = ?3",
+            )?;
+            statement.execute(params![self.next, stored, self.queue])?;
+        }
+        Ok(stored.cast_unsigned())
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "they are the columns")]
+pub(crate) fn insert(
+    connection: &Connection,
+    seq: i64,
+    queue: i64,
+    key: &Key,
+    high: bool,
+    due: Option<i64>,
+    at: i64,
+    body: &str,
+) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO messages (seq, queue, pool, grp, high, attempts, due, reason, at, body) \
+         VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6, ?7, ?8, ?9)",
+    )?;
+    let reason = due.map(|_| Reason::Scheduled.label());
+    statement.execute(params![seq, queue, key.pool, key.group, high, due, reason, at, body])?;
+    Ok(())
+}
+
+/// Goes a few steps further through the remembered ids and forgets those that are old and whose
+/// message is gone. It goes by id, so that what it deletes lies together.
+fn sweep(
+    connection: &Connection,
+    queue: &Queue,
+    now: i64,
+    published: usize,
+) -> rusqlite::Result<()> {
+    let steps = (published * SWEPT_PER_MESSAGE).max(SWEPT_AT_LEAST);
+    let mut swept = queue.swept.lock();
+    let mut step = connection.prepare_cached(
+        "SELECT id, at <= ?1 AND NOT EXISTS (SELECT 1 FROM messages WHERE messages.seq = ids.seq) \
+         FROM ids WHERE queue = ?2 AND id > ?3 ORDER BY id LIMIT ?4",
+    )?;
+    let mut forget = connection.prepare_cached("DELETE FROM ids WHERE queue = ?1 AND id = ?2")?;
+    let found: Vec<(String, bool)> = step
+        .query_map(params![now - DEDUPE, queue.id, &*swept, steps], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })?
+        .collect::<Result<_, _>>()?;
+    for (id, _) in found.iter().filter(|(_, is_old)| *is_old) {
+        forget.execute(params![queue.id, id])?;
+    }
+    // At the end it begins anew.
+    *swept = if found.len() < steps { String::new() } else { last(found) };
+    Ok(())
+}
+
+fn last(found: Vec<(String, bool)>) -> String {
+    found.into_iter().next_back().map(|(id, _)| id).unwrap_or_default()
+}

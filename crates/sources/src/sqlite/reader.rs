@@ -1,0 +1,283 @@
+//! Reading from the file: for the front of a queue, and for those who ask.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use parking_lot::Mutex;
+use rusqlite::{Connection, OptionalExtension, params};
+use sluicegate_dispatch::SourceError;
+use sluicegate_tasks::{Context, Overload, TaskGroup};
+
+use super::file;
+use super::front::{Errand, Fresh, Haul};
+use super::row::{Content, Head, Key};
+use super::schema;
+use super::store::Queue;
+
+/// How many read at once.
+const READERS: u32 = 2;
+/// How many more may wait to read: one for each queue, and those who ask.
+const WAITING: u32 = 100_000;
+/// How many messages are read at once in order of their times.
+const DUE_CHUNK: usize = 512;
+
+/// The connections that read, and the threads they are used on.
+#[derive(Debug)]
+pub(crate) struct Readers {
+    path: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+    group: TaskGroup,
+    cx: Context,
+}
+
+impl Readers {
+    pub(crate) fn new(path: PathBuf) -> Arc<Self> {
+        let group = TaskGroup::builder("sqlite-readers", READERS)
+            .overload(Overload::Queue { capacity: WAITING })
+            .build()
+            .expect("the name and the limits are constants");
+        Arc::new(Self { path, idle: Mutex::default(), group, cx: Context::new() })
+    }
+
+    /// Reads on a thread of its own.
+    pub(crate) async fn read<T: Send + 'static>(
+        self: &Arc<Self>,
+        query: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, SourceError> {
+        let idle = self.idle.lock().pop();
+        let (connection, answer) = self.read_on(idle, query).await?;
+        self.idle.lock().push(connection);
+        Ok(answer)
+    }
+
+    /// Reads on a connection of the caller's, or on a new one.
+    pub(crate) async fn read_on<T: Send + 'static>(
+        &self,
+        connection: Option<Connection>,
+        query: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<(Connection, T), SourceError> {
+        let path = self.path.clone();
+        let task = self.group.submit_blocking(&self.cx, move |cx| {
+            cx.check().map_err(SourceError::new)?;
+            with(connection, &path, query)
+        });
+        task.await.map_err(SourceError::new)?.await.map_err(SourceError::new)?
+    }
+
+    /// Goes on the errand, and on those that follow from it, without waiting for them.
+    pub(crate) fn fetch(self: &Arc<Self>, queue: Arc<Queue>, errand: Errand) {
+        let readers = Arc::clone(self);
+        let guard = Fetch { queue, errand: Some(errand) };
+        let task = self.group.submit_blocking(&self.cx, move |cx| {
+            let mut guard = guard;
+            while cx.check().is_ok() && guard.go(&readers) {}
+        });
+        // It is let in at once, or refused: then the guard has said so to those who wait.
+        drop(task.now_or_never());
+    }
+
+    /// Reads on this thread.
+    fn read_here<T>(
+        &self,
+        query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, SourceError> {
+        let idle = self.idle.lock().pop();
+        let (connection, answer) = with(idle, &self.path, query)?;
+        self.idle.lock().push(connection);
+        Ok(answer)
+    }
+}
+
+/// Reads on the connection, or on a new one. After an error it is closed: a new one may work.
+fn with<T>(
+    connection: Option<Connection>,
+    path: &Path,
+    query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+) -> Result<(Connection, T), SourceError> {
+    let connection = match connection {
+        Some(connection) => connection,
+        None => file::reader(path).map_err(SourceError::new)?,
+    };
+    let answer = query(&connection).map_err(|error| SourceError::new(cause(&error)))?;
+    Ok((connection, answer))
+}
+
+/// An errand on its way. Dropped before it was done, it says so.
+struct Fetch {
+    queue: Arc<Queue>,
+    errand: Option<Errand>,
+}
+
+impl Fetch {
+    /// Goes once; answers whether there is more to fetch.
+    fn go(&mut self, readers: &Readers) -> bool {
+        let Some(errand) = &self.errand else { return false };
+        let id = self.queue.id;
+        let haul = readers.read_here(|connection| read(connection, id, errand));
+        let Some(errand) = self.errand.take() else { return false };
+        let mut front = self.queue.front.lock();
+        match haul {
+            Ok(haul) => {
+                front.bring(&errand, haul);
+                self.errand = front.errand(self.queue.clock.now());
+            }
+            Err(error) => front.not_brought(errand, error.cause),
+        }
+        drop(front);
+        self.queue.changed.notify_waiters();
+        self.errand.is_some()
+    }
+}
+
+impl Drop for Fetch {
+    fn drop(&mut self) {
+        if let Some(errand) = self.errand.take() {
+            self.queue.front.lock().not_brought(errand, "the reader ended early".to_owned());
+            self.queue.changed.notify_waiters();
+        }
+    }
+}
+
+/// What an error of the database is called outside.
+pub(crate) fn cause(error: &rusqlite::Error) -> String {
+    match error.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::DiskFull) => "the disk is full".to_owned(),
+        Some(rusqlite::ErrorCode::SystemIoFailure) => format!("the disk failed: {error}"),
+        Some(rusqlite::ErrorCode::DatabaseBusy) => {
+            "another process holds the state file for too long".to_owned()
+        }
+        Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => {
+            format!("the state file is damaged: {error}")
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// Does the errand, on one snapshot.
+fn read(connection: &Connection, queue: i64, errand: &Errand) -> rusqlite::Result<Haul> {
+    let snapshot = connection.unchecked_transaction()?;
+    let mut haul = Haul::default();
+    let mut room = errand.room;
+    load(&snapshot, errand, &mut room, &mut haul)?;
+    for key in &errand.choosing {
+        haul.chosen.push((key.clone(), next_of(&snapshot, queue, key)?));
+    }
+    due(&snapshot, queue, errand, &mut haul)?;
+    fresh(&snapshot, queue, errand, &mut room, &mut haul)?;
+    Ok(haul)
+}
+
+/// The bodies that are asked for, as far as there is room; the first in any case.
+fn load(
+    connection: &Connection,
+    errand: &Errand,
+    room: &mut usize,
+    haul: &mut Haul,
+) -> rusqlite::Result<()> {
+    let mut statement =
+        connection.prepare_cached("SELECT attempts, body FROM messages WHERE seq = ?1")?;
+    for &seq in &errand.bare {
+        if *room == 0 && !haul.loaded.is_empty() {
+            break;
+        }
+        let content = statement
+            .query_row([seq], |row| Ok(Content::new(row.get(0)?, row.get_ref(1)?.as_str()?)))
+            .optional()?;
+        *room = room.saturating_sub(content.as_ref().map_or(0, |content| content.bytes));
+        haul.loaded.push((seq, content));
+    }
+    Ok(())
+}
+
+/// The message of a key that is to be handed out next: its first one if that was tried before, else
+/// the first of high priority, else the first.
+pub(crate) fn next_of(
+    connection: &Connection,
+    queue: i64,
+    key: &Key,
+) -> rusqlite::Result<Option<Head>> {
+    let regular = first_of(connection, queue, key, false)?;
+    if regular.as_ref().is_some_and(|head| head.held) {
+        return Ok(regular);
+    }
+    Ok(first_of(connection, queue, key, true)?.or(regular))
+}
+
+fn first_of(
+    connection: &Connection,
+    queue: i64,
+    key: &Key,
+    high: bool,
+) -> rusqlite::Result<Option<Head>> {
+    let columns = Head::COLUMNS;
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {columns} FROM messages \
+         WHERE pool = ?1 AND grp = ?2 AND high = ?3 AND seq > ?4 AND seq < ?5 ORDER BY seq LIMIT 1"
+    ))?;
+    let (from, to) = (schema::base(queue), schema::base(queue + 1));
+    statement.query_row(params![key.pool, key.group, high, from, to], Head::read).optional()
+}
+
+/// Messages in order of their times, and the first time that is still to come.
+fn due(
+    connection: &Connection,
+    queue: i64,
+    errand: &Errand,
+    haul: &mut Haul,
+) -> rusqlite::Result<()> {
+    let Some((after, now)) = errand.due else { return Ok(()) };
+    let columns = Head::COLUMNS;
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {columns} FROM messages \
+         WHERE queue = ?1 AND due IS NOT NULL AND (due, seq) > (?2, ?3) ORDER BY due, seq LIMIT ?4"
+    ))?;
+    let mut rows = statement.query(params![queue, after.0, after.1, DUE_CHUNK])?;
+    while let Some(row) = rows.next()? {
+        let head = Head::read(row)?;
+        if let Some(due) = head.due.filter(|&due| due > now) {
+            haul.next_due = Some(due);
+            return Ok(());
+        }
+        haul.due.push(head);
+    }
+    haul.more_due = haul.due.len() == DUE_CHUNK;
+    Ok(())
+}
+
+/// Messages in order of their numbers; with their bodies where no order is kept.
+fn fresh(
+    connection: &Connection,
+    queue: i64,
+    errand: &Errand,
+    room: &mut usize,
+    haul: &mut Haul,
+) -> rusqlite::Result<()> {
+    let Some((after, limit)) = errand.fresh else { return Ok(()) };
+    let columns = Head::COLUMNS;
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {columns}, attempts, body FROM messages \
+         WHERE seq > ?1 AND seq < ?2 ORDER BY seq LIMIT ?3"
+    ))?;
+    let mut rows = statement.query(params![after, schema::base(queue + 1), limit])?;
+    let mut high: HashMap<Key, Option<Head>> = HashMap::new();
+    while let Some(row) = rows.next()? {
+        let head = Head::read(row)?;
+        let is_strict = errand.strict.contains(&head.key.pool);
+        if is_strict && !high.contains_key(&head.key) {
+            let first = first_of(connection, queue, &head.key, true)?;
+            high.insert(head.key.clone(), first);
+        }
+        let content = if is_strict || *room == 0 || head.due.is_some() {
+            None
+        } else {
+            let content = Content::new(row.get(6)?, row.get_ref(7)?.as_str()?);
+            *room = room.saturating_sub(content.bytes);
+            Some(content)
+        };
+        haul.fresh.push(Fresh { head, content });
+    }
+    haul.high = high.into_iter().filter_map(|(key, head)| Some((key, head?))).collect();
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! The tables, and the steps from one version of them to the next.
+//!
+//! The number of a message carries the number of its queue in its upper bits, so the messages of a
+//! queue lie beside each other, in order, and need no index for that.
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::file::OpenError;
+
+/// How many low bits of a message's number count within its queue.
+pub(crate) const SEQ_BITS: u32 = 47;
+/// How many queues a file can have.
+pub(crate) const MAX_QUEUES: i64 = (1 << (63 - SEQ_BITS)) - 2;
+
+/// What marks a file as ours: "SLGT".
+const APPLICATION_ID: i32 = 0x534C_4754;
+
+/// Each step from one version to the next; the version is how many were taken.
+const STEPS: &[&str] = &["
+    CREATE TABLE queues (
+        id INTEGER PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        next INTEGER NOT NULL,
+        stored INTEGER NOT NULL
+    );
+    CREATE TABLE messages (
+        seq INTEGER PRIMARY KEY,
+        queue INTEGER NOT NULL,
+        pool TEXT NOT NULL,
+        grp TEXT NOT NULL,
+        high INTEGER NOT NULL,
+        attempts INTEGER NOT NULL,
+        due INTEGER,
+        reason TEXT,
+        at INTEGER NOT NULL,
+        body TEXT NOT NULL
+    );
+    CREATE INDEX messages_key ON messages (pool, grp, high);
+    CREATE INDEX messages_due ON messages (queue, due) WHERE due IS NOT NULL;
+    CREATE TABLE ids (
+        queue INTEGER NOT NULL,
+        id TEXT NOT NULL,
+        seq INTEGER NOT NULL,
+        at INTEGER NOT NULL,
+        PRIMARY KEY (queue, id)
+    ) WITHOUT ROWID;
+    CREATE TABLE parked (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        queue TEXT NOT NULL,
+        broker_id TEXT NOT NULL,
+        pool TEXT,
+        grp TEXT,
+        code TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        status INTEGER,
+        attempts INTEGER NOT NULL,
+        holds INTEGER NOT NULL,
+        at INTEGER NOT NULL,
+        body TEXT NOT NULL,
+        UNIQUE (queue, broker_id)
+    );
+    CREATE INDEX parked_pool ON parked (pool);
+    CREATE INDEX parked_key ON parked (queue, pool, grp) WHERE holds;
+    CREATE TABLE replays (
+        seq INTEGER PRIMARY KEY,
+        number INTEGER NOT NULL
+    );
+"];
+
+/// Brings the tables up to what this version knows.
+pub(crate) fn migrate(connection: &mut Connection) -> Result<(), OpenError> {
+    let known = i64::try_from(STEPS.len()).unwrap_or(i64::MAX);
+    if version(connection)? == known {
+        return Ok(());
+    }
+    // Another process may be at the same: whoever comes second finds it done.
+    let write = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let found = version(&write)?;
+    if found > known {
+        return Err(OpenError::Newer { found, known });
+    }
+    let tables: i64 =
+        write.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0))?;
+    if found == 0 && tables > 0 {
+        return Err(OpenError::Foreign);
+    }
+    for step in STEPS.iter().skip(usize::try_from(found).unwrap_or(0)) {
+        write.execute_batch(step)?;
+    }
+    write.pragma_update(None, "user_version", known)?;
+    write.pragma_update(None, "application_id", APPLICATION_ID)?;
+    write.commit()?;
+    Ok(())
+}
+
+fn version(connection: &Connection) -> Result<i64, rusqlite::Error> {
+    connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// The first number that a message of a queue can have.
+pub(crate) const fn base(queue: i64) -> i64 {
+    queue << SEQ_BITS
+}
+
+/// What a message is called outside: its number within its queue.
+pub(crate) const fn within(seq: i64) -> i64 {
+    seq & ((1 << SEQ_BITS) - 1)
+}

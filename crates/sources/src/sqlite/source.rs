@@ -1,0 +1,185 @@
+//! One queue of the state file, as a source.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rusqlite::params;
+use sluicegate_dispatch::{
+    BoxFuture, Delivery, Depth, Found, Profile, Publication, PublishError, Published, Receipt,
+    Settle, Settled, Source, SourceError,
+};
+use tokio::time::{Instant, sleep_until};
+
+use super::find::find;
+use super::settle::Settlements;
+use super::store::{Inner, Queue};
+
+/// How long a receive waits for the first message.
+const WAIT: Duration = Duration::from_secs(1);
+/// How many deliveries one call may settle.
+const SETTLE_BATCH: usize = 1024;
+
+/// A queue of a [`Store`](super::Store).
+#[derive(Debug)]
+pub struct SqliteSource {
+    store: Arc<Inner>,
+    queue: Arc<Queue>,
+    visibility: Duration,
+    is_stopped: AtomicBool,
+}
+
+impl SqliteSource {
+    pub(crate) fn new(store: Arc<Inner>, queue: Arc<Queue>, visibility: Duration) -> Self {
+        Self { store, queue, visibility, is_stopped: AtomicBool::new(false) }
+    }
+
+    /// The queue's name.
+    #[must_use]
+    pub fn name(&self) -> &Arc<str> {
+        &self.queue.name
+    }
+
+    /// What can be handed out now, and else when to look again at the latest.
+    fn look(&self, max: usize) -> Result<Result<Vec<Delivery>, Option<Instant>>, SourceError> {
+        let now = Instant::now();
+        let time = self.store.clock.now();
+        let mut front = self.queue.front.lock();
+        let taken = front.take(now, self.visibility, max);
+        if taken.is_empty()
+            && let Some(cause) = front.take_read_error()
+        {
+            return Err(SourceError::new(cause));
+        }
+        let errand = front.errand(time);
+        // A time that has come is what someone reads for right now.
+        let due = front.next_due().filter(|&due| due > time);
+        let due = due.map(|due| self.store.clock.instant_of(due));
+        let next = front.next_end().into_iter().chain(due).min();
+        drop(front);
+        if let Some(errand) = errand {
+            self.store.readers.fetch(Arc::clone(&self.queue), errand);
+        }
+        Ok(if taken.is_empty() { Err(next) } else { Ok(taken) })
+    }
+
+    async fn receive_within(
+        &self,
+        max: usize,
+        wait: Duration,
+    ) -> Result<Vec<Delivery>, SourceError> {
+        let give_up = Instant::now() + wait;
+        loop {
+            let changed = self.queue.changed.notified();
+            tokio::pin!(changed);
+            // From here on nothing that happens is missed, though nobody waits yet.
+            changed.as_mut().enable();
+            if self.is_stopped.load(Ordering::Acquire) || max == 0 {
+                return Ok(Vec::new());
+            }
+            // What it takes it answers at once: there is no await at which it could be dropped.
+            let next = match self.look(max)? {
+                Ok(taken) => return Ok(taken),
+                Err(next) => next,
+            };
+            if Instant::now() >= give_up {
+                return Ok(Vec::new());
+            }
+            let until = next.map_or(give_up, |next| next.min(give_up));
+            let _idle = self.store.idle.begin();
+            tokio::select! {
+                () = changed => {}
+                () = sleep_until(until) => {}
+            }
+        }
+    }
+
+    async fn settle_all(&self, settle: Vec<Settle>) -> Result<Vec<Settled>, SourceError> {
+        if settle.is_empty() {
+            return Ok(Vec::new());
+        }
+        let write = || {
+            let now = Instant::now();
+            let mut front = self.queue.front.lock();
+            let item = |settle: Settle| {
+                front.begin_settling(&settle.receipt, now).map(|seq| (seq, settle.ending))
+            };
+            let items = settle.into_iter().map(item).collect();
+            let (queue, now) = (Arc::clone(&self.queue), self.store.clock.now());
+            Settlements { queue, items, now, is_written: false }
+        };
+        self.store.writer.write(write).await
+    }
+
+    async fn count(&self) -> Result<Depth, SourceError> {
+        let (queue, now) = (self.queue.id, self.store.clock.now());
+        let (stored, delayed): (u64, u64) = self
+            .store
+            .readers
+            .read(move |connection| {
+                let mut statement = connection.prepare_cached(
+                    "SELECT stored, (SELECT count(*) FROM messages \
+                     WHERE queue = ?1 AND due IS NOT NULL AND due > ?2) FROM queues WHERE id = ?1",
+                )?;
+                statement.query_row(params![queue, now], |row| Ok((row.get(0)?, row.get(1)?)))
+            })
+            .await?;
+        let out = self.queue.front.lock().out() as u64;
+        Ok(Depth { waiting: stored.saturating_sub(delayed + out), delayed, out })
+    }
+}
+
+impl Source for SqliteSource {
+    fn profile(&self) -> Profile {
+        Profile { visibility: self.visibility, settle_batch: SETTLE_BATCH }
+    }
+
+    fn receive(&self, max: usize) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {
+        Box::pin(self.receive_within(max, WAIT))
+    }
+
+    fn settle(&self, settle: Vec<Settle>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
+        Box::pin(self.settle_all(settle))
+    }
+
+    fn extend(&self, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
+        let now = Instant::now();
+        let mut front = self.queue.front.lock();
+        let extend = |receipt: &Receipt| match front.extend(receipt, now, self.visibility) {
+            true => Settled::Done,
+            false => Settled::Stale,
+        };
+        let answers = receipts.iter().map(extend).collect();
+        Box::pin(async { Ok(answers) })
+    }
+
+    fn depth(&self) -> BoxFuture<'_, Result<Depth, SourceError>> {
+        Box::pin(self.count())
+    }
+
+    fn health(&self) -> Result<(), SourceError> {
+        self.store.writer.failure().map_or(Ok(()), |cause| Err(SourceError::new(cause)))
+    }
+
+    fn stop(&self) -> BoxFuture<'_, ()> {
+        self.is_stopped.store(true, Ordering::Release);
+        self.queue.changed.notify_waiters();
+        Box::pin(async {})
+    }
+
+    fn publish(
+        &self,
+        messages: Vec<Publication>,
+    ) -> BoxFuture<'_, Result<Published, PublishError>> {
+        Box::pin(self.store.publish(Arc::clone(&self.queue), messages))
+    }
+
+    fn find<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Found>, SourceError>> {
+        Box::pin(find(&self.store, &self.queue, id))
+    }
+
+    fn keep_order_for(&self, pools: &[Arc<str>]) {
+        self.queue.front.lock().keep_order_for(pools);
+        self.queue.changed.notify_waiters();
+    }
+}

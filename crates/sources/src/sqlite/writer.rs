@@ -1,0 +1,230 @@
+//! The one writer: it takes all requests that wait, writes them in one transaction and syncs once.
+//!
+//! It runs on a blocking thread while there is something to write, and ends when there is not. A
+//! request that fails takes no other with it: then each is written by itself.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use parking_lot::Mutex;
+use rusqlite::{Connection, TransactionBehavior};
+use sluicegate_dispatch::SourceError;
+use sluicegate_tasks::{Context, Overload, OwnedPermit, Permits, TaskGroup};
+use tokio::sync::oneshot;
+
+use super::reader::cause;
+
+/// How many requests may wait to be written; further ones wait for their turn to wait.
+const WAITING: u32 = 4096;
+/// How many rows one transaction changes, give or take the last request.
+const BATCH_ROWS: usize = 4096;
+
+/// Something to write, all or nothing.
+pub(crate) trait Write: Send + 'static {
+    /// What it answers.
+    type Answer: Send + 'static;
+
+    /// How many rows it changes, about.
+    fn rows(&self) -> usize;
+
+    /// Writes it. It may be called again after a failure, on a transaction without a trace of the
+    /// first call.
+    fn write(&mut self, connection: &Connection) -> rusqlite::Result<Self::Answer>;
+
+    /// It is on the disk. Called before anyone is told.
+    fn written(&mut self, answer: &Self::Answer) {
+        let _ = answer;
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Writer {
+    connection: Mutex<Connection>,
+    line: Mutex<Line>,
+    permits: Arc<Permits>,
+    group: TaskGroup,
+    cx: Context,
+    /// Why the last write failed; `None` if it did not.
+    failure: Mutex<Option<String>>,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    waiting: VecDeque<Box<dyn Pending>>,
+    running: bool,
+}
+
+/// A request with its answer's way back.
+struct Request<W: Write> {
+    write: W,
+    answer: Option<W::Answer>,
+    reply: Option<oneshot::Sender<Result<W::Answer, SourceError>>>,
+    /// Its place among those that may wait.
+    _permit: OwnedPermit,
+}
+
+trait Pending: Send {
+    fn rows(&self) -> usize;
+    fn write(&mut self, connection: &Connection) -> rusqlite::Result<()>;
+    fn end(self: Box<Self>, result: Result<(), &str>);
+}
+
+impl std::fmt::Debug for dyn Pending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} rows", self.rows())
+    }
+}
+
+impl Writer {
+    pub(crate) fn new(connection: Connection) -> Arc<Self> {
+        let group = TaskGroup::builder("sqlite-writer", 1)
+            .overload(Overload::Queue { capacity: 8 })
+            .build()
+            .expect("the name and the limits are constants");
+        Arc::new(Self {
+            connection: Mutex::new(connection),
+            line: Mutex::default(),
+            permits: Arc::new(Permits::new(WAITING).expect("it is not zero")),
+            group,
+            cx: Context::new(),
+            failure: Mutex::default(),
+        })
+    }
+
+    /// Has it written. Dropped while it waits for its turn, nothing happens; dropped after that, it is
+    /// written all the same.
+    pub(crate) async fn write<W: Write>(
+        self: &Arc<Self>,
+        make: impl FnOnce() -> W,
+    ) -> Result<W::Answer, SourceError> {
+        let permit = self.permits.acquire_owned(&self.cx).await.map_err(SourceError::new)?;
+        let (reply, answer) = oneshot::channel();
+        let request = Request { write: make(), answer: None, reply: Some(reply), _permit: permit };
+        let starts = {
+            let mut line = self.line.lock();
+            line.waiting.push_back(Box::new(request));
+            !mem::replace(&mut line.running, true)
+        };
+        if starts {
+            self.start();
+        }
+        answer.await.unwrap_or_else(|_| Err(SourceError::new("the writer ended early")))
+    }
+
+    fn start(self: &Arc<Self>) {
+        let run = Run { writer: Arc::clone(self), is_over: false };
+        let task = self.group.submit_blocking(&self.cx, move |cx| {
+            let mut run = run;
+            while cx.check().is_ok() && run.batch() {}
+        });
+        // It is let in at once, or refused and dropped: then the run has ended those who wait.
+        drop(task.now_or_never());
+    }
+
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failure.lock().clone()
+    }
+}
+
+/// The writer at work. However it ends, the next request starts it again.
+struct Run {
+    writer: Arc<Writer>,
+    /// It found nothing more: from then on the line is someone else's.
+    is_over: bool,
+}
+
+impl Run {
+    /// Writes what waits; answers whether there was anything.
+    fn batch(&mut self) -> bool {
+        let mut batch = Vec::new();
+        {
+            let mut line = self.writer.line.lock();
+            let mut rows = 0;
+            while rows < BATCH_ROWS
+                && let Some(request) = line.waiting.pop_front()
+            {
+                rows += request.rows();
+                batch.push(request);
+            }
+            if batch.is_empty() {
+                line.running = false;
+                self.is_over = true;
+                return false;
+            }
+        }
+        let mut connection = self.writer.connection.lock();
+        match commit(&mut connection, &mut batch) {
+            Ok(()) => self.end(batch, Ok(())),
+            Err(error) if batch.len() == 1 => self.end(batch, Err(&cause(&error))),
+            Err(_) => {
+                for request in batch {
+                    let mut alone = vec![request];
+                    match commit(&mut connection, &mut alone) {
+                        Ok(()) => self.end(alone, Ok(())),
+                        Err(error) => self.end(alone, Err(&cause(&error))),
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    fn end(&self, batch: Vec<Box<dyn Pending>>, result: Result<(), &str>) {
+        *self.writer.failure.lock() = result.err().map(str::to_owned);
+        for request in batch {
+            request.end(result);
+        }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let left = {
+            let mut line = self.writer.line.lock();
+            line.running = false;
+            mem::take(&mut line.waiting)
+        };
+        for request in left {
+            request.end(Err("the store is closed"));
+        }
+    }
+}
+
+fn commit(connection: &mut Connection, batch: &mut [Box<dyn Pending>]) -> rusqlite::Result<()> {
+    let write = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    for request in batch {
+        request.write(&write)?;
+    }
+    write.commit()
+}
+
+impl<W: Write> Pending for Request<W> {
+    fn rows(&self) -> usize {
+        self.write.rows()
+    }
+
+    fn write(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        self.answer = Some(self.write.write(connection)?);
+        Ok(())
+    }
+
+    fn end(mut self: Box<Self>, result: Result<(), &str>) {
+        let answer = match (result, self.answer.take()) {
+            (Ok(()), Some(answer)) => {
+                self.write.written(&answer);
+                Ok(answer)
+            }
+            (Err(cause), _) => Err(SourceError::new(cause)),
+            (Ok(()), None) => Err(SourceError::new("it was not written")),
+        };
+        if let Some(reply) = self.reply.take() {
+            // Whoever asked may be gone; it is written all the same.
+            drop(reply.send(answer));
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! The sources, each through the same suite, and what is special about one.
+
+mod smoke;
+mod sqlite;

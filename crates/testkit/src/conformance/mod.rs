@@ -1,0 +1,3 @@
+//! Suites that every implementation of a seam runs through, the fakes included.
+
+pub mod source;

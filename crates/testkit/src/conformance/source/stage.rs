@@ -1,0 +1,209 @@
+//! What the checks are written in: publishing, receiving and settling, with their expectations.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use sluicegate_dispatch::{
+    Delivery, Ending, Message, Publication, Reason, Receipt, Settle, Settled, Source, Target,
+};
+use tokio::time::{Instant, timeout};
+
+use super::{Abilities, Subject};
+
+/// How long something that must happen may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long before its time nobody asks for a message, so as not to take it just at that.
+const TICK: Duration = Duration::from_millis(10);
+
+/// A queue under test.
+pub(super) struct Stage {
+    subject: Box<dyn Subject>,
+    /// `None` while it is down.
+    source: Option<Arc<dyn Source>>,
+    pub(super) abilities: Abilities,
+}
+
+/// A message with this id, in a pool without order and without a group.
+#[must_use]
+pub fn publication(id: &str) -> Publication {
+    publication_in(id, "POOL", None, false)
+}
+
+/// A message with this id, pool and group.
+#[must_use]
+pub fn publication_in(id: &str, pool: &str, group: Option<&str>, high: bool) -> Publication {
+    let target = "http://localhost/in";
+    let body = json!({
+        "id": id,
+        "poolCode": pool,
+        "mediationType": "HTTP",
+        "mediationTarget": target,
+        "messageGroupId": group,
+        "highPriority": high,
+    });
+    let message = Message {
+        id: id.into(),
+        pool: pool.into(),
+        group: group.map(Into::into),
+        tenant: None,
+        high_priority: high,
+        target: Target::parse(target).expect("it is a URL"),
+        auth_token: None,
+        payload: None,
+        traceparent: None,
+    };
+    Publication { message, body: body.to_string().into(), delay: Duration::ZERO }
+}
+
+/// A message of the pool that keeps order.
+pub(super) fn strict(id: &str, group: &str) -> Publication {
+    publication_in(id, "STRICT", Some(group), false)
+}
+
+/// The same, of high priority.
+pub(super) fn strict_high(id: &str, group: &str) -> Publication {
+    publication_in(id, "STRICT", Some(group), true)
+}
+
+/// The ids of deliveries, in their order.
+pub(super) fn ids(deliveries: &[Delivery]) -> Vec<String> {
+    deliveries.iter().map(id).collect()
+}
+
+pub(super) fn id(delivery: &Delivery) -> String {
+    match &delivery.message {
+        Ok(message) => message.id.to_string(),
+        Err(malformed) => format!("malformed: {}", malformed.why),
+    }
+}
+
+/// A settlement that brings the message back.
+pub(super) const fn again(after: Duration) -> Ending {
+    Ending::Again { after, attempts: 0, reason: Reason::Failed }
+}
+
+impl Stage {
+    pub(super) fn new(subject: Box<dyn Subject>, abilities: Abilities) -> Self {
+        let source = Some(subject.source());
+        Self { subject, source, abilities }
+    }
+
+    pub(super) fn source(&self) -> &dyn Source {
+        &**self.source.as_ref().expect("it is not down")
+    }
+
+    pub(super) const fn window(&self) -> Duration {
+        self.abilities.window
+    }
+
+    pub(super) async fn publish(&self, messages: Vec<Publication>) -> (u64, u64) {
+        let published = self.subject.publish(messages).await.expect("it takes messages in");
+        (published.accepted, published.duplicates)
+    }
+
+    pub(super) async fn publish_ids(&self, ids: &[&str]) {
+        self.publish(ids.iter().map(|id| publication(id)).collect()).await;
+    }
+
+    pub(super) async fn publish_raw(&self, body: &str) {
+        self.subject.publish_raw(body).await;
+    }
+
+    pub(super) async fn crash(&mut self) {
+        // Whoever holds the old source is gone too.
+        self.source = None;
+        self.subject.crash().await;
+        self.source = Some(self.subject.source());
+    }
+
+    /// Order is kept for the pool `STRICT`.
+    pub(super) fn keep_order(&self) {
+        self.source().keep_order_for(&["STRICT".into()]);
+    }
+
+    /// Exactly `count` deliveries, however many calls it takes.
+    pub(super) async fn receive(&self, count: usize) -> Vec<Delivery> {
+        let end = Instant::now() + PATIENCE;
+        let mut received = Vec::new();
+        while received.len() < count {
+            let left = end.saturating_duration_since(Instant::now());
+            let more = timeout(left, self.source().receive(count - received.len())).await;
+            let Ok(more) = more else {
+                panic!("{} of {count} came: {:?}", received.len(), ids(&received))
+            };
+            received.extend(more.expect("it hands out"));
+            assert!(!left.is_zero(), "{} of {count} came: {:?}", received.len(), ids(&received));
+        }
+        received
+    }
+
+    pub(super) async fn receive_one(&self) -> Delivery {
+        self.receive(1).await.remove(0)
+    }
+
+    /// The next message, which does not come before `time`.
+    pub(super) async fn receive_not_before(&self, time: Instant) -> Delivery {
+        self.expect_nothing_until(time).await;
+        let delivery = self.receive_one().await;
+        let early = time.saturating_duration_since(Instant::now());
+        assert!(early.is_zero(), "{} came {early:?} too early", id(&delivery));
+        delivery
+    }
+
+    /// The ids of the next messages, which are not settled.
+    pub(super) async fn next_ids(&self, count: usize) -> Vec<String> {
+        ids(&self.receive(count).await)
+    }
+
+    /// Nothing comes before `end`, as far as can be told without taking what comes then.
+    pub(super) async fn expect_nothing_until(&self, end: Instant) {
+        let end = end - TICK;
+        while Instant::now() < end {
+            let left = end - Instant::now();
+            if let Ok(received) = timeout(left, self.source().receive(10)).await {
+                let received = received.expect("it hands out");
+                assert!(received.is_empty(), "too early: {:?}", ids(&received));
+            }
+        }
+    }
+
+    /// Nothing comes for a while that is long beside what a delivery takes.
+    pub(super) async fn expect_nothing_now(&self) {
+        self.expect_nothing_until(Instant::now() + self.window() / 4).await;
+    }
+
+    pub(super) async fn settle(&self, receipt: &Receipt, ending: Ending) -> Settled {
+        let settle = vec![Settle { receipt: receipt.clone(), ending }];
+        let settled = self.source().settle(settle).await.expect("it settles");
+        assert_eq!(settled.len(), 1);
+        settled[0]
+    }
+
+    pub(super) async fn done(&self, delivery: &Delivery) {
+        assert_eq!(self.settle(&delivery.receipt, Ending::Gone).await, Settled::Done);
+    }
+
+    /// Settles all of them, as many at once as may be.
+    pub(super) async fn all_done(&self, deliveries: &[Delivery]) {
+        for batch in deliveries.chunks(self.source().profile().settle_batch) {
+            let gone = |delivery: &Delivery| {
+                let receipt = delivery.receipt.clone();
+                Settle { receipt, ending: Ending::Gone }
+            };
+            let settled = self.source().settle(batch.iter().map(gone).collect()).await;
+            assert_eq!(settled.expect("it settles"), vec![Settled::Done; batch.len()]);
+        }
+    }
+
+    pub(super) async fn bring_back(&self, delivery: &Delivery, after: Duration) {
+        assert_eq!(self.settle(&delivery.receipt, again(after)).await, Settled::Done);
+    }
+
+    pub(super) async fn extend(&self, receipt: &Receipt) -> Settled {
+        let settled = self.source().extend(vec![receipt.clone()]).await.expect("it extends");
+        assert_eq!(settled.len(), 1);
+        settled[0]
+    }
+}

@@ -1,0 +1,241 @@
+//! A source in memory: fast, deterministic, and with faults that are switched on at will.
+//!
+//! It keeps the contract of [`Source`], and runs through the same suite as the real ones. Time is
+//! tokio's, so that it can be paused. What is in it is in order of numbers, and nothing is random.
+
+mod shelf;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sluicegate_dispatch::{
+    BoxFuture, Delivery, Depth, Found, Malformed, Profile, Publication, PublishError, Published,
+    Receipt, Settle, Settled, Source, SourceError,
+};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use shelf::Shelf;
+
+/// How long a receive waits for the first message.
+const WAIT: Duration = Duration::from_secs(1);
+/// How many deliveries one call may settle.
+const SETTLE_BATCH: usize = 1024;
+
+/// What goes wrong, as often as it is switched on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Fault {
+    /// A receive fails and hands out nothing.
+    Receive,
+    /// A settle fails and settles nothing.
+    Settle,
+    /// An extend fails and extends nothing.
+    Extend,
+    /// A publish fails and stores nothing.
+    Publish,
+    /// A settle answers that it is done, and the source forgets it.
+    LoseSettle,
+    /// A settle is done, and its answer is an error.
+    LoseAnswer,
+}
+
+/// A source in memory. Clones are the same source, and each is stopped by itself.
+#[derive(Debug)]
+pub struct FakeSource {
+    shared: Arc<Shared>,
+    visibility: Duration,
+    is_stopped: Arc<Mutex<bool>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    shelf: Mutex<Shelf>,
+    changed: Notify,
+}
+
+impl FakeSource {
+    /// An empty source whose deliveries stay hidden for this long.
+    #[must_use]
+    pub fn new(visibility: Duration) -> Self {
+        Self { shared: Arc::default(), visibility, is_stopped: Arc::default() }
+    }
+
+    /// Puts messages in, without a word about it and without looking for duplicates.
+    pub fn push(&self, messages: impl IntoIterator<Item = Publication>) {
+        let now = Instant::now();
+        let mut shelf = self.shared.shelf.lock();
+        for message in messages {
+            shelf.push(Ok(message), now);
+        }
+        drop(shelf);
+        self.shared.changed.notify_waiters();
+    }
+
+    /// Puts something in that is no message.
+    pub fn push_malformed(&self, why: &str, raw: &str) {
+        let malformed = Malformed { why: why.to_owned(), raw: raw.to_owned() };
+        self.shared.shelf.lock().push(Err(malformed), Instant::now());
+        self.shared.changed.notify_waiters();
+    }
+
+    /// Switches a fault on for the next `times` that it can happen.
+    pub fn fail_next(&self, fault: Fault, times: u32) {
+        self.shared.shelf.lock().faults.insert(fault, times);
+        self.shared.changed.notify_waiters();
+    }
+
+    /// Ends the window of everything that is out: it is delivered again at once, and the receipts
+    /// are stale.
+    pub fn redeliver_now(&self) {
+        self.shared.shelf.lock().give_all_back();
+        self.shared.changed.notify_waiters();
+    }
+
+    /// Makes all receipts stale, while their messages stay hidden until their windows end.
+    pub fn expire_receipts(&self) {
+        self.shared.shelf.lock().expire_receipts();
+    }
+
+    /// The source as it is after a crash: all that is unsettled can be delivered again.
+    #[must_use]
+    pub fn restarted(&self) -> Self {
+        self.shared.shelf.lock().give_all_back();
+        self.shared.changed.notify_waiters();
+        let shared = Arc::clone(&self.shared);
+        Self { shared, visibility: self.visibility, is_stopped: Arc::default() }
+    }
+
+    /// How many messages it holds.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shared.shelf.lock().len()
+    }
+
+    /// Whether it holds none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    async fn receive_some(&self, max: usize) -> Result<Vec<Delivery>, SourceError> {
+        let give_up = Instant::now() + WAIT;
+        loop {
+            let changed = self.shared.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if *self.is_stopped.lock() || max == 0 {
+                return Ok(Vec::new());
+            }
+            let now = Instant::now();
+            let next = {
+                let mut shelf = self.shared.shelf.lock();
+                shelf.fault(Fault::Receive)?;
+                let taken = shelf.take(now, self.visibility, max);
+                if !taken.is_empty() || now >= give_up {
+                    return Ok(taken);
+                }
+                shelf.next_change()
+            };
+            let until = next.map_or(give_up, |next| next.min(give_up));
+            tokio::select! {
+                () = changed => {}
+                () = sleep_until(until) => {}
+            }
+        }
+    }
+
+    fn settle_now(&self, settle: &[Settle]) -> Result<Vec<Settled>, SourceError> {
+        let now = Instant::now();
+        let mut shelf = self.shared.shelf.lock();
+        shelf.fault(Fault::Settle)?;
+        let is_lost = shelf.fault(Fault::LoseSettle).is_err();
+        let settled = settle.iter().map(|settle| shelf.settle(settle, now, is_lost)).collect();
+        let answer = shelf.fault(Fault::LoseAnswer);
+        drop(shelf);
+        self.shared.changed.notify_waiters();
+        answer.map(|()| settled)
+    }
+
+    fn extend_now(&self, receipts: &[Receipt]) -> Result<Vec<Settled>, SourceError> {
+        let now = Instant::now();
+        let mut shelf = self.shared.shelf.lock();
+        shelf.fault(Fault::Extend)?;
+        Ok(receipts.iter().map(|receipt| shelf.extend(receipt, now, self.visibility)).collect())
+    }
+
+    fn publish_now(&self, messages: Vec<Publication>) -> Result<Published, PublishError> {
+        let now = Instant::now();
+        let mut shelf = self.shared.shelf.lock();
+        shelf.fault(Fault::Publish).map_err(PublishError::Source)?;
+        let accepted = messages.len() as u64;
+        let is_new = |message: Publication| shelf.publish(message, now);
+        let stored = messages.into_iter().map(is_new).filter(|is_new| *is_new).count() as u64;
+        drop(shelf);
+        self.shared.changed.notify_waiters();
+        Ok(Published { accepted, duplicates: accepted - stored })
+    }
+}
+
+impl Clone for FakeSource {
+    fn clone(&self) -> Self {
+        let (shared, is_stopped) = (Arc::clone(&self.shared), Arc::clone(&self.is_stopped));
+        Self { shared, visibility: self.visibility, is_stopped }
+    }
+}
+
+impl Source for FakeSource {
+    fn profile(&self) -> Profile {
+        Profile { visibility: self.visibility, settle_batch: SETTLE_BATCH }
+    }
+
+    fn receive(&self, max: usize) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {
+        Box::pin(self.receive_some(max))
+    }
+
+    fn settle(&self, settle: Vec<Settle>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
+        Box::pin(async move { self.settle_now(&settle) })
+    }
+
+    fn extend(&self, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
+        Box::pin(async move { self.extend_now(&receipts) })
+    }
+
+    fn depth(&self) -> BoxFuture<'_, Result<Depth, SourceError>> {
+        Box::pin(async { Ok(self.shared.shelf.lock().depth(Instant::now())) })
+    }
+
+    fn health(&self) -> Result<(), SourceError> {
+        self.shared.shelf.lock().last_failure.clone().map_or(Ok(()), Err)
+    }
+
+    fn stop(&self) -> BoxFuture<'_, ()> {
+        *self.is_stopped.lock() = true;
+        self.shared.changed.notify_waiters();
+        Box::pin(async {})
+    }
+
+    fn publish(
+        &self,
+        messages: Vec<Publication>,
+    ) -> BoxFuture<'_, Result<Published, PublishError>> {
+        Box::pin(async { self.publish_now(messages) })
+    }
+
+    fn find<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Found>, SourceError>> {
+        Box::pin(async { Ok(self.shared.shelf.lock().find(id, Instant::now())) })
+    }
+
+    fn keep_order_for(&self, pools: &[Arc<str>]) {
+        self.shared.shelf.lock().keep_order_for(pools);
+        self.shared.changed.notify_waiters();
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a fault that was switched on: {self:?}")
+    }
+}

@@ -1,0 +1,391 @@
+//! What a [`FakeSource`](super::FakeSource) holds: plain state that is told the time.
+//!
+//! Of each key of a pool that keeps order, `keys` holds all messages, those of high priority first;
+//! only the first is ready, out or delayed, and is fixed as the head once it was out or delayed.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluicegate_dispatch::{
+    DEFAULT_GROUP, Delivery, Depth, Ending, Found, FoundState, Malformed, Message, Publication,
+    Reason, Receipt, Settle, Settled, SourceError,
+};
+use tokio::time::Instant;
+
+use super::Fault;
+
+/// How long an id is remembered.
+const DEDUPE: Duration = Duration::from_secs(300);
+
+#[derive(Debug, Default)]
+pub(super) struct Shelf {
+    stored: BTreeMap<u64, Stored>,
+    ready: BTreeSet<u64>,
+    delayed: BTreeSet<(Instant, u64)>,
+    /// When what is out comes back.
+    ends: BTreeSet<(Instant, u64)>,
+    strict: HashSet<Arc<str>>,
+    keys: BTreeMap<Key, Line>,
+    ids: BTreeMap<Arc<str>, (Instant, u64)>,
+    /// Ids in the order in which they are forgotten.
+    remembered: BTreeSet<(Instant, Arc<str>)>,
+    last_number: u64,
+    last_generation: u64,
+    pub(super) faults: BTreeMap<Fault, u32>,
+    pub(super) last_failure: Option<SourceError>,
+}
+
+type Key = (Arc<str>, Arc<str>);
+
+#[derive(Debug)]
+struct Stored {
+    message: Result<Message, Malformed>,
+    body: Box<str>,
+    attempts: u32,
+    since: Instant,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Ready,
+    Behind,
+    Delayed(Instant, Reason),
+    Out { generation: u64, until: Instant },
+}
+
+/// The messages of a key that is kept in order.
+#[derive(Debug, Default)]
+struct Line {
+    waiting: BTreeSet<(Reverse<bool>, u64)>,
+    /// The one the others wait behind, and whether it may be overtaken.
+    head: Option<(u64, bool)>,
+}
+
+impl Shelf {
+    pub(super) fn len(&self) -> usize {
+        self.stored.len()
+    }
+
+    /// Takes a fault that is switched on.
+    pub(super) fn fault(&mut self, fault: Fault) -> Result<(), SourceError> {
+        let on = self.faults.get_mut(&fault).filter(|times| **times > 0);
+        let result = on.map_or(Ok(()), |times| {
+            *times -= 1;
+            Err(SourceError::new(fault))
+        });
+        self.last_failure = result.clone().err();
+        result
+    }
+
+    /// Stores a message unless its id was seen shortly before; says whether it did.
+    pub(super) fn publish(&mut self, message: Publication, now: Instant) -> bool {
+        while let Some((at, _)) = self.remembered.first()
+            && *at + DEDUPE <= now
+        {
+            let Some((at, id)) = self.remembered.pop_first() else { break };
+            if self
+                .ids
+                .get(&id)
+                .is_some_and(|(seen, number)| *seen == at && !self.stored.contains_key(number))
+            {
+                self.ids.remove(&id);
+            }
+        }
+        let id = &message.message.id;
+        if self.ids.get(id).is_some_and(|(at, _)| *at + DEDUPE > now) {
+            return false;
+        }
+        self.remembered.insert((now, Arc::clone(id)));
+        self.push(Ok(message), now);
+        true
+    }
+
+    pub(super) fn push(&mut self, message: Result<Publication, Malformed>, now: Instant) {
+        self.last_number += 1;
+        let number = self.last_number;
+        let (message, body, delay) = match message {
+            Ok(Publication { message, body, delay }) => (Ok(message), body, delay),
+            Err(malformed) => {
+                let raw = malformed.raw.clone().into();
+                (Err(malformed), raw, Duration::ZERO)
+            }
+        };
+        if let Ok(message) = &message {
+            self.ids.insert(Arc::clone(&message.id), (now, number));
+        }
+        let state = match delay {
+            Duration::ZERO => State::Behind,
+            delay => State::Delayed(now + delay, Reason::Scheduled),
+        };
+        let key = message.as_ref().ok().and_then(|message| self.key_of(message));
+        let is_high = message.as_ref().is_ok_and(|message| message.high_priority);
+        let stored = Stored { message, body, attempts: 0, since: now, state };
+        self.stored.insert(number, stored);
+        match key {
+            Some(key) => {
+                self.keys
+                    .entry(key.clone())
+                    .or_default()
+                    .waiting
+                    .insert((Reverse(is_high), number));
+                self.choose(&key);
+            }
+            None => self.place(number),
+        }
+    }
+
+    fn key_of(&self, message: &Message) -> Option<Key> {
+        let group = || message.group.clone().unwrap_or_else(|| DEFAULT_GROUP.into());
+        self.strict.contains(&message.pool).then(|| (Arc::clone(&message.pool), group()))
+    }
+
+    fn key_of_number(&self, number: u64) -> Option<Key> {
+        let message = self.stored.get(&number)?.message.as_ref().ok()?;
+        self.key_of(message)
+    }
+
+    /// Makes the first of a key its head, unless the head is fixed.
+    fn choose(&mut self, key: &Key) {
+        let Some(line) = self.keys.get_mut(key) else { return };
+        let Some(&(_, first)) = line.waiting.first() else {
+            self.keys.remove(key);
+            return;
+        };
+        match line.head {
+            Some((head, is_fixed)) if is_fixed || head == first => return,
+            Some((head, _)) => {
+                self.ready.remove(&head);
+                if let Some(stored) = self.stored.get_mut(&head) {
+                    stored.state = State::Behind;
+                }
+            }
+            None => {}
+        }
+        let is_fixed = self
+            .stored
+            .get(&first)
+            .is_some_and(|stored| matches!(stored.state, State::Delayed(..) | State::Out { .. }));
+        line.head = Some((first, is_fixed));
+        self.place(first);
+    }
+
+    /// Puts a message that nothing holds back where its state says.
+    fn place(&mut self, number: u64) {
+        let Some(stored) = self.stored.get_mut(&number) else { return };
+        match stored.state {
+            State::Delayed(until, _) => {
+                self.delayed.insert((until, number));
+            }
+            State::Out { .. } => {}
+            State::Ready | State::Behind => {
+                stored.state = State::Ready;
+                self.ready.insert(number);
+            }
+        }
+    }
+
+    pub(super) fn take(&mut self, now: Instant, window: Duration, max: usize) -> Vec<Delivery> {
+        self.advance(now);
+        let mut taken = Vec::with_capacity(max.min(self.ready.len()));
+        while taken.len() < max
+            && let Some(number) = self.ready.pop_first()
+        {
+            self.last_generation += 1;
+            let generation = self.last_generation;
+            let until = now + window;
+            self.ends.insert((until, number));
+            self.fix(number);
+            let Some(stored) = self.stored.get_mut(&number) else { continue };
+            stored.state = State::Out { generation, until };
+            taken.push(Delivery {
+                broker_id: number.to_string().into(),
+                receipt: Receipt { tag: number, generation, handle: None },
+                attempts: stored.attempts,
+                message: stored.message.clone(),
+            });
+        }
+        taken
+    }
+
+    /// What was handed out is not overtaken any more.
+    fn fix(&mut self, number: u64) {
+        if !self.strict.is_empty()
+            && let Some(key) = self.key_of_number(number)
+            && let Some(line) = self.keys.get_mut(&key)
+        {
+            line.head = Some((number, true));
+        }
+    }
+
+    /// Lets the time be `now`: windows end and delays pass.
+    fn advance(&mut self, now: Instant) {
+        while let Some(&(until, number)) = self.ends.first()
+            && until <= now
+        {
+            self.ends.pop_first();
+            self.give_back(number);
+        }
+        while let Some(&(until, number)) = self.delayed.first()
+            && until <= now
+        {
+            self.delayed.pop_first();
+            self.give_back(number);
+        }
+    }
+
+    fn give_back(&mut self, number: u64) {
+        // Several of a key are out if they were when order began to be kept.
+        let is_behind = !self.strict.is_empty()
+            && self
+                .key_of_number(number)
+                .and_then(|key| self.keys.get(&key)?.head)
+                .is_some_and(|(head, _)| head != number);
+        let Some(stored) = self.stored.get_mut(&number) else { return };
+        stored.state = if is_behind { State::Behind } else { State::Ready };
+        if !is_behind {
+            self.ready.insert(number);
+        }
+    }
+
+    pub(super) fn give_all_back(&mut self) {
+        for (_, number) in std::mem::take(&mut self.ends) {
+            self.give_back(number);
+        }
+    }
+
+    pub(super) fn expire_receipts(&mut self) {
+        for (_, number) in &self.ends {
+            if let Some(Stored { state: State::Out { generation, .. }, .. }) =
+                self.stored.get_mut(number)
+            {
+                *generation = 0;
+            }
+        }
+    }
+
+    /// Until when the delivery of a receipt is out, if it is the current one.
+    fn until(&self, receipt: &Receipt) -> Option<Instant> {
+        match self.stored.get(&receipt.tag)?.state {
+            State::Out { generation, until } if generation == receipt.generation => Some(until),
+            _ => None,
+        }
+    }
+
+    pub(super) fn settle(&mut self, settle: &Settle, now: Instant, is_lost: bool) -> Settled {
+        self.advance(now);
+        let number = settle.receipt.tag;
+        let Some(until) = self.until(&settle.receipt) else { return Settled::Stale };
+        if is_lost {
+            return Settled::Done;
+        }
+        self.ends.remove(&(until, number));
+        match settle.ending {
+            Ending::Gone => self.remove(number),
+            Ending::Again { after, attempts, reason } => {
+                let Some(stored) = self.stored.get_mut(&number) else { return Settled::Stale };
+                stored.attempts = attempts;
+                if after.is_zero() {
+                    self.give_back(number);
+                } else {
+                    stored.state = State::Delayed(now + after, reason);
+                    self.delayed.insert((now + after, number));
+                }
+            }
+        }
+        Settled::Done
+    }
+
+    fn remove(&mut self, number: u64) {
+        let key = if self.strict.is_empty() { None } else { self.key_of_number(number) };
+        let Some(stored) = self.stored.remove(&number) else { return };
+        if let Some(key) = key
+            && let Some(line) = self.keys.get_mut(&key)
+        {
+            let is_high = stored.message.is_ok_and(|message| message.high_priority);
+            line.waiting.remove(&(Reverse(is_high), number));
+            line.head = line.head.filter(|(head, _)| *head != number);
+            self.choose(&key);
+        }
+    }
+
+    pub(super) fn extend(&mut self, receipt: &Receipt, now: Instant, window: Duration) -> Settled {
+        self.advance(now);
+        let Some(before) = self.until(receipt) else { return Settled::Stale };
+        self.ends.remove(&(before, receipt.tag));
+        let until = now + window;
+        self.ends.insert((until, receipt.tag));
+        if let Some(stored) = self.stored.get_mut(&receipt.tag) {
+            stored.state = State::Out { generation: receipt.generation, until };
+        }
+        Settled::Done
+    }
+
+    pub(super) fn next_change(&self) -> Option<Instant> {
+        let first = |set: &BTreeSet<(Instant, u64)>| set.first().map(|(until, _)| *until);
+        first(&self.ends).into_iter().chain(first(&self.delayed)).min()
+    }
+
+    pub(super) fn depth(&mut self, now: Instant) -> Depth {
+        self.advance(now);
+        let is_later = |stored: &&Stored| matches!(stored.state, State::Delayed(at, _) if at > now);
+        let delayed = self.stored.values().filter(is_later).count() as u64;
+        let out = self.ends.len() as u64;
+        Depth { waiting: self.stored.len() as u64 - delayed - out, delayed, out }
+    }
+
+    pub(super) fn find(&mut self, id: &str, now: Instant) -> Option<Found> {
+        self.advance(now);
+        let (_, number) = self.ids.get(id)?;
+        let stored = self.stored.get(number)?;
+        let state = match stored.state {
+            State::Ready => FoundState::Ready,
+            State::Out { .. } => FoundState::Out,
+            State::Delayed(until, reason) if until > now => {
+                FoundState::Delayed { rest: until - now, reason }
+            }
+            State::Behind | State::Delayed(..) => self.behind(*number),
+        };
+        let age = now - stored.since;
+        Some(Found { body: stored.body.clone(), state, attempts: stored.attempts, age })
+    }
+
+    fn behind(&self, number: u64) -> FoundState {
+        let head = self.key_of_number(number).and_then(|key| self.keys.get(&key)?.head);
+        let message = head.and_then(|(head, _)| self.stored.get(&head)?.message.as_ref().ok());
+        message.map_or(FoundState::Ready, |message| FoundState::Behind(Arc::clone(&message.id)))
+    }
+
+    /// Orders everything anew but what is out.
+    pub(super) fn keep_order_for(&mut self, pools: &[Arc<str>]) {
+        self.strict = pools.iter().cloned().collect();
+        self.keys.clear();
+        self.ready.clear();
+        self.delayed.clear();
+        let numbers: Vec<u64> = self.stored.keys().copied().collect();
+        let mut keys = BTreeSet::new();
+        for number in numbers {
+            let Some(key) = self.key_of_number(number) else {
+                self.place(number);
+                continue;
+            };
+            let Some(stored) = self.stored.get_mut(&number) else { continue };
+            let is_out = matches!(stored.state, State::Out { .. });
+            let is_high = stored.message.as_ref().is_ok_and(|message| message.high_priority);
+            if stored.state == State::Ready {
+                stored.state = State::Behind;
+            }
+            let line = self.keys.entry(key.clone()).or_default();
+            line.waiting.insert((Reverse(is_high), number));
+            if is_out {
+                line.head.get_or_insert((number, true));
+            }
+            keys.insert(key);
+        }
+        for key in keys {
+            self.choose(&key);
+        }
+    }
+}
