@@ -132,6 +132,30 @@ async fn a_warning_is_said_and_told_once_and_counted_after_that() {
     assert_eq!(counts, [2, 2]);
 }
 
+#[test]
+fn no_name_can_forge_a_line() {
+    let paper = Paper::default();
+    let writer = paper.clone();
+    let log = tracing_subscriber::fmt()
+        .with_max_level(Level::TRACE)
+        .with_writer(move || writer.clone())
+        .finish();
+    let forged = &name("a\n2026 ERROR b");
+    let text = "c\nd\u{1b}[31m";
+    let record = Record::new(Hands::new());
+    tracing::subscriber::with_default(log, || {
+        record.observe(&Fact::UnknownPool { code: forged, id: forged });
+        record.observe(&Fact::Redelivered { queue: forged, id: forged });
+        record.observe(&Fact::Malformed { queue: forged, why: text });
+        record.observe(&Fact::SourceFailed { queue: forged, doing: "receive", cause: text });
+        record.observe(&Fact::Panicked { pool: forged, id: forged, what: text });
+        record.raise(Code::ConfigSyncFailed, Severity::Warning, &**forged, text);
+    });
+    let lines = String::from_utf8(paper.0.lock().clone()).expect("a log is text");
+    // What raises a new warning is said twice.
+    assert_eq!(lines.lines().count(), 8, "{lines}");
+}
+
 /// Run by itself in a child: a log is set up once in a life.
 #[test]
 #[ignore = "run by the tests of the log, in a child of theirs"]
