@@ -203,6 +203,8 @@ impl Queues {
 
 async fn open(path: PathBuf, settings: StoreSettings, serves: bool) -> Result<Inner, OpenError> {
     let StoreSettings { clock, max_pages, read_ahead } = settings;
+    // Names with a meaning of their own to the database, such as `:memory:`, are files like others.
+    let path = std::path::absolute(&path).map_err(|cause| OpenError::Io { path, cause })?;
     let beside = path.clone();
     let group = TaskGroup::new("sqlite-open", 1).expect("the name and the limit are constants");
     let opened = group.submit_blocking(Context::new(), move |cx| {

@@ -109,6 +109,14 @@ async fn delayed_high(stage: Stage) {
     stage.done(&second).await;
     expect(&stage, &["h1", "a3"], "a").await;
     assert!(begun.elapsed() >= delay);
+    // One that comes while a head is about to be handed out.
+    stage.publish(vec![strict("b1", "b"), strict("c1", "c"), strict("c2", "c")]).await;
+    let other = stage.receive_one().await;
+    assert_eq!(id(&other), "b1");
+    let mut late = strict_high("h2", "c");
+    late.delay = delay;
+    stage.publish(vec![late]).await;
+    expect(&stage, &["c1", "c2", "h2"], "c").await;
 }
 
 async fn retried_high(stage: Stage) {
