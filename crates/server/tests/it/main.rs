@@ -3,6 +3,7 @@
 mod feed;
 mod health;
 mod metrics;
+mod paper_002;
 mod record;
 mod scene;
 mod settings;
