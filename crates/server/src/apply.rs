@@ -1,6 +1,7 @@
 //! Applying configuration: from the file, from a reload, from a sync. One at a time, and what fails
 //! fails alone.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sluicegate_dispatch::{Severity, Source, SourceError};
@@ -21,6 +22,14 @@ pub(crate) struct Applied {
     layout: Layout,
     /// The last good documents of the endpoints.
     documents: Vec<Synced>,
+}
+
+impl Applied {
+    /// Where the queues are, by their names, without credentials.
+    pub(crate) fn queue_uris(&self) -> BTreeMap<String, String> {
+        let queues = self.layout.queues.iter();
+        queues.map(|(name, queue)| (name.clone(), queue.uri.to_string())).collect()
+    }
 }
 
 /// What became of a configuration.

@@ -47,6 +47,8 @@ pub(crate) struct Inner {
     pub(crate) pulse: Pulse,
     /// Held while configuration is applied: one at a time.
     pub(crate) applied: Mutex<Applied>,
+    /// Where the queues were when that was last looked at.
+    uris: RwLock<BTreeMap<String, String>>,
     /// Ends when the daemon does.
     pub(crate) cx: Context,
     chores: TaskGroup,
@@ -120,6 +122,7 @@ impl Daemon {
             fetch: Fetch::new(),
             pulse: Pulse::new(),
             applied: Mutex::default(),
+            uris: RwLock::default(),
             chores: TaskGroup::builder("chores", chores::COUNT)
                 .service_context(cx.clone())
                 .build()
@@ -248,6 +251,15 @@ impl Daemon {
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.inner.ending.load(Ordering::Acquire)
+    }
+
+    /// Where the queues are that were asked for, by their names, without credentials. While
+    /// configuration is being applied it is what was known before.
+    pub(crate) fn queue_uris(&self) -> BTreeMap<String, String> {
+        if let Ok(applied) = self.inner.applied.try_lock() {
+            *self.inner.uris.write() = applied.queue_uris();
+        }
+        self.inner.uris.read().clone()
     }
 
     /// Looks how the router gets on.

@@ -1,5 +1,6 @@
 //! Integration tests of the server crate.
 
+mod api;
 mod feed;
 mod health;
 mod metrics;
