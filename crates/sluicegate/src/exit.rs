@@ -32,6 +32,11 @@ impl Failure {
         Self { code: UNREACHABLE, message: Some(message.to_string()) }
     }
 
+    /// Whether it is that the server could not be reached.
+    pub(crate) const fn is_unreachable(&self) -> bool {
+        self.code == UNREACHABLE
+    }
+
     /// The same, when the user has been told already.
     pub(crate) fn told(self) -> Self {
         Self { message: None, ..self }

@@ -21,7 +21,8 @@ pub(crate) struct List {
 const PAGE: usize = 1_000;
 
 impl Client {
-    /// The first `limit` items of a list, from as many pages as it takes.
+    /// The first `limit` items of a list, from as many pages as it takes; a few more where the
+    /// server keeps them together.
     pub(crate) async fn list(
         &self,
         path: &str,
@@ -41,10 +42,9 @@ impl Client {
             let page = List::parse(&self.get(&url).await?).ok_or_else(|| self.stranger())?;
             let none = page.items.is_empty();
             list.items.extend(page.items);
-            list.items.truncate(limit);
             list.next = page.next;
             // An empty page that is not the last would be a server gone astray.
-            if none || list.is_whole() || list.items.len() == limit {
+            if none || list.is_whole() || list.items.len() >= limit {
                 return Ok(list);
             }
         }

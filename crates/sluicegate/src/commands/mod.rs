@@ -3,6 +3,7 @@
 mod check;
 mod configuration;
 mod discard;
+mod publish;
 mod replay;
 mod serve;
 mod views;
@@ -34,6 +35,7 @@ pub(crate) fn command() -> Command {
         .disable_help_subcommand(true)
         .subcommand(serve::command())
         .subcommand(check::command())
+        .subcommand(publish::command())
         .subcommand(views::status::command())
         .subcommands(views::VIEWS.map(|view| view.command()))
         .subcommand(why::command())
@@ -46,6 +48,7 @@ pub(crate) async fn run(name: &str, given: &ArgMatches) -> Result<(), Failure> {
     match name {
         "serve" => serve::run(given).await,
         "check" => check::run(given).await,
+        "publish" => publish::run(given).await,
         "status" => views::status::run(given).await,
         "why" => why::run(given).await,
         "replay" => replay::run(given).await,
