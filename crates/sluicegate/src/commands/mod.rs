@@ -2,10 +2,13 @@
 
 mod check;
 mod configuration;
+mod demo;
 mod discard;
+mod front;
 mod publish;
 mod replay;
 mod serve;
+mod signals;
 mod views;
 mod why;
 
@@ -33,6 +36,7 @@ pub(crate) fn command() -> Command {
         .about(ABOUT)
         .after_help(EXAMPLES)
         .disable_help_subcommand(true)
+        .subcommand(demo::command())
         .subcommand(serve::command())
         .subcommand(check::command())
         .subcommand(publish::command())
@@ -46,6 +50,7 @@ pub(crate) fn command() -> Command {
 /// Runs the one that was asked for.
 pub(crate) async fn run(name: &str, given: &ArgMatches) -> Result<(), Failure> {
     match name {
+        "demo" => demo::run(given).await,
         "serve" => serve::run(given).await,
         "check" => check::run(given).await,
         "publish" => publish::run(given).await,

@@ -40,9 +40,6 @@ pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
 /// Says it: `m42 waits in pool ORDERS: group head m1 retries in 12 s (since 3 s, attempt 2)`.
 fn sentence(message: &Value, now: Timestamp) -> String {
     let text = |name: &str| message[name].as_str().filter(|text| !text.is_empty());
-    let why = &message["why"];
-    let detail = why["detail"].as_str().unwrap_or_default();
-    let rest = why["until"].as_str().and_then(|until| time::until(until, now));
     let place = match (text("pool"), text("queue")) {
         (Some(pool), _) => format!(" in pool {pool}"),
         (None, Some(queue)) => format!(" in queue {queue}"),
@@ -55,26 +52,30 @@ fn sentence(message: &Value, now: Timestamp) -> String {
         "done" => "is delivered",
         _ => "waits",
     };
-    let mut words =
-        format!("{}{verb}{place}", text("id").map_or(String::new(), |id| format!("{id} ")));
-    match (detail.is_empty(), rest) {
-        (true, None) => {}
-        (true, Some(rest)) => words.push_str(&format!(" for {}", time::span(rest))),
-        (false, None) => words.push_str(&format!(": {detail}")),
-        (false, Some(rest)) => words.push_str(&format!(": {detail}{}", clause(detail, rest))),
-    }
-    words.push_str(&since(message, now));
-    plain(&words)
+    let id = text("id").unwrap_or("it");
+    let reason = reason(message, now).map(|reason| format!(": {reason}")).unwrap_or_default();
+    plain(&format!("{id} {verb}{place}{reason}{}", since(message, now)))
 }
 
-/// When what holds it up is over.
-fn clause(detail: &str, rest: Duration) -> String {
-    let rest = time::span(rest);
-    if detail.ends_with("retries") {
-        format!(" in {rest}")
-    } else {
-        format!("; at the earliest in {rest}")
+/// What holds it up, and for how long.
+fn reason(message: &Value, now: Timestamp) -> Option<String> {
+    let parked = &message["parked"];
+    if let (Some(id), Some(reason)) = (parked["id"].as_str(), parked["reason"].as_str()) {
+        return Some(format!("{reason}; `sluicegate replay {id}` gives it back to its queue"));
     }
+    let why = &message["why"];
+    let detail = why["detail"].as_str().filter(|detail| !detail.is_empty())?;
+    let Some(until) = why["until"].as_str() else { return Some(detail.to_owned()) };
+    let Some(rest) = time::until(until, now).map(time::span) else {
+        return Some(detail.to_owned());
+    };
+    // Its time is told in words instead.
+    let moment = |word: &str| detail.strip_suffix(until)?.trim_end().strip_suffix(word);
+    Some(match (moment(" at"), moment(" until")) {
+        (Some(detail), _) => format!("{detail} in {rest}"),
+        (_, Some(detail)) => format!("{detail}, for another {rest}"),
+        _ => format!("{detail}, for another {rest}"),
+    })
 }
 
 /// Since when, and how often it was tried.
@@ -106,13 +107,13 @@ mod tests {
         let cases = [
             (
                 json!({"id": "m42", "pool": "ORDERS", "state": "waiting", "since": then, "attempt": 2,
-                    "why": {"reason": "group_retrying", "detail": "group head m1 retries", "until": soon}}),
+                    "why": {"reason": "group_retrying", "detail": format!("group head m1 retries at {soon}"), "until": soon}}),
                 "m42 waits in pool ORDERS: group head m1 retries in 12 s (since 3.0 s, attempt 2)",
             ),
             (
                 json!({"id": "m1", "pool": "ORDERS", "state": "delayed", "since": then, "attempt": 1,
-                    "why": {"reason": "delayed", "detail": "an attempt failed", "until": soon}}),
-                "m1 is delayed in pool ORDERS: an attempt failed; at the earliest in 12 s \
+                    "why": {"reason": "delayed", "detail": format!("an attempt failed until {soon}"), "until": soon}}),
+                "m1 is delayed in pool ORDERS: an attempt failed, for another 12 s \
                  (since 3.0 s, attempt 1)",
             ),
             (
@@ -124,6 +125,12 @@ mod tests {
                 json!({"id": "m1", "pool": null, "queue": "q", "state": "waiting", "attempt": 0,
                     "why": {"reason": "ready", "detail": "it is next", "until": null}}),
                 "m1 waits in queue q: it is next (not tried yet)",
+            ),
+            (
+                json!({"id": "m1", "pool": "P", "state": "parked", "since": then, "attempt": 3,
+                    "why": null, "parked": {"id": "17", "code": "rejected", "reason": "answered 404"}}),
+                "m1 is parked in pool P: answered 404; `sluicegate replay 17` gives it back to its \
+                 queue (since 3.0 s, attempt 3)",
             ),
             (json!({"id": "m\u{1b}[2J", "state": "parked"}), "m\u{fffd}[2J is parked"),
         ];

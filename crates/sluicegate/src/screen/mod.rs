@@ -4,7 +4,7 @@ mod table;
 pub(crate) mod time;
 
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
 pub(crate) use table::{Align, Cell, Shade, Table, plain};
 
@@ -13,9 +13,4 @@ pub(crate) fn line(text: impl fmt::Display) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{text}")?;
     out.flush()
-}
-
-/// Whether somebody watches standard output.
-pub(crate) fn is_terminal() -> bool {
-    io::stdout().is_terminal()
 }

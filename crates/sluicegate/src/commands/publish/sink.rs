@@ -1,5 +1,6 @@
 //! Where messages are published to: an embedded queue, or a server.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -94,21 +95,18 @@ async fn send(
         // Whatever was taken after all is taken once: ids are remembered.
         sleep(PAUSE).await;
     };
-    match problem.status {
-        StatusCode::UNPROCESSABLE_ENTITY => {
-            let named = refused(&problem);
-            if named.is_empty() {
-                return Err(problem.failure());
+    let named = refused(&problem);
+    if !named.is_empty() {
+        let mut left = Batch::with_capacity(batch.len());
+        for (index, (place, message)) in batch.into_iter().enumerate() {
+            match named.get(&index) {
+                Some(why) => taken.refused.push((place, why.clone())),
+                None => left.push((place, message)),
             }
-            let mut left = Batch::with_capacity(batch.len());
-            for (index, (place, message)) in batch.into_iter().enumerate() {
-                match named.iter().find(|(named, _)| *named == index) {
-                    Some((_, why)) => taken.refused.push((place, why.clone())),
-                    None => left.push((place, message)),
-                }
-            }
-            Ok(vec![left])
         }
+        return Ok(vec![left]);
+    }
+    match problem.status {
         StatusCode::PAYLOAD_TOO_LARGE if batch.len() > 1 => {
             let second = batch.split_off(batch.len() / 2);
             Ok(vec![second, batch])
@@ -117,6 +115,8 @@ async fn send(
             taken.refused.extend(batch.into_iter().map(|(place, _)| (place, problem.words())));
             Ok(Vec::new())
         }
+        // The queue's name was given, like a message.
+        StatusCode::NOT_FOUND if problem.code.is_some() => Err(Failure::bad_input(problem.words())),
         _ => Err(problem.failure()),
     }
 }
@@ -129,7 +129,7 @@ fn is_passing(problem: &Problem) -> bool {
 }
 
 /// The messages that a server names as wrong, by their places in the batch.
-fn refused(problem: &Problem) -> Vec<(usize, String)> {
+fn refused(problem: &Problem) -> HashMap<usize, String> {
     let errors = problem.body["errors"].as_array().map(Vec::as_slice).unwrap_or_default();
     let named = errors.iter().filter_map(|error| {
         let index = usize::try_from(error["index"].as_u64()?).ok()?;

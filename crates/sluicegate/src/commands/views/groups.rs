@@ -1,8 +1,10 @@
 //! `sluicegate groups`.
 
+use serde_json::Value;
+
 use super::fields::{count, cut, text, until};
 use super::{POOL, View, left, right};
-use crate::screen::Shade;
+use crate::screen::{Cell, Shade};
 
 pub(super) const VIEW: View = View {
     name: "groups",
@@ -15,9 +17,10 @@ pub(super) const VIEW: View = View {
         right("queued", |group, _| count(&group["queued"])),
         right("running", |group, _| count(&group["running"])),
         left("head", |group, _| cut(&group["head"], 40)),
-        right("blocked", |group, now| match group["blockedUntil"].is_null() {
-            true => text(&group["blockedUntil"]),
-            false => until(&group["blockedUntil"], now).shaded(Shade::Warn),
+        right("blocked", |group, now| match (&group["blockedUntil"], &group["blocked"]) {
+            (_, Value::Bool(true)) => Cell::new("until somebody acts").shaded(Shade::Bad),
+            (Value::Null, _) => Cell::none(),
+            (time, _) => until(time, now).shaded(Shade::Warn),
         }),
     ],
     examples: "\

@@ -15,7 +15,10 @@ pub(super) const VIEW: View = View {
         left("phase", |queue, _| state(&queue["phase"])),
         left("healthy", |queue, _| match queue["healthy"].as_bool() {
             Some(true) => Cell::new("yes").shaded(Shade::Good),
-            Some(false) => Cell::new("no").shaded(Shade::Bad),
+            Some(false) => match queue["trouble"].as_str() {
+                Some(trouble) => Cell::new(format!("no: {trouble}")).shaded(Shade::Bad),
+                None => Cell::new("no").shaded(Shade::Bad),
+            },
             None => text(&queue["healthy"]),
         }),
         right("depth", |queue, _| count(&queue["depth"])),

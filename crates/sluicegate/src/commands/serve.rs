@@ -1,8 +1,5 @@
 //! `sluicegate serve`: the daemon, from its settings to its last settlement.
 
-mod front;
-mod signals;
-
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -13,10 +10,9 @@ use sluicegate::server::{ApplyReport, Daemon, log};
 use sluicegate::tasks::{Context, Overload, TaskGroup};
 use tokio::net::TcpListener;
 
-use front::Front;
-use signals::{Signals, Told};
-
 use super::configuration;
+use super::front::Front;
+use super::signals::{Signals, Told};
 use crate::exit::Failure;
 use crate::screen;
 
