@@ -39,6 +39,22 @@ use verdict::{Ended, pause};
 ///
 /// Redirects are not followed, proxies of the environment are not used, and a target is called at
 /// an address that was checked, or not at all.
+///
+/// ```
+/// use sluicegate_dispatch::{Fact, Observer};
+/// use sluicegate_executors::http::{HttpExecutor, HttpSettings};
+/// use std::sync::Arc;
+///
+/// struct Silent;
+/// impl Observer for Silent {
+///     fn observe(&self, _: &Fact<'_>) {}
+/// }
+/// let allow_targets = vec!["127.0.0.0/8".parse()?]; // beside all public addresses
+/// let settings = HttpSettings { allow_targets, ..HttpSettings::default() };
+/// let executor = HttpExecutor::new(settings, Arc::new(Silent))?;
+/// assert!(executor.breakers().list().is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct HttpExecutor {
     settings: HttpSettings,
     clients: Clients,
@@ -48,7 +64,7 @@ pub struct HttpExecutor {
 }
 
 impl HttpExecutor {
-    /// An executor. It must be made within a runtime.
+    /// An executor.
     ///
     /// # Errors
     /// Names the setting that cannot be used.
