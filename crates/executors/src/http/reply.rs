@@ -181,11 +181,16 @@ impl<'de> Visitor<'de> for ScalarVisitor {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
     use bytes::Bytes;
+    use futures_util::FutureExt;
+    use http_body::Frame;
+    use http_body_util::StreamBody;
     use proptest::prelude::*;
     use serde_json::Value;
 
-    use super::{Reply, Text};
+    use super::{Reply, Text, read};
 
     /// What a reply says, read off the whole document.
     fn by_the_book(text: &str) -> Reply {
@@ -237,6 +242,19 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_body_is_read_whole_or_not_at_all(
+            pieces in prop::collection::vec("[a-z]{0,4}", 0..6),
+            limit in 0..20usize,
+        ) {
+            let frames = pieces.iter().map(|piece| Ok::<_, Infallible>(Frame::data(piece.clone().into())));
+            let body = StreamBody::new(futures_util::stream::iter(frames));
+            let read = read(body, limit).now_or_never();
+            let all = pieces.concat();
+            let expected = if all.len() > limit { Text::TooLong } else { Text::Whole(all.into()) };
+            prop_assert_eq!(read, Some(Ok(expected)));
+        }
+
         #[test]
         fn a_reply_says_what_the_whole_document_says(
             members in prop::collection::vec((names(), values()), 0..5),

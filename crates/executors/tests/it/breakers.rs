@@ -57,6 +57,22 @@ async fn failures_open_it_and_nothing_more_is_called() {
 }
 
 #[tokio::test]
+async fn one_that_opens_while_a_repeat_waits_ends_the_attempt() {
+    let endpoint = Endpoint::start().await;
+    endpoint.otherwise(Answer::status(503).after(Duration::from_millis(20)));
+    let (breaker, breaker_scope) = (SETTINGS, BreakerScope::Host);
+    let retry_delays = vec![Duration::from_millis(200); 2];
+    let stage = Stage::new(HttpSettings { breaker, breaker_scope, retry_delays, ..settings() });
+    let message = message(&endpoint.url("/"));
+    let run = || stage.execute(&message);
+    let (a, b, c, d) = join!(run(), run(), run(), run());
+    for outcome in [a, b, c, d] {
+        assert!(matches!(outcome, Outcome::RetryLater { .. }), "{outcome:?}");
+    }
+    assert_eq!(stage.calls().len(), 4);
+}
+
+#[tokio::test]
 async fn only_what_says_that_the_endpoint_is_broken_counts() {
     let ok = |status| (Answer::status(status), BreakerState::Closed);
     let cases = [

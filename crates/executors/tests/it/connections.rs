@@ -39,6 +39,17 @@ async fn connections_are_used_again() {
 }
 
 #[tokio::test]
+async fn as_many_connections_are_kept_as_were_needed_at_once() {
+    let endpoint = Endpoint::start().await;
+    endpoint.otherwise(Answer::ok().after(Duration::from_millis(50)));
+    let stage = Stage::new(settings());
+    for _ in 0..3 {
+        deliver(&stage, &endpoint.url("/"), 50, 50).await;
+    }
+    assert_eq!(endpoint.connections(), 50);
+}
+
+#[tokio::test]
 async fn connections_are_used_again_after_every_whole_reply() {
     let endpoint = Endpoint::start().await;
     let stage = Stage::new(settings());
