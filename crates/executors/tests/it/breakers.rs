@@ -57,6 +57,18 @@ async fn failures_open_it_and_nothing_more_is_called() {
 }
 
 #[tokio::test]
+async fn one_that_stays_open_is_not_waited_for() {
+    let endpoint = Endpoint::start().await;
+    endpoint.otherwise(Answer::status(503));
+    let breaker = BreakerSettings { volume: 1, ..SETTINGS };
+    let (breaker_scope, retry_delays) = (BreakerScope::Host, vec![Duration::from_secs(600); 2]);
+    let stage = Stage::new(HttpSettings { breaker, breaker_scope, retry_delays, ..settings() });
+    let outcome = stage.execute(&message(&endpoint.url("/"))).await;
+    assert!(matches!(outcome, Outcome::RetryLater { .. }), "{outcome:?}");
+    assert_eq!(stage.calls().len(), 1);
+}
+
+#[tokio::test]
 async fn one_that_opens_while_a_repeat_waits_ends_the_attempt() {
     let endpoint = Endpoint::start().await;
     endpoint.otherwise(Answer::status(503).after(Duration::from_millis(20)));
