@@ -8,6 +8,7 @@ mod lint;
 mod load;
 mod probe;
 mod report;
+mod router;
 mod timing;
 
 use std::path::PathBuf;
@@ -15,13 +16,13 @@ use std::process::ExitCode;
 
 use report::Report;
 
-const USAGE: &str = "usage: sluicegate-bench [kernel | lint] [--quick] [--json PATH]";
+const USAGE: &str = "usage: sluicegate-bench [kernel | lint | router] [--quick] [--json PATH]";
 
 /// A benchmark: quick or not, to its rows.
 type Benchmark = fn(bool) -> Result<Report, String>;
 
-const ALL: [(&str, Benchmark); 2] =
-    [("kernel", |quick| Ok(kernel::run(quick))), ("lint", lint::run)];
+const ALL: [(&str, Benchmark); 3] =
+    [("kernel", |quick| Ok(kernel::run(quick))), ("lint", lint::run), ("router", router::run)];
 
 #[derive(Debug, Default)]
 struct Order {
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let ran = match words.split_first() {
         Some((first, rest)) if first == "probe" => probe::run(rest).map(|()| true),
+        Some((first, _)) if first == "endpoint" => router::endpoint::serve().map(|()| true),
         _ => parse(&words).and_then(|order| benchmark(&order)),
     };
     match ran {

@@ -140,12 +140,12 @@ impl Breakers {
         self.add(name)
     }
 
-    /// Asks for a call.
+    /// Asks for a call that begins now.
     ///
     /// # Errors
     /// How long not.
-    pub(crate) fn ask<'a>(&'a self, named: &'a Named) -> Result<Call<'a>, Duration> {
-        let now = self.now();
+    pub(crate) fn ask<'a>(&'a self, named: &'a Named, now: Instant) -> Result<Call<'a>, Duration> {
+        let now = self.moment(now);
         match named.breaker.lock().ask(now) {
             Ok(pass) => Ok(Call { breakers: self, named, pass: Some(pass) }),
             Err(until) => Err(until - now),
@@ -181,7 +181,11 @@ impl Breakers {
     }
 
     fn now(&self) -> Moment {
-        Moment::ZERO + self.origin.elapsed()
+        self.moment(Instant::now())
+    }
+
+    fn moment(&self, at: Instant) -> Moment {
+        Moment::ZERO + at.saturating_duration_since(self.origin)
     }
 }
 
@@ -211,9 +215,9 @@ impl Named {
 }
 
 impl Call<'_> {
-    /// Says how it ended.
-    pub(crate) fn ended(mut self, verdict: Verdict) {
-        let now = self.breakers.now();
+    /// Says how and when it ended.
+    pub(crate) fn ended(mut self, verdict: Verdict, now: Instant) {
+        let now = self.breakers.moment(now);
         if let Some(pass) = self.pass.take() {
             let change = self.named.breaker.lock().spend(pass, verdict, now);
             self.breakers.tell(self.named, change);

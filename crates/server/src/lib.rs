@@ -1,5 +1,10 @@
 //! The daemon: what it is told, and what it does about it.
 
+pub mod api;
+mod apply;
+pub mod chores;
+mod convert;
+mod daemon;
 pub mod feed;
 pub mod fetch;
 pub mod health;
@@ -11,3 +16,6 @@ pub mod settings;
 pub mod sync;
 pub mod time;
 pub mod warnings;
+
+pub use apply::{ApplyReport, NotReloaded};
+pub use daemon::{Daemon, NotPublished, StartError};

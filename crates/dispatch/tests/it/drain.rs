@@ -6,7 +6,7 @@ use sluicegate_dispatch::{Ordering, PoolSettings};
 use sluicegate_testkit::scripted::{ScriptedSource, Step, grouped, message};
 use tokio::time::Instant;
 
-use crate::rig::{QUEUE, Rig, done_after, fails_for, pool};
+use sluicegate_testkit::scripted::rig::{QUEUE, Rig, done_after, fails_for, pool};
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)

@@ -5,7 +5,9 @@ use std::time::Duration;
 use sluicegate_dispatch::{OnExhausted, Ordering, Outcome, PoolSettings};
 use sluicegate_testkit::scripted::{grouped, message};
 
-use crate::rig::{Rig, answers, done_after, fails, fails_for, pool, rejects};
+use sluicegate_testkit::scripted::rig::{
+    Rig, answers, done_after, fails, fails_for, pool, rejects,
+};
 
 /// docs/rules.md#fifo-1
 #[tokio::test(start_paused = true)]

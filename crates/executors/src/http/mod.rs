@@ -11,6 +11,7 @@ mod verdict;
 
 use std::error::Error;
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -75,17 +76,18 @@ impl HttpExecutor {
         let mut last: Option<Ended> = None;
         let mut delays = self.settings.retry_delays.iter();
         loop {
-            let call = match self.admitted(named.as_deref()) {
+            let begun = Instant::now();
+            let call = match self.admitted(named.as_deref(), begun) {
                 Ok(call) => call,
                 // Calls that were made are an attempt, and say what became of it.
                 Err(open) => return last.map_or(open, |ended| self.outcome(ended, attempt)),
             };
-            let begun = Instant::now();
             let ended = self.call(&order).await;
-            let (status, took) = (ended.status(), begun.elapsed());
+            let now = Instant::now();
+            let (status, took) = (ended.status(), now - begun);
             self.observer.observe(&Fact::Called { pool: &pool.code, message, status, took });
             if let (Some(call), Some(verdict)) = (call, ended.verdict()) {
-                call.ended(verdict);
+                call.ended(verdict, now);
             }
             match delays.next() {
                 Some(delay) if ended.is_repeatable() && self.may_be_called(&named, *delay) => {
@@ -98,10 +100,14 @@ impl HttpExecutor {
     }
 
     /// Asks the target's breaker, if it has one.
-    fn admitted<'a>(&'a self, named: Option<&'a Named>) -> Result<Option<Call<'a>>, Outcome> {
+    fn admitted<'a>(
+        &'a self,
+        named: Option<&'a Named>,
+        now: Instant,
+    ) -> Result<Option<Call<'a>>, Outcome> {
         let Some(named) = named else { return Ok(None) };
         self.breakers
-            .ask(named)
+            .ask(named, now)
             .map(Some)
             .map_err(|rest| Outcome::BreakerOpen { name: Arc::clone(&named.name), rest })
     }
@@ -118,7 +124,7 @@ impl HttpExecutor {
     /// One call, from asking for a connection to the end of the reply.
     async fn call(&self, order: &Order) -> Ended {
         let limit = self.settings.timeout;
-        timeout(limit, self.exchange(order)).await.unwrap_or(Ended::TimedOut(limit))
+        timeout(limit, pin!(self.exchange(order))).await.unwrap_or(Ended::TimedOut(limit))
     }
 
     async fn exchange(&self, order: &Order) -> Ended {
@@ -144,8 +150,9 @@ impl Executor for HttpExecutor {
             if attempt.cx.is_cancelled() {
                 return Outcome::Interrupted;
             }
-            let delivered = attempt.cx.until_interrupted(self.deliver(attempt)).await;
-            delivered.unwrap_or(Outcome::Interrupted)
+            // Pinned where it is: moving it would cost more than all else here.
+            let delivering = pin!(self.deliver(attempt));
+            attempt.cx.until_interrupted(delivering).await.unwrap_or(Outcome::Interrupted)
         })
     }
 }

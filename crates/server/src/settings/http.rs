@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use sluicegate_executors::BreakerScope;
+use sluicegate_executors::http::{HttpVersion, Success};
+
 use super::cidr::Cidr;
 use super::duration;
 use super::reader::{Section, Value, quoted};
@@ -16,32 +19,14 @@ pub struct HttpSettings {
     pub connect_timeout: Duration,
     /// The version that is tried first.
     pub version: HttpVersion,
-    /// Whether `http://` targets are spoken to in HTTP/2 without asking. Only with [`HttpVersion::Two`].
+    /// Whether `http://` targets are spoken to in HTTP/2 without asking. Only with [`HttpVersion::Http2`].
     pub prior_knowledge: bool,
     /// Which statuses are a success.
-    pub success: SuccessStatus,
+    pub success: Success,
     /// Private ranges that a target may resolve to; public addresses are always allowed.
     pub allow_targets: Vec<Cidr>,
     /// When calls are held back from a target that fails.
     pub breaker: BreakerSettings,
-}
-
-/// The version of HTTP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HttpVersion {
-    /// HTTP/1.1
-    One,
-    /// HTTP/2, and HTTP/1.1 where it is not spoken.
-    Two,
-}
-
-/// Which statuses are a success.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SuccessStatus {
-    /// 200 to 299.
-    Any2xx,
-    /// 200 alone.
-    Only200,
 }
 
 /// `[http.breaker]`
@@ -60,44 +45,27 @@ pub struct BreakerSettings {
     pub close_after: u32,
 }
 
-/// What shares one breaker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BreakerScope {
-    /// All targets of one host.
-    Host,
-    /// Each target for itself.
-    Target,
-    /// All targets.
-    Global,
-    /// There is none.
-    Off,
-}
+pub(super) const VERSIONS: [(&str, HttpVersion); 2] =
+    [("2", HttpVersion::Http2), ("1.1", HttpVersion::Http11)];
 
-impl HttpVersion {
-    pub(super) const WORDS: [(&str, Self); 2] = [("2", Self::Two), ("1.1", Self::One)];
-}
+pub(super) const SUCCESSES: [(&str, Success); 2] =
+    [("2xx", Success::Any2xx), ("200", Success::Only200)];
 
-impl SuccessStatus {
-    pub(super) const WORDS: [(&str, Self); 2] = [("2xx", Self::Any2xx), ("200", Self::Only200)];
-}
-
-impl BreakerScope {
-    pub(super) const WORDS: [(&str, Self); 4] = [
-        ("host", Self::Host),
-        ("target", Self::Target),
-        ("global", Self::Global),
-        ("off", Self::Off),
-    ];
-}
+pub(super) const SCOPES: [(&str, BreakerScope); 4] = [
+    ("host", BreakerScope::Host),
+    ("target", BreakerScope::Target),
+    ("global", BreakerScope::Global),
+    ("off", BreakerScope::Off),
+];
 
 impl Default for HttpSettings {
     fn default() -> Self {
         Self {
             timeout: Duration::from_mins(15),
             connect_timeout: Duration::from_secs(30),
-            version: HttpVersion::Two,
+            version: HttpVersion::Http2,
             prior_knowledge: false,
-            success: SuccessStatus::Any2xx,
+            success: Success::Any2xx,
             allow_targets: vec![Cidr::LOOPBACK],
             breaker: BreakerSettings::default(),
         }
@@ -123,20 +91,18 @@ impl HttpSettings {
         let read = Self {
             timeout: section.read("timeout", default.timeout, time),
             connect_timeout: section.read("connect_timeout", default.connect_timeout, time),
-            version: section
-                .read("version", default.version, |value| value.word(&HttpVersion::WORDS)),
+            version: section.read("version", default.version, |value| value.word(&VERSIONS)),
             prior_knowledge: section.read(
                 "prior_knowledge",
                 default.prior_knowledge,
                 Value::boolean,
             ),
-            success: section
-                .read("success", default.success, |value| value.word(&SuccessStatus::WORDS)),
+            success: section.read("success", default.success, |value| value.word(&SUCCESSES)),
             allow_targets: section
                 .read("allow_targets", default.allow_targets, |value| value.list(range)),
             breaker: section.table("breaker", BreakerSettings::read),
         };
-        if read.prior_knowledge && read.version == HttpVersion::One {
+        if read.prior_knowledge && read.version == HttpVersion::Http11 {
             section.fault("prior_knowledge", "is about HTTP/2: http.version must be \"2\"", None);
         }
         read
@@ -148,7 +114,7 @@ impl BreakerSettings {
         const MOST_CALLS: u32 = 10_000;
         let default = Self::default();
         Self {
-            scope: section.read("scope", default.scope, |value| value.word(&BreakerScope::WORDS)),
+            scope: section.read("scope", default.scope, |value| value.word(&SCOPES)),
             volume: section.read("volume", default.volume, |value| value.integer(1..=MOST_CALLS)),
             failure_ratio: section.read("failure_ratio", default.failure_ratio, ratio),
             open_for: section.read("open_for", default.open_for, |value| {

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 
+use sluicegate_dispatch::{OnExhausted, Ordering, Ungrouped};
+
 use super::reader::{Section, Seen, Value};
 use super::secret::SigningSecret;
 
@@ -31,60 +33,20 @@ pub struct PoolSettings {
     pub signing_secret: Option<SigningSecret>,
 }
 
-/// What stays in order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ordering {
-    /// The messages of a group within one received batch.
-    #[default]
-    Batch,
-    /// The messages of a group, across batches and redelivery.
-    Strict,
-    /// Nothing.
-    None,
-}
-
-/// What becomes of messages without a group.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ungrouped {
-    /// They are one group.
-    #[default]
-    Fifo,
-    /// Each is a group of its own.
-    Parallel,
-}
-
-/// What becomes of a group whose head has used up its attempts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnExhausted {
-    /// It is parked, with its tail.
-    #[default]
-    Park,
-    /// It waits for somebody to decide.
-    Block,
-    /// The head is parked and the tail goes on.
-    Skip,
-}
-
 /// The most messages that a pool may run at once.
 pub(super) const MOST_CONCURRENCY: u32 = 100_000;
 
 /// The concurrency of a pool that does not say.
 const CONCURRENCY: NonZeroU32 = NonZeroU32::new(20).expect("20 is not 0");
 
-impl Ordering {
-    pub(super) const WORDS: [(&str, Self); 3] =
-        [("batch", Self::Batch), ("strict", Self::Strict), ("none", Self::None)];
-}
+pub(super) const ORDERINGS: [(&str, Ordering); 3] =
+    [("batch", Ordering::Batch), ("strict", Ordering::Strict), ("none", Ordering::None)];
 
-impl Ungrouped {
-    pub(super) const WORDS: [(&str, Self); 2] =
-        [("fifo", Self::Fifo), ("parallel", Self::Parallel)];
-}
+pub(super) const UNGROUPED: [(&str, Ungrouped); 2] =
+    [("fifo", Ungrouped::Fifo), ("parallel", Ungrouped::Parallel)];
 
-impl OnExhausted {
-    pub(super) const WORDS: [(&str, Self); 3] =
-        [("park", Self::Park), ("block", Self::Block), ("skip", Self::Skip)];
-}
+pub(super) const ON_EXHAUSTED: [(&str, OnExhausted); 3] =
+    [("park", OnExhausted::Park), ("block", OnExhausted::Block), ("skip", OnExhausted::Skip)];
 
 impl PoolSettings {
     /// A pool with the defaults for everything but its code.
@@ -122,14 +84,11 @@ impl PoolSettings {
             code: code.unwrap_or_default(),
             concurrency,
             rate_limit_per_minute: section.read("rate_limit_per_minute", None, limit),
-            ordering: section
-                .read("ordering", default.ordering, |value| value.word(&Ordering::WORDS)),
-            ungrouped: section
-                .read("ungrouped", default.ungrouped, |value| value.word(&Ungrouped::WORDS)),
+            ordering: section.read("ordering", default.ordering, |value| value.word(&ORDERINGS)),
+            ungrouped: section.read("ungrouped", default.ungrouped, |value| value.word(&UNGROUPED)),
             max_attempts: section.read("max_attempts", None, limit),
-            on_exhausted: section.read("on_exhausted", default.on_exhausted, |value| {
-                value.word(&OnExhausted::WORDS)
-            }),
+            on_exhausted: section
+                .read("on_exhausted", default.on_exhausted, |value| value.word(&ON_EXHAUSTED)),
             parking: section.read("parking", default.parking, Value::boolean),
             signing_secret: section.read("signing_secret", None, signing_secret),
         };

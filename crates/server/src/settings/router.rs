@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use sluicegate_dispatch::Severity;
+
 use super::duration;
 use super::link::{HttpUrl, WebhookUrl};
 use super::reader::{Section, Value};
@@ -39,34 +41,12 @@ pub struct AlertSettings {
     pub every: Duration,
 }
 
-/// How bad a warning is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Severity {
-    /// Good to know.
-    Info,
-    /// Something to look at.
-    Warning,
-    /// Something failed.
-    Error,
-    /// The daemon cannot do its work.
-    Critical,
-}
-
-impl Severity {
-    /// In their order.
-    const WORDS: [(&str, Severity); 4] = [
-        ("INFO", Severity::Info),
-        ("WARNING", Severity::Warning),
-        ("ERROR", Severity::Error),
-        ("CRITICAL", Severity::Critical),
-    ];
-
-    /// The word for it, as in `WARNING`.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        Self::WORDS[self as usize].0
-    }
-}
+const SEVERITIES: [(&str, Severity); 4] = [
+    ("INFO", Severity::Info),
+    ("WARNING", Severity::Warning),
+    ("ERROR", Severity::Error),
+    ("CRITICAL", Severity::Critical),
+];
 
 impl Default for RouterSettings {
     fn default() -> Self {
@@ -137,7 +117,7 @@ impl AlertSettings {
                 }
             }),
             min_severity: section
-                .read("min_severity", default.min_severity, |value| value.word(&Severity::WORDS)),
+                .read("min_severity", default.min_severity, |value| value.word(&SEVERITIES)),
             every: section.read("every", default.every, |value| value.duration(every)),
         }
     }

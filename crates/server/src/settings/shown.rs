@@ -5,10 +5,11 @@
 
 use serde_json::{Map, Value, json};
 
+use super::http::{SCOPES, SUCCESSES, VERSIONS};
+use super::pool::{ON_EXHAUSTED, ORDERINGS, UNGROUPED};
 use super::{
-    AgentMode, AgentSettings, BreakerScope, ClusterMode, HttpSettings, HttpVersion, LogFormat,
-    OnExhausted, Ordering, PoolSettings, PromptBy, QueueSettings, ServerSettings, Settings,
-    SuccessStatus, TenantLimits, Ungrouped, duration,
+    AgentMode, AgentSettings, ClusterMode, HttpSettings, LogFormat, PoolSettings, PromptBy,
+    QueueSettings, ServerSettings, Settings, TenantLimits, duration,
 };
 
 impl Settings {
@@ -33,7 +34,7 @@ impl Settings {
             "log": { "format": word(&LogFormat::WORDS, self.log.format) },
             "alerts": present([
                 ("webhook", self.alerts.webhook.as_ref().map(|url| json!(url.to_string()))),
-                ("minSeverity", Some(json!(self.alerts.min_severity.word()))),
+                ("minSeverity", Some(json!(self.alerts.min_severity.label()))),
                 ("every", Some(json!(duration::shown(self.alerts.every)))),
             ]),
             "events": {
@@ -73,10 +74,10 @@ impl PoolSettings {
             ("code", Some(json!(self.code))),
             ("concurrency", Some(json!(self.concurrency.get()))),
             ("rateLimitPerMinute", Some(json!(self.rate_limit_per_minute.map(|rate| rate.get())))),
-            ("ordering", Some(json!(word(&Ordering::WORDS, self.ordering)))),
-            ("ungrouped", Some(json!(word(&Ungrouped::WORDS, self.ungrouped)))),
+            ("ordering", Some(json!(word(&ORDERINGS, self.ordering)))),
+            ("ungrouped", Some(json!(word(&UNGROUPED, self.ungrouped)))),
             ("maxAttempts", Some(json!(self.max_attempts.map_or(0, |most| most.get())))),
-            ("onExhausted", Some(json!(word(&OnExhausted::WORDS, self.on_exhausted)))),
+            ("onExhausted", Some(json!(word(&ON_EXHAUSTED, self.on_exhausted)))),
             ("parking", Some(json!(self.parking))),
             ("signingSecret", self.signing_secret.as_ref().map(|key| json!(key.to_string()))),
         ])
@@ -106,12 +107,12 @@ fn http(http: &HttpSettings) -> Value {
     json!({
         "timeout": duration::shown(http.timeout),
         "connectTimeout": duration::shown(http.connect_timeout),
-        "version": word(&HttpVersion::WORDS, http.version),
+        "version": word(&VERSIONS, http.version),
         "priorKnowledge": http.prior_knowledge,
-        "success": word(&SuccessStatus::WORDS, http.success),
+        "success": word(&SUCCESSES, http.success),
         "allowTargets": texts(&http.allow_targets),
         "breaker": {
-            "scope": word(&BreakerScope::WORDS, breaker.scope),
+            "scope": word(&SCOPES, breaker.scope),
             "volume": breaker.volume,
             "failureRatio": breaker.failure_ratio,
             "openFor": duration::shown(breaker.open_for),

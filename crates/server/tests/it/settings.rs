@@ -3,9 +3,11 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use sluicegate_dispatch::{OnExhausted, Ordering, Severity, Ungrouped};
+use sluicegate_executors::BreakerScope;
+use sluicegate_executors::http::{HttpVersion, Success};
 use sluicegate_server::settings::{
-    AgentMode, BreakerScope, HttpVersion, LogFormat, OnExhausted, Ordering, PoolSettings, QueueUri,
-    Settings, Severity, SuccessStatus, Ungrouped, changes,
+    AgentMode, LogFormat, PoolSettings, QueueUri, Settings, changes,
 };
 
 fn env(name: &str) -> Option<String> {
@@ -102,7 +104,7 @@ fn every_key_is_read_into_its_place() {
     assert_eq!((router.sync_attempts, router.sync_retry_delay), (3, Duration::from_millis(10)));
     assert_eq!((router.max_pools, router.pool_warning_threshold), (7, 6));
     assert_eq!((http.timeout.as_secs(), http.connect_timeout.as_secs()), (120, 3));
-    assert_eq!((http.version, http.success), (HttpVersion::One, SuccessStatus::Only200));
+    assert_eq!((http.version, http.success), (HttpVersion::Http11, Success::Only200));
     assert_eq!(format!("{:?}", http.allow_targets), "[10.0.0.0/8, ::1/128]");
     assert_eq!((http.breaker.scope, http.breaker.volume), (BreakerScope::Off, 1));
     assert_eq!((http.breaker.failure_ratio, http.breaker.close_after), (1.0, 9));

@@ -1,7 +1,8 @@
 //! Documents that pools and queues are synced from, and how they are merged over the file.
 
 use serde_json::json;
-use sluicegate_server::settings::{Ordering, Settings, synced};
+use sluicegate_dispatch::Ordering;
+use sluicegate_server::settings::{Settings, synced};
 
 /// What was read, in one line: pools, queues, issues; or the problem.
 fn read(json: &str) -> String {

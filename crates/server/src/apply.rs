@@ -1,0 +1,234 @@
+//! Applying configuration: from the file, from a reload, from a sync. One at a time, and what fails
+//! fails alone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sluicegate_dispatch::{Severity, Source, SourceError};
+use tokio::time::Instant;
+
+use crate::convert;
+use crate::daemon::Daemon;
+use crate::plan::{Layout, Plan, PoolLimits, plan};
+use crate::settings::synced::Synced;
+use crate::settings::{Fixed, Problems, QueueSettings, QueueUri, Settings, changes};
+use crate::sync::{ConfigSyncer, SyncFailed};
+use crate::warnings::Code;
+
+/// What was last asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    /// What was put into effect of it.
+    layout: Layout,
+    /// The last good documents of the endpoints.
+    documents: Vec<Synced>,
+}
+
+impl Applied {
+    /// Where the queues are, by their names, without credentials.
+    pub(crate) fn queue_uris(&self) -> BTreeMap<String, String> {
+        let queues = self.layout.queues.iter();
+        queues.map(|(name, queue)| (name.clone(), queue.uri.to_string())).collect()
+    }
+}
+
+/// What became of a configuration.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ApplyReport {
+    /// Pools that were added or changed.
+    pub set_pools: Vec<Arc<str>>,
+    /// Pools that were removed.
+    pub removed_pools: Vec<Arc<str>>,
+    /// Queues that were added, or replaced.
+    pub added_queues: Vec<String>,
+    /// Queues that were removed, or replaced.
+    pub removed_queues: Vec<String>,
+    /// What could not be put into effect, and why. The rest was.
+    pub issues: Vec<String>,
+    /// Settings that differ and need a restart.
+    pub fixed: Vec<Fixed>,
+}
+
+/// Why a reload changed nothing.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NotReloaded {
+    /// The daemon was started without a file.
+    NoFile,
+    /// The file is wrong.
+    Problems(Problems),
+}
+
+impl Daemon {
+    /// Reads the file again and applies what can change live.
+    ///
+    /// # Errors
+    /// When there is no file, or it is wrong: then nothing changes.
+    pub async fn reload(&self) -> Result<ApplyReport, NotReloaded> {
+        let file = self.inner.file.as_deref().ok_or(NotReloaded::NoFile)?;
+        let new = Settings::load(file).map_err(NotReloaded::Problems)?;
+        let fixed = changes(&self.settings(), &new);
+        let documents = self.inner.applied.lock().await.documents.clone();
+        // What needs a restart stays as it is, whatever the file says by now.
+        let mut live = Settings::clone(&self.settings());
+        live.pools = new.pools;
+        live.queues = new.queues;
+        live.router.max_pools = new.router.max_pools;
+        live.router.pool_warning_threshold = new.router.pool_warning_threshold;
+        self.set_settings(live);
+        let mut report = self.apply(documents).await;
+        report.fixed = fixed;
+        Ok(report)
+    }
+
+    /// Asks the endpoints again and applies what they say.
+    ///
+    /// # Errors
+    /// When one of them gave nothing in all tries: then everybody is told, and what was applied stays.
+    pub async fn sync(&self) -> Result<ApplyReport, SyncFailed> {
+        let settings = self.settings();
+        let syncer = ConfigSyncer::new(self.inner.fetch.clone(), &settings.router);
+        let documents = syncer
+            .documents(&self.inner.cx, |failed| tracing::warn!("config sync: {failed}"))
+            .await
+            .inspect_err(|failed| {
+                let warning = Severity::Warning;
+                self.inner.record.raise(
+                    Code::ConfigSyncFailed,
+                    warning,
+                    "config",
+                    failed.to_string(),
+                );
+            })?;
+        Ok(self.apply(documents).await)
+    }
+
+    /// Puts the file and these documents into effect.
+    pub(crate) async fn apply(&self, documents: Vec<Synced>) -> ApplyReport {
+        let mut applied = self.inner.applied.lock().await;
+        let settings = self.settings();
+        let mut report = ApplyReport::default();
+        for fault in documents.iter().flat_map(|document| &document.issues) {
+            report.issues.push(format!("{}: {}", fault.path, fault.message));
+        }
+        let wanted = convert::layout(settings.merged(&documents));
+        let limits = PoolLimits {
+            most: settings.router.max_pools,
+            warn_from: settings.router.pool_warning_threshold,
+        };
+        let plan = plan(&applied.layout, &wanted, limits);
+        self.pools(&plan, &mut applied.layout, &mut report);
+        self.queues(&plan, &mut applied.layout, &mut report).await;
+        applied.documents = documents;
+        for issue in &report.issues {
+            tracing::warn!("configuration: {issue}");
+        }
+        report
+    }
+
+    fn pools(&self, plan: &Plan, layout: &mut Layout, report: &mut ApplyReport) {
+        for code in &plan.remove_pools {
+            self.inner.router.remove_pool(code);
+            layout.pools.remove(code);
+            report.removed_pools.push(Arc::clone(code));
+        }
+        for settings in &plan.set_pools {
+            match self.inner.router.set_pool(settings.clone()) {
+                Ok(()) => {
+                    layout.pools.insert(Arc::clone(&settings.code), settings.clone());
+                    report.set_pools.push(Arc::clone(&settings.code));
+                }
+                Err(invalid) => report.issues.push(format!("pool {}: {invalid}", settings.code)),
+            }
+        }
+        for code in &plan.refused_pools {
+            let words = format!("pool {code} was not created: there are too many pools");
+            self.inner.record.raise(
+                Code::PoolLimit,
+                Severity::Critical,
+                Arc::clone(code),
+                &words[..],
+            );
+            report.issues.push(words);
+        }
+        if plan.many_pools {
+            let words = format!("there are {} pools", layout.pools.len());
+            self.inner.record.raise(Code::PoolLimit, Severity::Warning, "pools", words);
+        }
+    }
+
+    async fn queues(&self, plan: &Plan, layout: &mut Layout, report: &mut ApplyReport) {
+        for name in &plan.remove_queues {
+            self.inner.router.remove_queue(name, Instant::now() + convert::LONG).await;
+            layout.queues.remove(name);
+            report.removed_queues.push(name.clone());
+        }
+        for settings in &plan.add_queues {
+            match self.add_queue(settings).await {
+                Ok(()) => {
+                    layout.queues.insert(settings.name.clone(), settings.clone());
+                    report.added_queues.push(settings.name.clone());
+                }
+                Err(why) => report.issues.push(format!("queue {}: {why}", settings.name)),
+            }
+        }
+    }
+
+    async fn add_queue(&self, settings: &QueueSettings) -> Result<(), String> {
+        let source = self.source(settings).await.map_err(|error| error.to_string())?;
+        let told = convert::queue(settings);
+        let added = self.inner.router.add_queue(settings.name.as_str(), told, source).await;
+        match added {
+            Ok(true) => {
+                self.connected(&settings.name).await;
+                Ok(())
+            }
+            Ok(false) => Err("there is one of that name already".to_owned()),
+            Err(invalid) => Err(invalid.to_string()),
+        }
+    }
+
+    /// Notes that a queue answers, so that nobody waits for its first poll to know.
+    async fn connected(&self, name: &str) {
+        if let Some(source) = self.inner.router.source(name)
+            && source.depth().await.is_ok()
+        {
+            self.inner.pulse.connected(&name.into());
+        }
+    }
+
+    /// Makes the source of a queue.
+    async fn source(&self, settings: &QueueSettings) -> Result<Arc<dyn Source>, SourceError> {
+        match &settings.uri {
+            QueueUri::Sqlite { queue } => {
+                let window = settings.visibility_timeout;
+                let source = self.inner.store.queue(queue.as_str(), window).await?;
+                Ok(Arc::new(source))
+            }
+            other => Err(SourceError::new(format!("{other} is not available in this build"))),
+        }
+    }
+
+    /// Makes a new source for a queue that has stalled.
+    pub(crate) async fn restart_queue(&self, name: &Arc<str>) -> Result<(), String> {
+        let settings = {
+            let applied = self.inner.applied.lock().await;
+            applied.layout.queues.get(&**name).cloned()
+        };
+        let settings = settings.ok_or_else(|| "it is not configured any more".to_owned())?;
+        let source = self.source(&settings).await.map_err(|error| error.to_string())?;
+        let restarted = self.inner.router.restart_queue(name, source).await;
+        restarted.map(drop).map_err(|invalid| invalid.to_string())
+    }
+}
+
+impl std::fmt::Display for NotReloaded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NoFile => f.write_str("the daemon was started without a configuration file"),
+            Self::Problems(problems) => write!(f, "{problems}"),
+        }
+    }
+}
+
+impl std::error::Error for NotReloaded {}

@@ -1,0 +1,98 @@
+//! What a daemon does now and then: each chore is idempotent, takes no input, and ends with the
+//! daemon.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluicegate_dispatch::Severity;
+use sluicegate_tasks::{Context, TaskGroup};
+
+use crate::daemon::Daemon;
+use crate::health::leak;
+use crate::warnings::Code;
+
+/// How many chores there are.
+pub(crate) const COUNT: u32 = 5;
+
+/// How often queues that do not answer are looked for.
+pub const STALLED_SOURCES: Duration = Duration::from_secs(60);
+/// How often leaks are looked for.
+pub const LEAKS: Duration = Duration::from_secs(30);
+/// How often what was removed is cleaned up.
+pub const LEFTOVERS: Duration = Duration::from_secs(10);
+const WARNINGS: Duration = Duration::from_secs(60);
+
+/// Starts all of them.
+pub(crate) async fn start(daemon: &Daemon, group: &TaskGroup) {
+    let sync_interval = daemon.settings().router.sync_interval;
+    let router = &daemon.settings().router;
+    if router.enabled && !router.config_url.is_empty() {
+        every(daemon, group, "config syncer", sync_interval, sync).await;
+    }
+    every(daemon, group, "stalled source restarter", STALLED_SOURCES, restart_stalled).await;
+    every(daemon, group, "leak detector", LEAKS, detect_leaks).await;
+    every(daemon, group, "drained pool remover", LEFTOVERS, clean_up).await;
+    every(daemon, group, "warning expirer", WARNINGS, expire_warnings).await;
+}
+
+/// Does a chore every so often, until the daemon ends.
+async fn every<F>(
+    daemon: &Daemon,
+    group: &TaskGroup,
+    name: &'static str,
+    period: Duration,
+    chore: fn(Daemon) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let daemon = daemon.clone();
+    let repeat = move |cx: Context| async move {
+        while cx.until_interrupted(tokio::time::sleep(period)).await.is_ok() {
+            if cx.until_interrupted(chore(daemon.clone())).await.is_err() {
+                return;
+            }
+        }
+    };
+    // Refused only when the daemon is ending.
+    group.submit_detached(name, repeat).await.ok();
+}
+
+async fn sync(daemon: Daemon) {
+    // Who needs to know was told where it failed.
+    daemon.sync().await.ok();
+}
+
+/// Gives every queue that has not answered for a minute a new source.
+async fn restart_stalled(daemon: Daemon) {
+    for name in daemon.router().stalled_queues() {
+        restart(&daemon, &name).await;
+    }
+}
+
+/// Gives a queue a new source, and says so.
+pub async fn restart(daemon: &Daemon, name: &Arc<str>) {
+    let words = format!("queue {name} has not answered for a minute: it is restarted");
+    daemon.record().raise(Code::ConsumerRestart, Severity::Warning, Arc::clone(name), words);
+    if let Err(why) = daemon.restart_queue(name).await {
+        let words = format!("queue {name} could not be restarted: {why}");
+        let code = Code::ConsumerRestartFailed;
+        daemon.record().raise(code, Severity::Critical, Arc::clone(name), words);
+    }
+}
+
+async fn detect_leaks(daemon: Daemon) {
+    let router = daemon.router();
+    if let Some(leak) = leak(router.in_flight(), router.room()) {
+        let raised = leak.warning();
+        daemon.record().raise(raised.code, raised.severity, raised.subject, raised.message);
+    }
+}
+
+async fn clean_up(daemon: Daemon) {
+    daemon.router().clean_up().await;
+    daemon.feel();
+}
+
+async fn expire_warnings(daemon: Daemon) {
+    daemon.record().warnings.expire();
+}

@@ -1,0 +1,5 @@
+//! The HTTP API, asked over loopback.
+
+mod messages;
+mod stage;
+mod views;
