@@ -35,7 +35,7 @@ async fn settle(core: &Core, queue: &Queue, mut ended: Vec<Ended>, cx: &Context)
             .iter()
             .map(|ended| Settle { receipt: ended.receipt(), ending: ended.ending })
             .collect();
-        match queue.source().settle(lot.clone()).await {
+        match queue.ask(|source| source.settle(lot.clone())).await {
             Ok(answers) => {
                 for ((ended, answer), used) in ended.into_iter().zip(answers).zip(lot) {
                     conclude(core, queue, ended, answer, &used.receipt);

@@ -66,7 +66,7 @@ impl ScriptedSource {
         self.state.lock().failing_receives = count;
     }
 
-    /// Lets receives hang for ever, or no longer.
+    /// Lets receives, settlements and extensions hang for ever, or no longer.
     pub fn hang(&self, hangs: bool) {
         self.state.lock().hangs = hangs;
         self.changed.notify_waiters();
@@ -124,6 +124,17 @@ impl ScriptedSource {
         }
     }
 
+    async fn unless_hung(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if !self.state.lock().hangs {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     fn take(&self) -> Option<Result<Vec<Delivery>, SourceError>> {
         let mut state = self.state.lock();
         if state.hangs && !state.stopped {
@@ -165,6 +176,7 @@ impl Source for ScriptedSource {
 
     fn settle(&self, settle: Vec<Settle>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
         Box::pin(async move {
+            self.unless_hung().await;
             let now = Instant::now();
             let answers = {
                 let mut state = self.state.lock();
@@ -189,6 +201,7 @@ impl Source for ScriptedSource {
 
     fn extend(&self, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
         Box::pin(async move {
+            self.unless_hung().await;
             let answers = vec![Settled::Done; receipts.len()];
             self.state.lock().extended.extend(receipts);
             Ok(answers)
