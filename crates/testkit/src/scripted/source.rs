@@ -30,6 +30,7 @@ struct State {
     failing_settles: u32,
     failing_receives: u32,
     hangs: bool,
+    answers_after: Duration,
     stopped: bool,
     stale: Vec<Receipt>,
 }
@@ -70,6 +71,11 @@ impl ScriptedSource {
     pub fn hang(&self, hangs: bool) {
         self.state.lock().hangs = hangs;
         self.changed.notify_waiters();
+    }
+
+    /// Answers so long after it has settled.
+    pub fn answer_settles_after(&self, delay: Duration) {
+        self.state.lock().answers_after = delay;
     }
 
     /// Treats a receipt as one that is not valid any more.
@@ -195,6 +201,10 @@ impl Source for ScriptedSource {
                 answers
             };
             self.changed.notify_waiters();
+            let after = self.state.lock().answers_after;
+            if !after.is_zero() {
+                tokio::time::sleep(after).await;
+            }
             Ok(answers)
         })
     }
