@@ -48,6 +48,7 @@ pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
     screen::line(format_args!("discarded {discarded}"))?;
     match missing {
         0 => Ok(()),
+        1 => Err(Failure::failed("one was not there")),
         _ => Err(Failure::failed(format!("{missing} were not there"))),
     }
 }

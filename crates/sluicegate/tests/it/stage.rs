@@ -8,9 +8,11 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sluicegate::server::fetch::{Ask, Fetch, Fetched};
+use sluicegate::tasks::{Context, TaskGroup};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// Longer than anything here takes on a busy machine.
@@ -33,7 +35,10 @@ pub(crate) struct Stage {
 pub(crate) struct Daemon {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
-    stderr: Option<ChildStderr>,
+    /// All that it has said on standard error. A pipe that nobody empties would hold it up.
+    errors: watch::Receiver<String>,
+    /// What empties the pipe.
+    _reading: TaskGroup,
     pub(crate) url: String,
 }
 
@@ -117,8 +122,9 @@ impl Stage {
             .spawn()
             .expect("the binary was built for this test");
         let stdout = child.stdout.take().expect("it is piped");
-        let stderr = child.stderr.take();
-        Daemon { child, lines: BufReader::new(stdout).lines(), stderr, url: String::new() }
+        let (reading, errors) = read(child.stderr.take().expect("it is piped"));
+        let lines = BufReader::new(stdout).lines();
+        Daemon { child, lines, errors, _reading: reading, url: String::new() }
     }
 }
 
@@ -155,31 +161,37 @@ impl Daemon {
 
     /// All that it says on standard error, to its end.
     async fn errors(&mut self) -> String {
-        let mut text = String::new();
-        if let Some(mut stderr) = self.stderr.take() {
-            let read = timeout(PATIENCE, stderr.read_to_string(&mut text)).await;
-            read.expect("it ends in time").expect("text");
-        }
-        text
+        let end = async { while self.errors.changed().await.is_ok() {} };
+        timeout(PATIENCE, end).await.expect("it ends in time");
+        self.errors.borrow().clone()
     }
 
-    /// Waits until it says something on standard error.
+    /// Waits until it has said something on standard error.
     pub(crate) async fn says(&mut self, words: &str) {
-        let stderr = self.stderr.as_mut().expect("nobody has read it to its end");
-        let mut seen = Vec::new();
-        let mut buffer = [0; 4096];
-        while !String::from_utf8_lossy(&seen).contains(words) {
-            let read = timeout(PATIENCE, stderr.read(&mut buffer)).await;
-            let read = read.expect("it says it in time").expect("a pipe");
-            assert!(read > 0, "it ended without {words:?}: {}", String::from_utf8_lossy(&seen));
-            seen.extend(&buffer[..read]);
-        }
+        let said = timeout(PATIENCE, self.errors.wait_for(|said| said.contains(words))).await;
+        let said = said.map(|said| said.is_ok());
+        assert_eq!(said, Ok(true), "{words:?} was not said: {}", *self.errors.borrow());
     }
 
     pub(crate) async fn get(&self, path: &str) -> Fetched {
         let ask = Ask::get(PATIENCE, 1 << 24);
         Fetch::new().ask(&format!("{}{path}", self.url), ask).await.expect("it answers")
     }
+}
+
+/// Reads all of it, as it comes.
+fn read(mut stderr: ChildStderr) -> (TaskGroup, watch::Receiver<String>) {
+    let (sender, receiver) = watch::channel(String::new());
+    let group = TaskGroup::new("stderr", 1).expect("a name and a limit");
+    let reading = group.try_submit(Context::new(), |cx| async move {
+        let mut buffer = [0; 4096];
+        while let Ok(Ok(count @ 1..)) = cx.until_interrupted(stderr.read(&mut buffer)).await {
+            let text = String::from_utf8_lossy(&buffer[..count]).into_owned();
+            sender.send_modify(|all| all.push_str(&text));
+        }
+    });
+    drop(reading.expect("the first task is let in"));
+    (group, receiver)
 }
 
 impl From<Output> for Ended {

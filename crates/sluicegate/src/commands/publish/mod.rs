@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use parser::{Entry, Parser, Place};
 use progress::Progress;
-use sink::{Batch, Sink};
+use sink::{Batch, Sink, Taken};
 
 use super::configuration;
 use crate::client::{self, Client};
@@ -73,6 +73,7 @@ pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
     let mut publishing = Publishing {
         sink,
         batch: Batch::new(),
+        refused: Vec::new(),
         bytes: 0,
         counts: Counts::default(),
         progress: Progress::hidden(),
@@ -100,6 +101,8 @@ pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
 struct Publishing {
     sink: Sink,
     batch: Batch,
+    /// What was refused since the last batch.
+    refused: Vec<(Place, String)>,
     /// How many bytes the batch has.
     bytes: usize,
     counts: Counts,
@@ -144,23 +147,43 @@ impl Publishing {
 
     async fn add(&mut self, entry: Entry) -> Result<(), Failure> {
         match entry.message {
-            Err(why) => self.refuse(entry.place, &why),
+            Err(why) => self.refused.push((entry.place, why)),
             Ok(message) => {
                 self.bytes += message.body.len();
                 self.batch.push((entry.place, message));
-                if self.batch.len() >= MOST || self.bytes >= MOST_BYTES {
-                    self.flush().await?;
-                }
             }
+        }
+        if self.batch.len() + self.refused.len() >= MOST || self.bytes >= MOST_BYTES {
+            self.flush().await?;
         }
         Ok(())
     }
 
+    /// Publishes what waits, and says what was refused, in the order of the lines.
     async fn flush(&mut self) -> Result<(), Failure> {
         self.bytes = 0;
         let batch = std::mem::take(&mut self.batch);
-        let Some((first, last)) = ends(&batch) else { return Ok(()) };
-        let taken = self.sink.take(batch).await.inspect_err(|failure| {
+        let mut refused = std::mem::take(&mut self.refused);
+        let taken = match ends(&batch) {
+            Some(ends) => self.take(batch, ends).await,
+            None => Ok(Taken::default()),
+        };
+        if let Ok(taken) = &taken {
+            self.counts.accepted += taken.accepted;
+            self.counts.duplicates += taken.duplicates;
+            refused.extend(taken.refused.iter().cloned());
+            refused.sort_by_key(|(place, _)| (place.line, place.number));
+        }
+        self.counts.refused += refused.len() as u64;
+        for (place, why) in refused {
+            self.progress.say(format_args!("{place}: {}", plain(&why)));
+        }
+        self.progress.accepted(self.counts.accepted);
+        taken.map(drop)
+    }
+
+    async fn take(&self, batch: Batch, (first, last): (Place, Place)) -> Result<Taken, Failure> {
+        self.sink.take(batch).await.inspect_err(|failure| {
             let fate = if failure.is_unreachable() {
                 "may or may not have been accepted; publishing them again within 5 minutes does \
                  no harm"
@@ -169,19 +192,7 @@ impl Publishing {
             };
             self.progress
                 .say(format_args!("{first} to {last} {fate}; nothing behind them was sent"));
-        })?;
-        self.counts.accepted += taken.accepted;
-        self.counts.duplicates += taken.duplicates;
-        for (place, why) in taken.refused {
-            self.refuse(place, &why);
-        }
-        self.progress.accepted(self.counts.accepted);
-        Ok(())
-    }
-
-    fn refuse(&mut self, place: Place, why: &str) {
-        self.counts.refused += 1;
-        self.progress.say(format_args!("{place}: {}", plain(why)));
+        })
     }
 }
 

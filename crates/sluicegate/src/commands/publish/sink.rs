@@ -60,7 +60,6 @@ impl Sink {
                 while let Some(part) = parts.pop() {
                     parts.extend(send(client, &path, part, &mut taken).await?);
                 }
-                taken.refused.sort_by_key(|(place, _)| (place.line, place.number));
                 Ok(taken)
             }
         }

@@ -89,15 +89,18 @@ impl Status {
         }
         let (running, waiting) = (sum(&self.pools, "running"), sum(&self.pools, "queued"));
         let pools = format!(
-            "{}, {} messages running, {} waiting",
-            number(self.pools.len(), "pool"),
-            time::count(running),
+            "{}, {} running, {} waiting",
+            number(self.pools.len() as u64, "pool"),
+            number(running, "message"),
             time::count(waiting)
         );
         rows.push(("pools", Cell::new(pools)));
         let depth = sum(&self.queues, "depth");
-        let queues =
-            format!("{}, {} messages deep", number(self.queues.len(), "queue"), time::count(depth));
+        let queues = format!(
+            "{}, {} deep",
+            number(self.queues.len() as u64, "queue"),
+            number(depth, "message")
+        );
         let ill = |queue: &&Value| queue["healthy"] == false;
         let ill: Vec<&str> =
             self.queues.iter().filter(ill).filter_map(|queue| queue["name"].as_str()).collect();
@@ -179,6 +182,6 @@ fn parked(metrics: &str) -> Option<u64> {
     line.trim().parse().ok()
 }
 
-fn number(count: usize, noun: &str) -> String {
-    format!("{} {noun}{}", time::count(count as u64), if count == 1 { "" } else { "s" })
+fn number(count: u64, noun: &str) -> String {
+    format!("{} {noun}{}", time::count(count), if count == 1 { "" } else { "s" })
 }
