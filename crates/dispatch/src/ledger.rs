@@ -86,10 +86,10 @@ impl Ledger {
     }
 
     /// Ends something that was never in flight.
-    pub(crate) fn end_stray(&self, receipt: Receipt, parked: Option<Box<Parked>>) {
+    pub(crate) fn end_stray(&self, receipt: Receipt, ending: Ending, parked: Option<Box<Parked>>) {
         self.push(Ended {
             subject: Subject::Stray(receipt),
-            ending: Ending::Gone,
+            ending,
             parked,
             hold: None,
             parking_key: None,

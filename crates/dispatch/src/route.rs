@@ -45,8 +45,13 @@ pub(crate) async fn route(
 /// Phase 1: what is here already is not taken in twice.
 fn dedupe(core: &Core, queue: &Arc<Queue>, batch: Vec<Delivery>) -> Vec<Held> {
     let now = Instant::now();
+    let leaving = core.leaving_before(queue);
     let mut fresh = Vec::with_capacity(batch.len());
     for delivery in batch {
+        if leaving.iter().any(|before| before.ledger.in_flight.knows(&delivery)) {
+            return_later(core, queue, delivery);
+            continue;
+        }
         match queue.ledger.begin(delivery, now) {
             Taken::New(held) => fresh.push(held),
             Taken::Redelivered { id } => {
@@ -54,7 +59,7 @@ fn dedupe(core: &Core, queue: &Arc<Queue>, batch: Vec<Delivery>) -> Vec<Held> {
             }
             Taken::Requeued { id, receipt } => {
                 core.observe(&Fact::Requeued { queue: &queue.name, id: &id });
-                queue.ledger.end_stray(receipt, None);
+                queue.ledger.end_stray(receipt, Ending::Gone, None);
             }
             Taken::Malformed { broker_id, receipt, malformed } => {
                 set_aside(core, queue, broker_id, receipt, malformed);
@@ -83,7 +88,17 @@ fn set_aside(
         holds_key: false,
         message: Err(malformed.raw),
     };
-    queue.ledger.end_stray(receipt, Some(Box::new(parked)));
+    queue.ledger.end_stray(receipt, Ending::Gone, Some(Box::new(parked)));
+}
+
+/// What a queue of the same name that is leaving still has comes again when that is over:
+/// docs/rules.md#dedupe-1.
+fn return_later(core: &Core, queue: &Queue, delivery: Delivery) {
+    let Delivery { receipt, attempts, message, broker_id } = delivery;
+    let id = message.map_or(broker_id, |message| message.id);
+    core.observe(&Fact::Redelivered { queue: &queue.name, id: &id });
+    let ending = Ending::Again { after: DEFAULT_DELAY, attempts, reason: Reason::Draining };
+    queue.ledger.end_stray(receipt, ending, None);
 }
 
 /// Phase 2: the pool of each message, in the order in which the batch first names them.

@@ -331,6 +331,12 @@ impl Core {
         self.leaving.lock().queues.iter().any(|leaving| Arc::ptr_eq(leaving, queue))
     }
 
+    /// The queues of the same name that are not quite gone.
+    pub(crate) fn leaving_before(&self, queue: &Arc<Queue>) -> Vec<Arc<Queue>> {
+        let same = |other: &&Arc<Queue>| other.name == queue.name && !Arc::ptr_eq(other, queue);
+        self.leaving.lock().queues.iter().filter(same).cloned().collect()
+    }
+
     pub(crate) fn any_pool(&self, code: &str) -> Option<Arc<Pool>> {
         let leaving = || self.leaving_pools().into_iter().find(|pool| &*pool.code == code);
         self.pools().get(code).cloned().or_else(leaving)

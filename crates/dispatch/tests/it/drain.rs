@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_dispatch::{Ordering, PoolSettings};
+use sluicegate_dispatch::{Delivery, Ordering, PoolSettings};
 use sluicegate_testkit::scripted::{ScriptedSource, Step, grouped, message};
 use tokio::time::Instant;
 
@@ -103,6 +103,28 @@ async fn a_removed_queue_settles_what_is_here_and_goes() {
         (rig.source.settlements(), rig.router.clean_up().await),
         (vec!["runs gone".to_owned()], 0)
     );
+}
+
+/// docs/rules.md#dedupe-1
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_is_back_does_not_take_what_it_had_before() {
+    let rig = Rig::new([PoolSettings::new("A", 4)]).await;
+    rig.executor.on("m1", [done_after(5_000)]);
+    rig.hand_out([grouped("m1", "A", "g")]);
+    rig.executor.until_started(1).await;
+    assert!(rig.router.remove_queue("q", Instant::now() + seconds(1)).await);
+    let back = ScriptedSource::new();
+    assert!(rig.router.add_queue("q", QUEUE, back.clone()).await.expect("a queue"));
+    let again = || sluicegate_testkit::scripted::delivery(grouped("m1", "A", "g"));
+    let copy = Delivery { broker_id: "another".into(), ..again() };
+    back.hand_out(vec![again(), copy]);
+    back.until_settled(2).await;
+    assert_eq!(back.settlements(), ["m1 again 30s draining #0", "m1 again 30s draining #0"]);
+    rig.source.until_settled(1).await;
+    assert_eq!(rig.source.settlements(), ["m1 gone"]);
+    back.hand_out(vec![again()]);
+    back.until_settled(3).await;
+    assert_eq!(rig.executor.started(), ["m1#1", "m1#1"]);
 }
 
 #[tokio::test(start_paused = true)]
