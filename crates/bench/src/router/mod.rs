@@ -5,6 +5,7 @@ mod backlog;
 mod bare;
 pub(crate) mod endpoint;
 mod http;
+mod portion;
 mod rig;
 mod sample;
 mod spring;
