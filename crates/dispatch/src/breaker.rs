@@ -7,6 +7,9 @@
 //! 2. While half-open, at most [`BreakerSettings::close_after`] passes are out at once.
 //! 3. Every pass is spent once: by its verdict, or by being given back.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use sluicegate_tasks::Context;
 use tokio::time::Instant;
 
 use crate::ledger::{Held, Taken};
-use crate::pool::{Fellows, Item, Pool};
+use crate::pool::{Fellows, Item, ParkingKey, Pool};
 use crate::queue::Queue;
 use crate::router::Core;
 use crate::{
@@ -193,7 +193,7 @@ fn without_parked_keys(
             pool.parks_key(&key) || core.parked.holds_key(held.queue(), &pool.code, &key)
         });
         if parked {
-            park_in_tail(pool, held);
+            park_in_tail(pool, held, None);
         } else {
             free.push(held);
         }
@@ -202,7 +202,7 @@ fn without_parked_keys(
 }
 
 /// Parks a message behind a parked one of its key.
-pub(crate) fn park_in_tail(pool: &Pool, held: Held) {
+pub(crate) fn park_in_tail(pool: &Pool, held: Held, parking: Option<ParkingKey>) {
     let tracked = held.tracked();
     let parked = Parked {
         queue: Arc::clone(held.queue()),
@@ -215,7 +215,7 @@ pub(crate) fn park_in_tail(pool: &Pool, held: Held) {
         holds_key: true,
         message: Ok(tracked.message.clone()),
     };
-    held.settle(Ending::Gone, Some(Box::new(parked)), None, None);
+    held.settle(Ending::Gone, Some(Box::new(parked)), None, parking);
 }
 
 /// Brings together what must be handed back together: messages of one group, in the order of the

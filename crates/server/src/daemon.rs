@@ -241,6 +241,12 @@ impl Daemon {
         &self.inner.cx
     }
 
+    /// What it does now and then, by name.
+    #[must_use]
+    pub fn chores(&self) -> Vec<String> {
+        self.inner.chores.running().into_iter().map(|running| running.name).collect()
+    }
+
     /// Whether it is ending.
     #[must_use]
     pub fn is_ending(&self) -> bool {
@@ -266,7 +272,8 @@ impl Daemon {
     /// How it is.
     #[must_use]
     pub fn health(&self, probe: Probe) -> Health {
-        if self.inner.started.load(Ordering::Acquire) {
+        // Whether it lives is said by those who feel its pulse, not by whoever asks.
+        if probe != Probe::Live && self.inner.started.load(Ordering::Acquire) {
             self.feel();
         }
         let mut inputs = self.inner.pulse.inputs(Instant::now());

@@ -2,7 +2,7 @@
 
 pub mod api;
 mod apply;
-mod chores;
+pub mod chores;
 mod convert;
 mod daemon;
 pub mod feed;

@@ -1,6 +1,7 @@
 //! The log: how it is set up, and what it says of each fact.
 //!
 //! What happens to single messages is said at `debug`: a million of them is a busy hour, not news.
+//! Names and texts are recorded as values, which the log escapes: none of them can forge a line.
 //! A warning is said once, when it is new; its repetitions are counted, not said.
 
 use std::fmt;
@@ -10,7 +11,7 @@ use tracing::{debug, error, info, warn};
 use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 
-use crate::warnings::{Warning, speakable};
+use crate::warnings::{Warning, plain, speakable};
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,49 +65,49 @@ fn say_of_message(fact: &Fact<'_>) {
     const T: &str = "sluicegate";
     match *fact {
         Fact::Malformed { queue, why } => {
-            warn!(target: T, %queue, why, "a body is no message");
+            warn!(target: T, queue = &**queue, why = &*plain(why), "a body is no message");
         }
         Fact::Redelivered { queue, id } => {
-            debug!(target: T, %queue, %id, "delivered again while it is here");
+            debug!(target: T, queue = &**queue, id = &**id, "delivered again while it is here");
         }
         Fact::Requeued { queue, id } => {
-            debug!(target: T, %queue, %id, "a copy came while it is here");
+            debug!(target: T, queue = &**queue, id = &**id, "a copy came while it is here");
         }
         Fact::UnknownPool { code, id } => {
-            debug!(target: T, %code, %id, "no such pool");
+            debug!(target: T, code = &**code, id = &**id, "no such pool");
         }
         Fact::Admitted { pool, message } => {
-            debug!(target: T, %pool, id = %message.id, "admitted");
+            debug!(target: T, pool = &**pool, id = &*message.id, "admitted");
         }
         Fact::Started { pool, message, attempt, waited } => {
-            debug!(target: T, %pool, id = %message.id, attempt, ?waited, "started");
+            debug!(target: T, pool = &**pool, id = &*message.id, attempt, ?waited, "started");
         }
         Fact::Called { pool, message, status, took } => {
             let id = &*message.id;
-            debug!(target: T, %pool, id, status = status.label(), ?took, "called");
+            debug!(target: T, pool = &**pool, id, status = status.label(), ?took, "called");
         }
         Fact::Finished { pool, message, outcome, took } => {
             let (id, outcome) = (&*message.id, outcome.label());
-            debug!(target: T, %pool, id, outcome, ?took, "finished");
+            debug!(target: T, pool = &**pool, id, outcome, ?took, "finished");
         }
         Fact::Rejected { pool, message, why, .. } => {
             let why = speakable(why, message);
-            debug!(target: T, %pool, id = %message.id, %why, "rejected");
+            debug!(target: T, pool = &**pool, id = &*message.id, why = &*why, "rejected");
         }
         Fact::Retrying { pool, id, after: Some(after), reason } => {
             let reason = reason.label();
-            debug!(target: T, %pool, %id, ?after, reason, "tried again later");
+            debug!(target: T, pool = &**pool, id = &**id, ?after, reason, "tried again later");
         }
         Fact::Retrying { pool, id, after: None, .. } => {
-            warn!(target: T, %pool, %id, "its group waits until someone acts");
+            warn!(target: T, pool = &**pool, id = &**id, "its group waits until someone acts");
         }
         Fact::Parked { queue, id, code, .. } => {
             let id = id.map(|id| &**id);
-            info!(target: T, %queue, id, code = code.label(), "parked");
+            info!(target: T, queue = &**queue, id, code = code.label(), "parked");
         }
         Fact::Settled { queue, id, again, stale } => {
             let (id, again) = (id.map(|id| &**id), again.map(|reason| reason.label()));
-            debug!(target: T, %queue, id, again, stale, "settled");
+            debug!(target: T, queue = &**queue, id, again, stale, "settled");
         }
         _ => {}
     }
@@ -116,28 +117,28 @@ fn say_of_place(fact: &Fact<'_>) {
     const T: &str = "sluicegate";
     match *fact {
         Fact::Received { queue, count } => {
-            debug!(target: T, %queue, count, "received");
+            debug!(target: T, queue = &**queue, count, "received");
         }
         Fact::SourceFailed { queue, doing, cause } => {
-            warn!(target: T, %queue, doing, cause, "the source failed");
+            warn!(target: T, queue = &**queue, doing, cause = &*plain(cause), "the source failed");
         }
         Fact::Expired { queue, count } => {
-            warn!(target: T, %queue, count, "deliveries expired while they were here");
+            warn!(target: T, queue = &**queue, count, "deliveries expired while they were here");
         }
         Fact::PoolFull { pool, count } => {
-            debug!(target: T, %pool, count, "the pool is full");
+            debug!(target: T, pool = &**pool, count, "the pool is full");
         }
         Fact::Panicked { pool, id, what } => {
-            error!(target: T, %pool, %id, what, "an executor panicked");
+            error!(target: T, pool = &**pool, id = &**id, what = &*plain(what), "an executor panicked");
         }
         Fact::Paused { pool, host, after } => {
-            info!(target: T, %pool, host, ?after, "the host asked for a pause");
+            info!(target: T, pool = &**pool, host, ?after, "the host asked for a pause");
         }
         Fact::Breaker { name, open: true } => {
-            warn!(target: T, %name, "breaker opened");
+            warn!(target: T, name = &**name, "breaker opened");
         }
         Fact::Breaker { name, open: false } => {
-            info!(target: T, %name, "breaker closed");
+            info!(target: T, name = &**name, "breaker closed");
         }
         _ => {}
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Version};
 use parking_lot::Mutex;
-use sluicegate_tasks::TaskGroup;
+use sluicegate_tasks::Context;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -25,8 +25,7 @@ pub struct Endpoint {
     address: SocketAddr,
     scheme: &'static str,
     shared: Arc<Shared>,
-    /// Held: the last handle of a group ends its tasks.
-    _accepting: TaskGroup,
+    cx: Context,
 }
 
 /// A request as it came.
@@ -107,8 +106,9 @@ impl Endpoint {
         let shared =
             Arc::new(Shared { state: Mutex::default(), count: watch::Sender::new(0), group_of });
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let accepting = serve::start(listener, tls, Arc::clone(&shared)).await;
-        Self { address, scheme, shared, _accepting: accepting }
+        let cx = Context::new();
+        serve::start(listener, tls, Arc::clone(&shared), &cx).await;
+        Self { address, scheme, shared, cx }
     }
 
     /// Where it listens.
@@ -137,6 +137,12 @@ impl Endpoint {
     #[must_use]
     pub fn asked(&self) -> Vec<Asked> {
         self.shared.state.lock().asked.clone()
+    }
+
+    /// How often it was asked.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.shared.state.lock().asked.len()
     }
 
     /// What it was asked by one group, in order: the message ids.
@@ -179,7 +185,13 @@ impl Endpoint {
         let mut counted = self.shared.count.subscribe();
         let enough = counted.wait_for(|asked| *asked >= count);
         let came = timeout(Duration::from_secs(30), enough).await;
-        assert!(came.is_ok(), "{} of {count} requests came", self.asked().len());
+        assert!(came.is_ok(), "{} of {count} requests came", self.count());
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.cx.cancel();
     }
 }
 

@@ -6,7 +6,7 @@ use sluicegate_dispatch::{Ordering, PoolSettings};
 use sluicegate_testkit::scripted::{ScriptedSource, Step, grouped, message};
 use tokio::time::Instant;
 
-use crate::rig::{QUEUE, Rig, done_after, fails_for, pool};
+use sluicegate_testkit::scripted::rig::{QUEUE, Rig, done_after, fails_for, pool};
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -124,6 +124,41 @@ async fn a_stalled_source_is_replaced_and_its_messages_stay_known() {
     fresh.until_settled(2).await;
     assert_eq!(rig.executor.started(), ["m1#1", "m2#1"]);
     assert_eq!(rig.facts.of("redelivered"), ["redelivered m1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_hangs_at_a_stalled_source_is_settled_and_extended_at_the_new_one() {
+    let rig = Rig::new([PoolSettings::new("A", 2)]).await;
+    rig.executor.on("done", [done_after(1)]);
+    rig.executor.on("runs", [done_after(200_000)]);
+    rig.hand_out([grouped("done", "A", "g"), grouped("runs", "A", "h")]);
+    rig.executor.until_started(2).await;
+    rig.source.hang(true);
+    rig.pass(85).await;
+    assert_eq!(rig.router.in_flight(), 2);
+    let fresh = ScriptedSource::new();
+    assert!(rig.router.restart_queue("q", fresh.clone()).await.expect("a queue"));
+    rig.pass(30).await;
+    assert_eq!(fresh.settlements(), ["done gone"]);
+    assert_eq!(fresh.extensions(), [("r-runs".to_owned(), 3)]);
+    fresh.until_settled(2).await;
+    assert_eq!(rig.source.settlements(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_hangs_from_the_start_has_stalled() {
+    let rig = Rig::new([PoolSettings::new("A", 1)]).await;
+    rig.source.hang(true);
+    rig.pass(59).await;
+    assert_eq!(rig.router.stalled_queues().len(), 0);
+    rig.pass(2).await;
+    assert_eq!(rig.router.stalled_queues().len(), 1);
+    let hangs_too = ScriptedSource::new();
+    hangs_too.hang(true);
+    assert!(rig.router.restart_queue("q", hangs_too).await.expect("a queue"));
+    assert_eq!(rig.router.stalled_queues().len(), 0);
+    rig.pass(61).await;
+    assert_eq!(rig.router.stalled_queues().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

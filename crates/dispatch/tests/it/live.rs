@@ -5,7 +5,7 @@ use std::time::Duration;
 use sluicegate_dispatch::{Ordering, PoolSettings};
 use sluicegate_testkit::scripted::grouped;
 
-use crate::rig::{Rig, done_after, pool};
+use sluicegate_testkit::scripted::rig::{Rig, done_after, pool};
 
 fn many(count: usize) -> impl Iterator<Item = sluicegate_dispatch::Message> {
     (0..count).map(|n| grouped(&format!("m{n}"), "A", &format!("g{n}")))

@@ -3,7 +3,6 @@
 mod drain;
 mod live;
 mod ordering;
-mod rig;
 mod routing;
 mod settling;
 mod views;

@@ -5,7 +5,7 @@ use sluicegate_dispatch::{
 };
 use sluicegate_testkit::scripted::{Step, delivery, grouped, message};
 
-use crate::rig::{Rig, done_after, pool};
+use sluicegate_testkit::scripted::rig::{Rig, done_after, pool};
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_goes_to_its_pools_and_is_acked() {

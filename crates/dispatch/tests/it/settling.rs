@@ -5,7 +5,9 @@ use std::time::Duration;
 use sluicegate_dispatch::{Delivery, Ordering, Outcome, PoolSettings, Receipt, Target};
 use sluicegate_testkit::scripted::{Step, delivery, grouped, message};
 
-use crate::rig::{Rig, answers, done_after, fails, fails_for, pool, rejects};
+use sluicegate_testkit::scripted::rig::{
+    Rig, answers, done_after, fails, fails_for, pool, rejects,
+};
 
 /// docs/rules.md#settle-1
 #[tokio::test(start_paused = true)]
@@ -113,6 +115,27 @@ async fn a_message_delivered_anew_while_it_is_settled_is_settled_anew() {
     rig.source.until_settled(1).await;
     assert_eq!(rig.source.settlements(), ["newer gone"]);
     assert_eq!(rig.executor.started(), ["m1#1"]);
+}
+
+/// docs/rules.md#dedupe-1
+#[tokio::test(start_paused = true)]
+async fn a_message_delivered_anew_before_its_settlement_is_heard_of_is_settled_anew() {
+    let rig = Rig::new([PoolSettings::new("A", 1)]).await;
+    rig.executor.otherwise(done_after(500));
+    rig.source.answer_settles_after(Duration::from_millis(50));
+    rig.hand_out([grouped("runs", "A", "g"), grouped("waits", "A", "g")]);
+    rig.executor.until_started(1).await;
+    assert!(rig.router.remove_pool("A"));
+    rig.source.until_settled(1).await;
+    let receipt = Receipt { handle: Some("r-newer".into()), ..Receipt::default() };
+    rig.deliver([Delivery { receipt, ..delivery(grouped("waits", "A", "g")) }]);
+    rig.source.until_settled(3).await;
+    rig.pass(1).await;
+    assert_eq!(
+        rig.source.settlements(),
+        ["waits again 0s draining #0", "newer again 1s draining #0", "runs gone"]
+    );
+    assert_eq!(rig.router.in_flight(), 0);
 }
 
 /// docs/rules.md#window-1

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sluicegate_dispatch::{AckError, MessageState, Ordering, Outcome, Phase, PoolSettings};
 use sluicegate_testkit::scripted::{Step, grouped};
 
-use crate::rig::{Rig, answers, fails_for, pool};
+use sluicegate_testkit::scripted::rig::{Rig, answers, fails_for, pool};
 
 #[tokio::test(start_paused = true)]
 async fn a_message_says_what_it_waits_for() {

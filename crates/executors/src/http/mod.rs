@@ -11,10 +11,11 @@ mod verdict;
 
 use std::error::Error;
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use http::StatusCode;
+use http::{StatusCode, Uri};
 use sluicegate_dispatch::{
     Attempt, BoxFuture, Executor, Fact, Observer, Outcome, Rejection, Severity,
 };
@@ -38,6 +39,22 @@ use verdict::{Ended, pause};
 ///
 /// Redirects are not followed, proxies of the environment are not used, and a target is called at
 /// an address that was checked, or not at all.
+///
+/// ```
+/// use sluicegate_dispatch::{Fact, Observer};
+/// use sluicegate_executors::http::{HttpExecutor, HttpSettings};
+/// use std::sync::Arc;
+///
+/// struct Silent;
+/// impl Observer for Silent {
+///     fn observe(&self, _: &Fact<'_>) {}
+/// }
+/// let allow_targets = vec!["127.0.0.0/8".parse()?]; // beside all public addresses
+/// let settings = HttpSettings { allow_targets, ..HttpSettings::default() };
+/// let executor = HttpExecutor::new(settings, Arc::new(Silent))?;
+/// assert!(executor.breakers().list().is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct HttpExecutor {
     settings: HttpSettings,
     clients: Clients,
@@ -47,7 +64,7 @@ pub struct HttpExecutor {
 }
 
 impl HttpExecutor {
-    /// An executor. It must be made within a runtime.
+    /// An executor.
     ///
     /// # Errors
     /// Names the setting that cannot be used.
@@ -75,17 +92,18 @@ impl HttpExecutor {
         let mut last: Option<Ended> = None;
         let mut delays = self.settings.retry_delays.iter();
         loop {
-            let call = match self.admitted(named.as_deref()) {
+            let begun = Instant::now();
+            let call = match self.admitted(named.as_deref(), begun) {
                 Ok(call) => call,
                 // Calls that were made are an attempt, and say what became of it.
                 Err(open) => return last.map_or(open, |ended| self.outcome(ended, attempt)),
             };
-            let begun = Instant::now();
             let ended = self.call(&order).await;
-            let (status, took) = (ended.status(), begun.elapsed());
+            let now = Instant::now();
+            let (status, took) = (ended.status(), now - begun);
             self.observer.observe(&Fact::Called { pool: &pool.code, message, status, took });
             if let (Some(call), Some(verdict)) = (call, ended.verdict()) {
-                call.ended(verdict);
+                call.ended(verdict, now);
             }
             match delays.next() {
                 Some(delay) if ended.is_repeatable() && self.may_be_called(&named, *delay) => {
@@ -98,10 +116,14 @@ impl HttpExecutor {
     }
 
     /// Asks the target's breaker, if it has one.
-    fn admitted<'a>(&'a self, named: Option<&'a Named>) -> Result<Option<Call<'a>>, Outcome> {
+    fn admitted<'a>(
+        &'a self,
+        named: Option<&'a Named>,
+        now: Instant,
+    ) -> Result<Option<Call<'a>>, Outcome> {
         let Some(named) = named else { return Ok(None) };
         self.breakers
-            .ask(named)
+            .ask(named, now)
             .map(Some)
             .map_err(|rest| Outcome::BreakerOpen { name: Arc::clone(&named.name), rest })
     }
@@ -118,13 +140,13 @@ impl HttpExecutor {
     /// One call, from asking for a connection to the end of the reply.
     async fn call(&self, order: &Order) -> Ended {
         let limit = self.settings.timeout;
-        timeout(limit, self.exchange(order)).await.unwrap_or(Ended::TimedOut(limit))
+        timeout(limit, pin!(self.exchange(order))).await.unwrap_or(Ended::TimedOut(limit))
     }
 
     async fn exchange(&self, order: &Order) -> Ended {
         let response = match self.clients.call(order.request()).await {
             Ok(response) => response,
-            Err(error) => return failed(&error),
+            Err(error) => return self.failed(&error, order.uri()).await,
         };
         let status = response.status();
         let pause = match status {
@@ -136,6 +158,17 @@ impl HttpExecutor {
             Err(error) => Ended::BrokeOff(format!("the reply broke off: {}", root(&error))),
         }
     }
+
+    /// What an error of the client means.
+    async fn failed(&self, error: &hyper_util::client::legacy::Error, uri: &Uri) -> Ended {
+        if let Some(error) = dial_error(error) {
+            not_connected(error)
+        } else if error.is_connect() {
+            not_connected(&self.clients.why_not(uri).await)
+        } else {
+            Ended::BrokeOff(root(error))
+        }
+    }
 }
 
 impl Executor for HttpExecutor {
@@ -144,8 +177,9 @@ impl Executor for HttpExecutor {
             if attempt.cx.is_cancelled() {
                 return Outcome::Interrupted;
             }
-            let delivered = attempt.cx.until_interrupted(self.deliver(attempt)).await;
-            delivered.unwrap_or(Outcome::Interrupted)
+            // Pinned where it is: moving it would cost more than all else here.
+            let delivering = pin!(self.deliver(attempt));
+            attempt.cx.until_interrupted(delivering).await.unwrap_or(Outcome::Interrupted)
         })
     }
 }
@@ -161,14 +195,15 @@ fn never(why: &str) -> Outcome {
     Outcome::Rejected(rejection)
 }
 
-/// What an error of the client means.
-fn failed(error: &hyper_util::client::legacy::Error) -> Ended {
+fn dial_error(error: &hyper_util::client::legacy::Error) -> Option<&DialError> {
     let mut causes = std::iter::successors(error.source(), |error| (*error).source());
-    match causes.find_map(|cause| cause.downcast_ref::<DialError>()) {
-        Some(forbidden @ DialError::Forbidden(_)) => Ended::Forbidden(forbidden.to_string()),
-        Some(dial) => Ended::NotConnected(dial.to_string()),
-        None if error.is_connect() => Ended::NotConnected(root(error)),
-        None => Ended::BrokeOff(root(error)),
+    causes.find_map(|cause| cause.downcast_ref())
+}
+
+fn not_connected(error: &DialError) -> Ended {
+    match error {
+        DialError::Forbidden(forbidden) => Ended::Forbidden(forbidden.to_string()),
+        error => Ended::NotConnected(error.to_string()),
     }
 }
 

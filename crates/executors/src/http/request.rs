@@ -31,7 +31,8 @@ pub(crate) struct Order {
     authorization: Option<HeaderValue>,
     traceparent: HeaderValue,
     body: Bytes,
-    signer: Option<Signer>,
+    /// Boxed, since few have one and it is large.
+    signer: Option<Box<Signer>>,
 }
 
 /// Signs as Standard Webhooks has it.
@@ -55,7 +56,7 @@ impl Order {
             return Err("its target's port is not between 0 and 65535");
         }
         let authorization = message.auth_token.as_ref().map(bearer).transpose()?;
-        let signer = pool.signing_key.as_ref().map(|key| Signer::new(key, &message.id));
+        let signer = pool.signing_key.as_ref().map(|key| Box::new(Signer::new(key, &message.id)));
         Ok(Self {
             uri,
             authorization,
@@ -63,6 +64,11 @@ impl Order {
             body: body(message),
             signer,
         })
+    }
+
+    /// Where it goes.
+    pub(crate) const fn uri(&self) -> &Uri {
+        &self.uri
     }
 
     /// The request of one call. A signature carries the time at which it was made.

@@ -28,13 +28,11 @@ impl Traces {
 
     /// Marked as sampled: endpoints that follow their caller would else record none of these calls.
     fn begin(&self) -> HeaderValue {
-        let text = format!(
-            "00-{:016x}{:016x}-{:016x}-01",
-            self.chance(),
-            self.chance() | 1,
-            self.chance() | 1
-        );
-        HeaderValue::try_from(text).expect("hexadecimal digits and dashes are a header")
+        let mut text = *b"00-00000000000000000000000000000000-0000000000000000-01";
+        for (place, id) in [(3, self.chance()), (19, self.chance() | 1), (36, self.chance() | 1)] {
+            write_hex(id, &mut text[place..place + 16]);
+        }
+        HeaderValue::from_bytes(&text).expect("hexadecimal digits and dashes are a header")
     }
 
     /// SplitMix64: a counter, well stirred.
@@ -43,6 +41,12 @@ impl Traces {
         let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
+    }
+}
+
+fn write_hex(id: u64, digits: &mut [u8]) {
+    for (index, digit) in digits.iter_mut().rev().enumerate() {
+        *digit = b"0123456789abcdef"[(id >> (4 * index)) as usize & 0xf];
     }
 }
 

@@ -1,5 +1,12 @@
 //! Deliveries over HTTP against a scripted endpoint on loopback.
 
-mod bench;
+mod breakers;
+mod cancelled;
+mod connections;
+mod endpoint;
+mod in_process;
+mod requests;
+mod secure;
 mod stage;
 mod statuses;
+mod targets;

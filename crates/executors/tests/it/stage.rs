@@ -1,28 +1,37 @@
 //! What the tests share: a message, an executor that is allowed to call loopback, and the facts it
 //! reported.
 
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_dispatch::{
-    Attempt, CallStatus, Executor, Fact, Message, Observer, Outcome, PoolSettings, Target,
+    Attempt, BoxFuture, CallStatus, Executor, Fact, Message, Observer, Outcome, PoolSettings,
+    Target,
 };
-use sluicegate_executors::http::{HttpExecutor, HttpSettings};
+use sluicegate_executors::BreakerScope;
+use sluicegate_executors::http::{HttpExecutor, HttpSettings, Resolve, Roots};
 use sluicegate_tasks::Context;
+use tokio::time::sleep;
 
 /// What was observed.
 #[derive(Default)]
 pub(crate) struct Facts {
-    pub(crate) called: Mutex<Vec<CallStatus>>,
-    pub(crate) breakers: Mutex<Vec<(String, bool)>>,
+    called: Mutex<Vec<CallStatus>>,
+    breakers: Mutex<Vec<(String, bool)>>,
 }
 
 /// An executor and what it reported.
 pub(crate) struct Stage {
     pub(crate) executor: HttpExecutor,
-    pub(crate) facts: Arc<Facts>,
+    facts: Arc<Facts>,
 }
+
+/// A resolver of these names that takes a moment; one without an address is never answered.
+pub(crate) struct Names(HashMap<&'static str, Vec<SocketAddr>>);
 
 impl Observer for Facts {
     fn observe(&self, fact: &Fact<'_>) {
@@ -54,18 +63,50 @@ impl Stage {
         self.executor.execute(Attempt { message, pool, number: 1, cx }).await
     }
 
+    /// How the calls since the last question ended.
     pub(crate) fn calls(&self) -> Vec<CallStatus> {
-        self.facts.called.lock().clone()
+        std::mem::take(&mut self.facts.called.lock())
+    }
+
+    /// Which breakers opened (or closed) since the last question.
+    pub(crate) fn breaker_changes(&self) -> Vec<(String, bool)> {
+        std::mem::take(&mut self.facts.breakers.lock())
     }
 }
 
-/// Settings with which loopback may be called, and repeats come fast.
+impl Names {
+    pub(crate) fn resolver<const N: usize>(
+        names: [(&'static str, &[SocketAddr]); N],
+    ) -> Option<Arc<dyn Resolve>> {
+        let names = names.into_iter().map(|(name, addresses)| (name, addresses.to_vec()));
+        Some(Arc::new(Self(names.collect())))
+    }
+}
+
+impl Resolve for Names {
+    fn resolve<'a>(&'a self, host: &'a str, _: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        Box::pin(async move {
+            sleep(Duration::from_millis(5)).await;
+            match self.0.get(host) {
+                Some(addresses) if addresses.is_empty() => std::future::pending().await,
+                Some(addresses) => Ok(addresses.clone()),
+                None => Err(io::Error::other("no such name")),
+            }
+        })
+    }
+}
+
+/// Settings with which loopback may be called, repeats come at once, no breaker interferes, and
+/// nobody is trusted.
 pub(crate) fn settings() -> HttpSettings {
     HttpSettings {
         allow_targets: vec!["127.0.0.0/8".parse().expect("a range")],
-        retry_delays: vec![Duration::from_millis(1), Duration::from_millis(2)],
+        retry_delays: vec![Duration::ZERO; 2],
         timeout: Duration::from_secs(20),
         connect_timeout: Duration::from_secs(10),
+        breaker_scope: BreakerScope::Off,
+        // The system's are many, and reading them takes a while.
+        roots: Roots::Only(Vec::new()),
         ..HttpSettings::default()
     }
 }
@@ -86,4 +127,10 @@ pub(crate) fn message(url: &str) -> Message {
         payload: None,
         traceparent: None,
     }
+}
+
+/// A port of loopback that nobody listens on.
+pub(crate) fn closed_port() -> SocketAddr {
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    socket.local_addr().expect("a bound socket has an address")
 }

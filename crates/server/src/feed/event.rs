@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use sluicegate_dispatch::{Fact, Message, Outcome};
 
-use crate::warnings::speakable;
+use crate::warnings::{cut, plain, speakable};
 
 /// The event of a fact, if it has one of its own.
 #[must_use]
@@ -79,7 +79,7 @@ fn of_place(fact: &Fact<'_>) -> Option<(&'static str, Value)> {
             ("queue.received", json!({ "queue": &**queue, "count": count }))
         }
         Fact::SourceFailed { queue, doing, cause } => {
-            ("queue.failed", json!({ "queue": &**queue, "doing": doing, "cause": cause }))
+            ("queue.failed", json!({ "queue": &**queue, "doing": doing, "cause": plain(cause) }))
         }
         Fact::Expired { queue, count } => {
             ("queue.expired", json!({ "queue": &**queue, "count": count }))
@@ -104,7 +104,7 @@ fn of_place(fact: &Fact<'_>) -> Option<(&'static str, Value)> {
 fn named(pool: &str, message: &Message, mut fields: Value) -> Value {
     fields["pool"] = pool.into();
     fields["id"] = (*message.id).into();
-    fields["group"] = message.group.as_deref().into();
+    fields["group"] = message.group.as_deref().map(cut).into();
     fields
 }
 

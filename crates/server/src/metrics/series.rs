@@ -1,12 +1,14 @@
 //! What is counted of a pool and of a queue, where it happens: a few atomics, no lock, no label.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use rustc_hash::FxBuildHasher;
 use sluicegate_dispatch::{CallStatus, Outcome};
 
 /// A number that only grows.
@@ -153,12 +155,16 @@ pub(super) fn bound(bucket: usize) -> f64 {
 
 /// Series by the name of their pool or queue.
 ///
-/// A reader takes no lock and touches nothing that other readers write; a name is added once.
+/// A reader takes no lock and writes nothing that other readers read. A name is added once, by
+/// copying its shard: there are enough of them that ten thousand names are added in no time.
 #[derive(Debug)]
 pub(super) struct Book<T> {
-    all: ArcSwap<HashMap<Arc<str>, Arc<Entry<T>>>>,
+    shards: [ArcSwap<Shard<T>>; SHARDS],
     changing: Mutex<()>,
 }
+
+/// Names come from the configuration, not from messages: nobody chooses them so that they collide.
+type Shard<T> = HashMap<Arc<str>, Arc<Entry<T>>, FxBuildHasher>;
 
 #[derive(Debug, Default)]
 struct Entry<T> {
@@ -167,55 +173,65 @@ struct Entry<T> {
     missed: AtomicU8,
 }
 
+const SHARDS: usize = 64;
+
 /// A name may be younger than the snapshot that does not have it; it is not younger than two.
 const MISSED_TOO_OFTEN: u8 = 2;
 
 impl<T> Default for Book<T> {
     fn default() -> Self {
-        Self { all: ArcSwap::default(), changing: Mutex::default() }
+        Self { shards: std::array::from_fn(|_| ArcSwap::default()), changing: Mutex::default() }
     }
 }
 
 impl<T: Default> Book<T> {
     /// Counts something of a name.
     pub(super) fn count(&self, name: &Arc<str>, count: impl FnOnce(&T)) {
-        if let Some(entry) = self.all.load().get(name) {
+        if let Some(entry) = self.shard(name).load().get(&**name) {
             return count(&entry.series);
         }
         count(&self.add(name).series);
     }
 
+    fn shard(&self, name: &str) -> &ArcSwap<Shard<T>> {
+        // The map goes by the lowest and the highest bits: this takes others.
+        let hash = FxBuildHasher.hash_one(name) >> 32;
+        &self.shards[hash as usize % SHARDS]
+    }
+
     fn add(&self, name: &Arc<str>) -> Arc<Entry<T>> {
         let _changing = self.changing.lock();
-        let mut all = HashMap::clone(&self.all.load());
-        let entry = Arc::clone(all.entry(Arc::clone(name)).or_default());
-        self.all.store(Arc::new(all));
+        let shard = self.shard(name);
+        let mut names = Shard::clone(&shard.load());
+        let entry = Arc::clone(names.entry(Arc::clone(name)).or_default());
+        shard.store(Arc::new(names));
         entry
     }
 
     /// The series of a name, if anything was counted.
     pub(super) fn read<R>(&self, name: &str, read: impl FnOnce(&T) -> R) -> Option<R> {
-        self.all.load().get(name).map(|entry| read(&entry.series))
+        self.shard(name).load().get(name).map(|entry| read(&entry.series))
     }
 
     /// Forgets the names that are gone.
     pub(super) fn keep(&self, exists: impl Fn(&str) -> bool) {
-        let _changing = self.changing.lock();
-        let all = self.all.load();
-        let gone = |name: &str, entry: &Entry<T>| {
+        let stays = |name: &str, entry: &Entry<T>| {
             if exists(name) {
                 entry.missed.store(0, Ordering::Relaxed);
-                return false;
+                return true;
             }
-            entry.missed.fetch_add(1, Ordering::Relaxed) + 1 >= MISSED_TOO_OFTEN
+            entry.missed.fetch_add(1, Ordering::Relaxed) + 1 < MISSED_TOO_OFTEN
         };
-        let kept: HashMap<_, _> = all
-            .iter()
-            .filter(|(name, entry)| !gone(name, entry))
-            .map(|(name, entry)| (Arc::clone(name), Arc::clone(entry)))
-            .collect();
-        if kept.len() < all.len() {
-            self.all.store(Arc::new(kept));
+        let _changing = self.changing.lock();
+        for shard in &self.shards {
+            let names = shard.load();
+            let mut gone = names.iter().filter(|(name, entry)| !stays(name, entry)).peekable();
+            if gone.peek().is_some() {
+                let gone: HashSet<&str> = gone.map(|(name, _)| &**name).collect();
+                let mut left = Shard::clone(&names);
+                left.retain(|name, _| !gone.contains(&**name));
+                shard.store(Arc::new(left));
+            }
         }
     }
 }

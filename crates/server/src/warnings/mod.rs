@@ -3,7 +3,8 @@
 //! Invariants:
 //! 1. There is at most one warning for a code, severity and subject.
 //! 2. The three indexes change under one lock and hold the same warnings.
-//! 3. There are never more than [`Warnings::MOST`]. A mild one makes room for a worse one, never the
+//! 3. Subjects are short, and messages are one short line, whoever chose them.
+//! 4. There are never more than [`Warnings::MOST`]. A mild one makes room for a worse one, never the
 //!    other way round.
 
 mod code;
@@ -20,6 +21,7 @@ use sluicegate_dispatch::Severity;
 use crate::time::{Clock, Timestamp};
 
 pub use code::Code;
+pub(crate) use table::{cut, plain};
 pub use table::{speakable, warning_for};
 
 /// A matter that a person should look at.
@@ -99,6 +101,8 @@ struct Kept {
 impl Warnings {
     /// How many are kept.
     pub const MOST: usize = 10_000;
+    /// The length of a subject or message, in bytes.
+    pub const LONGEST: usize = 1_024;
     /// How long one is kept after it last happened.
     pub const KEPT_FOR: Duration = Duration::from_secs(8 * 60 * 60);
 
@@ -120,17 +124,21 @@ impl Warnings {
     /// Warns of something.
     pub fn raise(&self, raised: Raised) -> Noted {
         let now = self.clock.now();
-        let Raised { code, severity, subject, message } = raised;
+        let Raised { code, severity, mut subject, message } = raised;
+        if subject.len() > Self::LONGEST {
+            subject = cut(&subject).into();
+        }
+        let message = plain(&message);
         let matter = (code, severity, subject);
         let mut kept = self.kept.lock();
         if let Some(id) = kept.by_matter.get(&matter).copied() {
-            kept.count(id, now, message);
+            kept.count(id, now, &message);
             return Noted::Again;
         }
         if !kept.make_room(severity) {
             return Noted::NoRoom;
         }
-        Noted::New(kept.add(matter, message, now))
+        Noted::New(kept.add(matter, &message, now))
     }
 
     /// At most `limit` of them, newest first, of one severity or of all, after a cursor.
@@ -188,7 +196,7 @@ impl Warnings {
 }
 
 impl Kept {
-    fn count(&mut self, id: u64, now: Timestamp, message: String) {
+    fn count(&mut self, id: u64, now: Timestamp, message: &str) {
         let Some(warning) = self.by_id.get_mut(&id) else { return };
         self.by_weight.remove(&(warning.severity, warning.last_seen, id));
         warning.count += 1;
@@ -199,7 +207,7 @@ impl Kept {
         self.by_weight.insert((warning.severity, now, id));
     }
 
-    fn add(&mut self, matter: Matter, message: String, now: Timestamp) -> Warning {
+    fn add(&mut self, matter: Matter, message: &str, now: Timestamp) -> Warning {
         let id = self.next_id;
         self.next_id += 1;
         let (code, severity, subject) = matter.clone();

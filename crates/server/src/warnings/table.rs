@@ -4,10 +4,7 @@ use std::borrow::Cow;
 
 use sluicegate_dispatch::{Fact, Message, Severity, Target};
 
-use super::{Code, Raised};
-
-/// The longest text taken over from somebody else.
-const LONGEST: usize = 500;
+use super::{Code, Raised, Warnings};
 
 /// What to warn of when something happens, if of anything.
 #[must_use]
@@ -17,7 +14,7 @@ pub fn warning_for(fact: &Fact<'_>) -> Option<Raised> {
             Code::Routing,
             Severity::Warning,
             code.clone(),
-            format!("there is no pool {code}: its messages go to DEFAULT-POOL"),
+            format!("there is no pool {:?}: its messages go to DEFAULT-POOL", cut(code)),
         ),
         Fact::PoolFull { pool, count } => Raised::new(
             Code::QueueFull,
@@ -38,7 +35,7 @@ pub fn warning_for(fact: &Fact<'_>) -> Option<Raised> {
             Code::Processing,
             Severity::Warning,
             pool.clone(),
-            format!("an executor of pool {pool} panicked: {}", cut(what)),
+            format!("an executor of pool {pool} panicked: {}", plain(what)),
         ),
         Fact::Rejected { message, severity, why, .. } => Raised::new(
             Code::Configuration,
@@ -71,11 +68,22 @@ pub fn speakable<'a>(said: &'a str, message: &Message) -> Cow<'a, str> {
         said = Cow::Owned(said.replace(hidden, "?***"));
     }
     match said {
-        Cow::Borrowed(said) => Cow::Borrowed(cut(said)),
-        Cow::Owned(said) => Cow::Owned(cut(&said).to_owned()),
+        Cow::Borrowed(said) => plain(said),
+        Cow::Owned(said) => Cow::Owned(plain(&said).into_owned()),
     }
 }
 
-fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(LONGEST)]
+/// A text of somebody else's as one short line, so that it can neither flood a log nor forge a line
+/// of it.
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+    let text = cut(text);
+    if text.chars().any(char::is_control) {
+        return Cow::Owned(text.replace(char::is_control, " "));
+    }
+    Cow::Borrowed(text)
+}
+
+/// The beginning of a text.
+pub(crate) fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(Warnings::LONGEST)]
 }

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_dispatch::{Ordering, Outcome, PoolSettings, Severity, Ungrouped};
+use sluicegate_dispatch::{
+    Fact, OnExhausted, Ordering, Outcome, PoolSettings, Reason, Severity, Ungrouped,
+};
 use sluicegate_server::health::{
-    Inputs, Leak, PoolSeen, Probe, Pulse, QueueSeen, QueueState, Seen, Stall, Status, assess, leak,
-    longest_attempt,
+    Inputs, Leak, PoolSeen, Probe, Pulse, QueueSeen, QueueState, Rests, Seen, Stall, Status,
+    assess, leak, longest_attempt,
 };
 use sluicegate_server::record::Record;
 use sluicegate_server::warnings::Code;
@@ -287,24 +289,25 @@ fn parallel(code: &str) -> PoolSettings {
     PoolSettings { ungrouped: Ungrouped::Parallel, ..PoolSettings::new(code, 2) }
 }
 
-/// Runs a real router for ten minutes, feeling its pulse, and returns what stalls at the end.
+/// Runs a real router for ten minutes, feeling its pulse, and returns what stalled at each look.
 async fn ten_minutes(
     pool: PoolSettings,
     stock: Arc<Stock>,
     takes: Duration,
     ends: Outcome,
-) -> Vec<String> {
+) -> Vec<Vec<String>> {
     let record = Record::new(Hands::new());
     let router = router(&record, vec![pool], Some(stock), takes, ends).await;
     let pulse = Pulse::new();
+    let mut looks = Vec::new();
     for _ in 0..120 {
         tokio::time::sleep(secs(5)).await;
         pulse.feel(Instant::now(), Seen::of(&router, &record.rests), ATTEMPT);
+        let inputs = pulse.inputs(Instant::now());
+        assert_eq!((inputs.leak, inputs.queues.len()), (None, 1));
+        looks.push(inputs.stalls.iter().map(ToString::to_string).collect());
     }
-    let inputs = pulse.inputs(Instant::now());
-    assert_eq!(inputs.leak, None);
-    assert_eq!(inputs.queues.len(), 1);
-    inputs.stalls.iter().map(ToString::to_string).collect()
+    looks
 }
 
 #[tokio::test(start_paused = true)]
@@ -313,42 +316,37 @@ async fn a_router_that_only_waits_is_healthy() {
         |after| Outcome::RetryLater { after: Some(after), why: String::new(), status: None };
     let some = |group| Stock::of((0..5).map(|at| message(&format!("m{at}"), group)));
     let (long, short, hour) = (secs(280), secs(1), secs(3600));
-    let none: [&str; 0] = [];
-    let idle = ten_minutes(strict("P"), Stock::of([]), short, Outcome::Done).await;
-    assert_eq!(idle, none);
-    let runs_long = ten_minutes(strict("P"), some(Some("g")), long, Outcome::Done).await;
-    assert_eq!(runs_long, none);
-    let retries = ten_minutes(strict("P"), some(Some("g")), short, retry(hour)).await;
-    assert_eq!(retries, none);
-    let retries_alone = PoolSettings { ungrouped: Ungrouped::Parallel, ..strict("P") };
-    let retries_alone = ten_minutes(retries_alone, some(None), short, retry(hour)).await;
-    assert_eq!(retries_alone, none);
     let throttled = Outcome::Throttled { after: hour };
-    let paused = ten_minutes(parallel("P"), some(None), short, throttled.clone()).await;
-    assert_eq!(paused, none);
-    let paused = ten_minutes(PoolSettings::new("P", 2), some(Some("g")), short, throttled).await;
-    assert_eq!(paused, none);
+    let alone = PoolSettings { ungrouped: Ungrouped::Parallel, ..strict("P") };
     let slow = PoolSettings { rate_limit_per_minute: Some(1), ..parallel("P") };
-    let slow = ten_minutes(slow, some(None), short, Outcome::Done).await;
-    assert_eq!(slow, none);
-    let blocked = PoolSettings {
-        max_attempts: 1,
-        on_exhausted: sluicegate_dispatch::OnExhausted::Block,
-        ..strict("P")
-    };
-    let blocked = ten_minutes(blocked, some(Some("g")), short, retry(short)).await;
-    assert_eq!(blocked, none);
+    let on_exhausted = OnExhausted::Block;
+    let blocked = PoolSettings { max_attempts: 1, on_exhausted, ..strict("P") };
+    let (in_group, grouped) = (some(Some("g")), PoolSettings::new("P", 2));
+    let cases = [
+        ("idle", strict("P"), Stock::of([]), short, Outcome::Done),
+        ("calls take long", strict("P"), in_group, long, Outcome::Done),
+        ("a group retries", strict("P"), some(Some("g")), short, retry(hour)),
+        ("messages retry", alone, some(None), short, retry(hour)),
+        ("a host pauses", parallel("P"), some(None), short, throttled.clone()),
+        ("a host of groups pauses", grouped, some(Some("g")), short, throttled),
+        ("the rate is low", slow, some(None), short, Outcome::Done),
+        ("a group is blocked", blocked, some(Some("g")), short, retry(short)),
+    ];
+    for (name, pool, stock, takes, ends) in cases {
+        let looks = ten_minutes(pool, stock, takes, ends).await;
+        assert!(looks.iter().all(Vec::is_empty), "{name}: {looks:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_router_that_hangs_is_not() {
     let stock = || Stock::of((0..5).map(|at| message(&format!("m{at}"), None)));
     let hangs = ten_minutes(parallel("P"), stock(), secs(9_999), Outcome::Done).await;
-    assert_eq!(hangs, ["pool P runs messages and none has ended for 595 s"]);
+    assert_eq!(hangs[119], ["pool P runs messages and none has ended for 595 s"]);
     let deaf = stock();
     *deaf.hangs.lock() = true;
     let unsettled = ten_minutes(parallel("P"), deaf, secs(1), Outcome::Done).await;
-    assert_eq!(unsettled, ["messages are over and none has been settled for 595 s"]);
+    assert_eq!(unsettled[119], ["messages are over and none has been settled for 595 s"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -372,4 +370,27 @@ async fn a_source_that_cannot_be_used_is_named() {
     *stock.trouble.lock() = Some("127.0.0.1:5672 refused");
     let issue = vec!["queue q: 127.0.0.1:5672 refused".to_owned()];
     assert_eq!(ready(secs(30)).await, (vec![], issue));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_rests_until_the_last_of_its_pauses_is_over() {
+    let rests = Rests::default();
+    let (pool, other, id) = (&name("P"), &name("R"), &name("m"));
+    let rested = async |after| {
+        tokio::time::sleep(after).await;
+        ["P", "R", "S"].map(|pool| rests.rests(pool, Instant::now()))
+    };
+    let reason = Reason::Failed;
+    assert_eq!(rested(secs(0)).await, [false, false, false]);
+    rests.hear(&Fact::Paused { pool, host: "h", after: secs(100) });
+    rests.hear(&Fact::Paused { pool, host: "i", after: secs(10) });
+    rests.hear(&Fact::Retrying { pool: other, id, after: Some(secs(30)), reason });
+    rests.hear(&Fact::Retrying { pool: &name("S"), id, after: None, reason });
+    rests.hear(&Fact::UngroupedSerial { pool: &name("S") });
+    assert_eq!(rested(secs(29)).await, [true, true, false]);
+    assert_eq!(rested(secs(1)).await, [true, false, false]);
+    assert_eq!(rested(secs(70)).await, [false, false, false]);
+    rests.hear(&Fact::Paused { pool, host: "h", after: Duration::MAX });
+    assert_eq!(rested(secs(43_199)).await, [true, false, false]);
+    assert_eq!(rested(secs(1)).await, [false, false, false]);
 }

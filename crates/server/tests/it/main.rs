@@ -4,6 +4,7 @@ mod api;
 mod feed;
 mod health;
 mod metrics;
+mod paper_002;
 mod record;
 mod scene;
 mod settings;

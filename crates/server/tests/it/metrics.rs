@@ -182,35 +182,36 @@ async fn the_page_has_the_names_it_must_have_and_no_other() {
 #[tokio::test(start_paused = true)]
 async fn the_kernels_histograms_and_gauges_are_taken_over() {
     let record = Record::new(Hands::new());
-    let messages = (0..3).map(|at| message(&format!("m{at}"), None));
+    let messages = (0..4).map(|at| message(&format!("m{at}"), None));
     let pools = vec![PoolSettings::new("P", 1)];
-    let takes = Duration::from_secs(3);
+    let takes = Duration::from_millis(2_500);
     let router = router(&record, pools, Some(Stock::of(messages)), takes, Outcome::Done).await;
     tokio::time::sleep(Duration::from_secs(4)).await;
     let page = record.metrics.render(Snapshot::of(&router));
     let expected = [
         (r#"pool_running{pool="P"}"#, Some(1.0)),
-        (r#"pool_queued{pool="P"}"#, Some(1.0)),
+        (r#"pool_queued{pool="P"}"#, Some(2.0)),
         (r#"pool_oldest_wait_seconds{pool="P"}"#, Some(4.0)),
-        (r#"inflight{queue="q"}"#, Some(2.0)),
+        (r#"inflight{queue="q"}"#, Some(3.0)),
     ];
     check(&page, &expected);
     tokio::time::sleep(Duration::from_secs(10)).await;
     let page = record.metrics.render(Snapshot::of(&router));
     let expected = [
         (r#"pool_running{pool="P"}"#, Some(0.0)),
-        (r#"pool_run_seconds_sum{pool="P"}"#, Some(9.0)),
-        (r#"pool_run_seconds_count{pool="P"}"#, Some(3.0)),
+        (r#"pool_run_seconds_sum{pool="P"}"#, Some(10.0)),
+        (r#"pool_run_seconds_count{pool="P"}"#, Some(4.0)),
         (r#"pool_run_seconds_bucket{le="2.097152",pool="P"}"#, Some(0.0)),
-        (r#"pool_run_seconds_bucket{le="4.194304",pool="P"}"#, Some(3.0)),
-        (r#"pool_wait_seconds_sum{pool="P"}"#, Some(9.0)),
+        (r#"pool_run_seconds_bucket{le="4.194304",pool="P"}"#, Some(4.0)),
+        // They waited for 0, 2.5, 5 and 7.5 s.
+        (r#"pool_wait_seconds_sum{pool="P"}"#, Some(15.0)),
         (r#"pool_wait_seconds_bucket{le="0.000256",pool="P"}"#, Some(1.0)),
         (r#"pool_wait_seconds_bucket{le="4.194304",pool="P"}"#, Some(2.0)),
-        (r#"pool_wait_seconds_bucket{le="8.388608",pool="P"}"#, Some(3.0)),
-        (r#"pool_wait_seconds_bucket{le="+Inf",pool="P"}"#, Some(3.0)),
-        (r#"queue_received_total{queue="q"}"#, Some(3.0)),
-        (r#"queue_settled_total{queue="q",how="ack"}"#, Some(3.0)),
-        (r#"messages_total{pool="P",outcome="success"}"#, Some(3.0)),
+        (r#"pool_wait_seconds_bucket{le="8.388608",pool="P"}"#, Some(4.0)),
+        (r#"pool_wait_seconds_bucket{le="+Inf",pool="P"}"#, Some(4.0)),
+        (r#"queue_received_total{queue="q"}"#, Some(4.0)),
+        (r#"queue_settled_total{queue="q",how="ack"}"#, Some(4.0)),
+        (r#"messages_total{pool="P",outcome="success"}"#, Some(4.0)),
         (r#"inflight{queue="q"}"#, Some(0.0)),
     ];
     check(&page, &expected);
@@ -298,24 +299,29 @@ async fn a_pool_that_is_younger_than_the_snapshot_loses_nothing() {
     let (pool, message) = (&name("P"), &message("m", None));
     let status = CallStatus::Http(200);
     record.metrics.count(&Fact::Called { pool, message, status, took: MILLI });
-    assert!(!record.metrics.render(before).contains("pool="));
-    let page = record.metrics.render(Snapshot::of(&router));
-    check(&page, &[(r#"deliveries_total{pool="P",status="200"}"#, Some(1.0))]);
+    for _ in 0..3 {
+        assert!(!record.metrics.render(before.clone()).contains("pool="));
+        let page = record.metrics.render(Snapshot::of(&router));
+        check(&page, &[(r#"deliveries_total{pool="P",status="200"}"#, Some(1.0))]);
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pool_that_was_added_again_while_it_leaves_is_shown_once() {
     let record = Record::new(Hands::new());
     let pools = vec![PoolSettings::new("P", 2)];
-    let stock = Stock::of([message("m", None)]);
+    let stock = Stock::of([message("m1", Some("a")), message("m2", Some("b"))]);
+    let source = Some(Arc::clone(&stock));
     let takes = Duration::from_secs(30);
-    let router = router(&record, pools, Some(stock), takes, Outcome::Done).await;
+    let router = router(&record, pools, source, takes, Outcome::Done).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(router.remove_pool("P"));
     router.set_pool(PoolSettings::new("P", 3)).unwrap();
+    stock.add([message("m3", None)]);
+    tokio::time::sleep(Duration::from_secs(1)).await;
     let page = record.metrics.render(Snapshot::of(&router));
     let running = r#"pool_running{pool="P"}"#;
-    check(&page, &[(running, Some(1.0)), (r#"pool_limit{pool="P"}"#, Some(3.0))]);
+    check(&page, &[(running, Some(3.0)), (r#"pool_limit{pool="P"}"#, Some(3.0))]);
     let mut series = BTreeSet::new();
     for line in page.lines().filter(|line| !line.starts_with('#')) {
         let (name, _) = line.rsplit_once(' ').unwrap();
@@ -338,6 +344,26 @@ async fn no_endpoint_can_grow_the_page() {
     assert_eq!(lines.len(), 25);
     check(&page, &[(r#"deliveries_total{pool="P",status="100"}"#, Some(2.0))]);
     check(&page, &[(r#"deliveries_total{pool="P",status="other"}"#, Some(1752.0))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_pools_are_told_apart() {
+    let record = Record::new(Hands::new());
+    let codes: Vec<String> = (1..=300).map(|at| format!("P{at}")).collect();
+    let router = idle(&record, &codes.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let message = &message("m", None);
+    for (calls, code) in (1..).zip(&codes) {
+        let (pool, status) = (&name(code), CallStatus::Http(200));
+        (0..calls).for_each(|_| {
+            record.metrics.count(&Fact::Called { pool, message, status, took: MILLI });
+        });
+    }
+    let page = record.metrics.render(Snapshot::of(&router));
+    let lines: BTreeSet<&str> = page.lines().collect();
+    for (calls, code) in (1..).zip(&codes) {
+        let line = format!(r#"sluicegate_deliveries_total{{pool="{code}",status="200"}} {calls}"#);
+        assert!(lines.contains(&*line), "no {line}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -131,13 +131,20 @@ pub(crate) struct Stock {
 
 impl Stock {
     pub(crate) fn of(messages: impl IntoIterator<Item = Message>) -> Arc<Self> {
-        let deliveries = messages.into_iter().enumerate().map(|(at, message)| Delivery {
-            broker_id: format!("b{at}").into(),
-            receipt: Receipt { tag: at as u64, ..Receipt::default() },
+        let stock = Self::default();
+        stock.add(messages);
+        Arc::new(stock)
+    }
+
+    pub(crate) fn add(&self, messages: impl IntoIterator<Item = Message>) {
+        let mut waiting = self.waiting.lock();
+        waiting.extend(messages.into_iter().map(|message| Delivery {
+            broker_id: format!("broker's {}", message.id).into(),
+            receipt: Receipt { handle: Some(Arc::clone(&message.id)), ..Receipt::default() },
             attempts: 0,
             message: Ok(message),
-        });
-        Arc::new(Self { waiting: Mutex::new(deliveries.collect()), ..Self::default() })
+        }));
+        self.came.notify_one();
     }
 }
 

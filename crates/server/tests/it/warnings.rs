@@ -12,7 +12,7 @@ use crate::scene::{Hands, SECRETS, every_fact, message};
 fn facts_raise_the_warnings_of_the_table() {
     let target = "https://api.example.com/hook";
     let table = [
-        ("unknown pool", Code::Routing, Warning, "NOPE", "DEFAULT-POOL"),
+        ("unknown pool", Code::Routing, Warning, "NOPE", "no pool \"NOPE\""),
         ("full", Code::QueueFull, Warning, "P", "10 messages"),
         ("serial", Code::UngroupedSerial, Info, "P", "ungrouped = \"parallel\""),
         ("panicked", Code::Processing, Warning, "P", "index out of bounds"),
@@ -37,12 +37,13 @@ fn facts_raise_the_warnings_of_the_table() {
 
 #[test]
 fn what_is_said_of_a_message_is_short_and_keeps_its_secrets() {
-    let long = "é".repeat(600);
+    let long = "é".repeat(Warnings::LONGEST);
     let cases = [
         ("nothing to hide", "nothing to hide"),
         ("Bearer tok-secret-1, tok-secret-1", "Bearer ***, ***"),
         ("GET https://api.example.com/hook?key=secret-2", "GET https://api.example.com/hook?***"),
-        (&long, &long[..500]),
+        (&long, &long[..Warnings::LONGEST]),
+        ("two\r\nlines\u{1b}[0m", "two  lines [0m"),
     ];
     for (said, spoken) in cases {
         assert_eq!(speakable(said, &message("m", None)), spoken);
@@ -205,4 +206,20 @@ fn the_mildest_and_oldest_make_room() {
     let errors = subjects(&warnings, Some(Error));
     assert!(!errors.contains(&"E0".to_owned()) && errors.contains(&"E1".to_owned()));
     assert_eq!(subjects(&warnings, None).len(), Warnings::MOST);
+}
+
+#[test]
+fn nobody_makes_a_warning_long() {
+    let warnings = Warnings::new(Hands::new());
+    let long = format!("x{}", "é".repeat(Warnings::LONGEST));
+    let raise = || {
+        warnings.raise(Raised::new(Code::Routing, Warning, &*long, format!("a\nb{long}")));
+        warnings.list(None, None, 9).items
+    };
+    let (first, second) = (raise(), raise());
+    let cut = &long[..Warnings::LONGEST - 1];
+    assert_eq!((&*first[0].subject, &first[0].message[..4]), (cut, "a bx"));
+    assert!(first[0].message.len() <= Warnings::LONGEST);
+    // Cut, it is still the same matter.
+    assert_eq!((second.len(), second[0].count), (1, 2));
 }

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::schema;
@@ -81,8 +82,10 @@ impl Lock {
 }
 
 /// The file beside the state file that is locked: locks on the state file itself are the database's.
+/// It is the same one by whatever name the state file is called.
 fn beside(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mut name = path.into_os_string();
     name.push(".lock");
     name.into()
 }
@@ -90,8 +93,9 @@ fn beside(path: &Path) -> PathBuf {
 /// A connection that writes, with the tables as this version knows them.
 pub(crate) fn writer(path: &Path, max_pages: Option<u32>) -> Result<Connection, OpenError> {
     let mut connection = Connection::open(path).map_err(|error| unopened(path, error))?;
-    connection.busy_timeout(BUSY)?;
-    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    settle_in(&connection)?;
+    // What is not ours is left as it is.
+    schema::inspect(&connection)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
@@ -110,10 +114,17 @@ pub(crate) fn reader(path: &Path) -> Result<Connection, OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection =
         Connection::open_with_flags(path, flags).map_err(|error| unopened(path, error))?;
-    connection.busy_timeout(BUSY)?;
-    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    settle_in(&connection)?;
     connection.pragma_update(None, "cache_size", READER_CACHE)?;
     Ok(connection)
+}
+
+fn settle_in(connection: &Connection) -> Result<(), rusqlite::Error> {
+    connection.busy_timeout(BUSY)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    // Without it the database plans a statement anew for almost every value that is bound to it.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    Ok(())
 }
 
 fn unopened(path: &Path, error: rusqlite::Error) -> OpenError {

@@ -61,7 +61,7 @@ async fn behind(
     let read = store.readers.read(move |connection| {
         let head = match head {
             Some(head) => Some(head),
-            None => next_of(connection, number, &key)?.map(|head| head.seq),
+            None => next_of(connection, number, &key, true)?.map(|head| head.seq),
         };
         let Some(head) = head.filter(|&head| head != seq) else { return Ok(None) };
         connection

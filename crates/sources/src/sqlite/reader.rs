@@ -1,6 +1,6 @@
 //! Reading from the file: for the front of a queue, and for those who ask.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -161,12 +161,36 @@ fn read(connection: &Connection, queue: i64, errand: &Errand) -> rusqlite::Resul
     let mut haul = Haul::default();
     let mut room = errand.room;
     load(&snapshot, errand, &mut room, &mut haul)?;
-    for key in &errand.choosing {
-        haul.chosen.push((key.clone(), next_of(&snapshot, queue, key)?));
-    }
     due(&snapshot, queue, errand, &mut haul)?;
-    fresh(&snapshot, queue, errand, &mut room, &mut haul)?;
+    let has_high = !errand.strict.is_empty() && has_high(&snapshot, queue)?;
+    fresh(&snapshot, queue, errand, has_high, &mut room, &mut haul)?;
+    for key in &errand.choosing {
+        let next = next_of(&snapshot, queue, key, has_high)?;
+        let next = next.map(|head| with_content(&snapshot, head, &mut room)).transpose()?;
+        haul.chosen.push((key.clone(), next));
+    }
     Ok(haul)
+}
+
+/// Whether a queue has messages of high priority at all.
+fn has_high(connection: &Connection, queue: i64) -> rusqlite::Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM messages WHERE queue = ?1 AND high)";
+    connection.prepare_cached(sql)?.query_row([queue], |row| row.get(0))
+}
+
+/// The message with its body, if there is room for it.
+fn with_content(connection: &Connection, head: Head, room: &mut usize) -> rusqlite::Result<Fresh> {
+    let content = if *room == 0 { None } else { content_of(connection, head.seq)? };
+    *room = room.saturating_sub(content.as_ref().map_or(0, |content| content.bytes));
+    Ok(Fresh { head, content })
+}
+
+fn content_of(connection: &Connection, seq: i64) -> rusqlite::Result<Option<Content>> {
+    let sql = "SELECT attempts, body FROM messages WHERE seq = ?1";
+    connection
+        .prepare_cached(sql)?
+        .query_row([seq], |row| Ok(Content::new(row.get(0)?, row.get_ref(1)?.as_str()?)))
+        .optional()
 }
 
 /// The bodies that are asked for, as far as there is room; the first in any case.
@@ -176,15 +200,11 @@ fn load(
     room: &mut usize,
     haul: &mut Haul,
 ) -> rusqlite::Result<()> {
-    let mut statement =
-        connection.prepare_cached("SELECT attempts, body FROM messages WHERE seq = ?1")?;
     for &seq in &errand.bare {
         if *room == 0 && !haul.loaded.is_empty() {
             break;
         }
-        let content = statement
-            .query_row([seq], |row| Ok(Content::new(row.get(0)?, row.get_ref(1)?.as_str()?)))
-            .optional()?;
+        let content = content_of(connection, seq)?;
         *room = room.saturating_sub(content.as_ref().map_or(0, |content| content.bytes));
         haul.loaded.push((seq, content));
     }
@@ -197,9 +217,10 @@ pub(crate) fn next_of(
     connection: &Connection,
     queue: i64,
     key: &Key,
+    has_high: bool,
 ) -> rusqlite::Result<Option<Head>> {
     let regular = first_of(connection, queue, key, false)?;
-    if regular.as_ref().is_some_and(|head| head.held) {
+    if !has_high || regular.as_ref().is_some_and(|head| head.held) {
         return Ok(regular);
     }
     Ok(first_of(connection, queue, key, true)?.or(regular))
@@ -228,29 +249,34 @@ fn due(
     haul: &mut Haul,
 ) -> rusqlite::Result<()> {
     let Some((after, now)) = errand.due else { return Ok(()) };
-    let columns = Head::COLUMNS;
-    let mut statement = connection.prepare_cached(&format!(
-        "SELECT {columns} FROM messages \
-         WHERE queue = ?1 AND due IS NOT NULL AND (due, seq) > (?2, ?3) ORDER BY due, seq LIMIT ?4"
-    ))?;
-    let mut rows = statement.query(params![queue, after.0, after.1, DUE_CHUNK])?;
-    while let Some(row) = rows.next()? {
-        let head = Head::read(row)?;
-        if let Some(due) = head.due.filter(|&due| due > now) {
-            haul.next_due = Some(due);
-            return Ok(());
+    // Many may have the same time: those that were read are not stepped over one by one.
+    for later in ["due = ?2 AND seq > ?3", "due > ?2 AND ?3 IS NOT NULL"] {
+        let left = DUE_CHUNK - haul.due.len();
+        let columns = Head::COLUMNS;
+        let mut statement = connection.prepare_cached(&format!(
+            "SELECT {columns} FROM messages WHERE queue = ?1 AND due IS NOT NULL AND {later} \
+             ORDER BY due, seq LIMIT ?4"
+        ))?;
+        let mut rows = statement.query(params![queue, after.0, after.1, left])?;
+        while let Some(row) = rows.next()? {
+            let head = Head::read(row)?;
+            if let Some(due) = head.due.filter(|&due| due > now) {
+                haul.next_due = Some(due);
+                return Ok(());
+            }
+            haul.due.push(head);
         }
-        haul.due.push(head);
     }
     haul.more_due = haul.due.len() == DUE_CHUNK;
     Ok(())
 }
 
-/// Messages in order of their numbers; with their bodies where no order is kept.
+/// Messages in order of their numbers; with their bodies where they will most likely be handed out.
 fn fresh(
     connection: &Connection,
     queue: i64,
     errand: &Errand,
+    has_high: bool,
     room: &mut usize,
     haul: &mut Haul,
 ) -> rusqlite::Result<()> {
@@ -261,23 +287,24 @@ fn fresh(
          WHERE seq > ?1 AND seq < ?2 ORDER BY seq LIMIT ?3"
     ))?;
     let mut rows = statement.query(params![after, schema::base(queue + 1), limit])?;
-    let mut high: HashMap<Key, Option<Head>> = HashMap::new();
+    let mut seen: HashSet<Key> = HashSet::new();
     while let Some(row) = rows.next()? {
         let head = Head::read(row)?;
         let is_strict = errand.strict.contains(&head.key.pool);
-        if is_strict && !high.contains_key(&head.key) {
+        // Of a key that is kept in order no other can be the head.
+        let is_first = !is_strict || seen.insert(head.key.clone());
+        if is_strict && is_first && has_high {
             let first = first_of(connection, queue, &head.key, true)?;
-            high.insert(head.key.clone(), first);
+            haul.high.extend(first.map(|first| (head.key.clone(), first)));
         }
-        let content = if is_strict || *room == 0 || head.due.is_some() {
-            None
-        } else {
+        let content = if is_first && *room > 0 && head.due.is_none() {
             let content = Content::new(row.get(6)?, row.get_ref(7)?.as_str()?);
             *room = room.saturating_sub(content.bytes);
             Some(content)
+        } else {
+            None
         };
         haul.fresh.push(Fresh { head, content });
     }
-    haul.high = high.into_iter().filter_map(|(key, head)| Some((key, head?))).collect();
     Ok(())
 }

@@ -36,6 +36,7 @@ const STEPS: &[&str] = &["
         body TEXT NOT NULL
     );
     CREATE INDEX messages_key ON messages (pool, grp, high);
+    CREATE INDEX messages_high ON messages (queue) WHERE high;
     CREATE INDEX messages_due ON messages (queue, due) WHERE due IS NOT NULL;
     CREATE TABLE ids (
         queue INTEGER NOT NULL,
@@ -67,34 +68,39 @@ const STEPS: &[&str] = &["
     );
 "];
 
+/// The latest version that is known.
+const KNOWN: i64 = STEPS.len() as i64;
+
+/// The version of the tables, if they are ours and not from the future. Changes nothing.
+pub(crate) fn inspect(connection: &Connection) -> Result<i64, OpenError> {
+    let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    let found = number("user_version")?;
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0))?;
+    if tables > 0 && number("application_id")? != i64::from(APPLICATION_ID) {
+        return Err(OpenError::Foreign);
+    }
+    if found > KNOWN {
+        return Err(OpenError::Newer { found, known: KNOWN });
+    }
+    Ok(found)
+}
+
 /// Brings the tables up to what this version knows.
 pub(crate) fn migrate(connection: &mut Connection) -> Result<(), OpenError> {
-    let known = i64::try_from(STEPS.len()).unwrap_or(i64::MAX);
-    if version(connection)? == known {
+    if inspect(connection)? == KNOWN {
         return Ok(());
     }
     // Another process may be at the same: whoever comes second finds it done.
     let write = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let found = version(&write)?;
-    if found > known {
-        return Err(OpenError::Newer { found, known });
-    }
-    let tables: i64 =
-        write.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0))?;
-    if found == 0 && tables > 0 {
-        return Err(OpenError::Foreign);
-    }
+    let found = inspect(&write)?;
     for step in STEPS.iter().skip(usize::try_from(found).unwrap_or(0)) {
         write.execute_batch(step)?;
     }
-    write.pragma_update(None, "user_version", known)?;
+    write.pragma_update(None, "user_version", KNOWN)?;
     write.pragma_update(None, "application_id", APPLICATION_ID)?;
     write.commit()?;
     Ok(())
-}
-
-fn version(connection: &Connection) -> Result<i64, rusqlite::Error> {
-    connection.pragma_query_value(None, "user_version", |row| row.get(0))
 }
 
 /// The first number that a message of a queue can have.

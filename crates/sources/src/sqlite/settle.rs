@@ -43,31 +43,39 @@ impl Write for Settlements {
             "UPDATE messages SET attempts = ?2, due = ?3, reason = ?4 WHERE seq = ?1",
         )?;
         let mut deleted = 0;
-        for &(seq, ending) in self.items.iter().flatten() {
-            if let Ending::Again { attempts, reason, .. } = ending {
+        let mut settled = Vec::with_capacity(self.items.len());
+        for item in &self.items {
+            let Some((seq, ending)) = *item else {
+                settled.push(Settled::Stale);
+                continue;
+            };
+            let is_there = if let Ending::Again { attempts, reason, .. } = ending {
                 let due = if let Back::At(due) = self.back(ending) { Some(due) } else { None };
-                update.execute(params![seq, attempts, due, reason.label()])?;
+                update.execute(params![seq, attempts, due, reason.label()])? > 0
             } else {
-                deleted += delete.execute([seq])?;
                 self.queue.parked.forget(connection, seq)?;
-            }
+                deleted += delete.execute([seq])?;
+                true
+            };
+            settled.push(if is_there { Settled::Done } else { Settled::Stale });
         }
         if deleted > 0 {
             let mut count = connection
                 .prepare_cached("UPDATE queues SET stored = stored - ?1 WHERE id = ?2")?;
             count.execute(params![deleted, self.queue.id])?;
         }
-        let settled =
-            |item: &Option<_>| if item.is_some() { Settled::Done } else { Settled::Stale };
-        Ok(self.items.iter().map(settled).collect())
+        Ok(settled)
     }
 
-    fn written(&mut self, _answer: &Vec<Settled>) {
+    fn written(&mut self, settled: &Vec<Settled>) {
         self.is_written = true;
         let mut front = self.queue.front.lock();
-        for &(seq, ending) in self.items.iter().flatten() {
-            front.back(seq, self.back(ending));
-            if ending == Ending::Gone {
+        for (item, settled) in self.items.iter().zip(settled) {
+            let Some((seq, ending)) = *item else { continue };
+            // What someone else deleted does not come back.
+            let is_gone = ending == Ending::Gone || *settled == Settled::Stale;
+            front.back(seq, if is_gone { Back::Gone } else { self.back(ending) });
+            if is_gone {
                 self.queue.parked.forgotten(seq);
             }
         }

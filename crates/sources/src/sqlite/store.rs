@@ -120,6 +120,15 @@ impl Store {
         let queue = self.inner.queue(name.into()).await?;
         Ok(SqliteSource::new(Arc::clone(&self.inner), queue, visibility))
     }
+
+    /// Waits until all that was to be written is. Nothing is lost without it; with it, nobody is left
+    /// who writes.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub async fn flush(&self) -> Result<(), SourceError> {
+        self.inner.writer.write(|| Flush).await
+    }
 }
 
 impl Publisher {
@@ -230,6 +239,21 @@ async fn watched(
     // It runs until the group is dropped.
     drop(task.map_err(|refused| OpenError::Sqlite(refused.to_string()))?);
     Ok(group)
+}
+
+/// Writes nothing, after all that was to be written before.
+struct Flush;
+
+impl Write for Flush {
+    type Answer = ();
+
+    fn rows(&self) -> usize {
+        1
+    }
+
+    fn write(&mut self, _connection: &Connection) -> rusqlite::Result<()> {
+        Ok(())
+    }
 }
 
 /// Finds a queue's number, or gives it one; `None` if there are none left.

@@ -73,8 +73,8 @@ pub(crate) async fn watch(
                     seen = Some(version);
                     queues.may_have_more();
                 }
-                // Whoever reads next hears of it.
-                Err(_) => *connection.lock() = None,
+                // Whoever reads next hears of it. The numbers of another connection are others.
+                Err(_) => seen = None,
             }
         }
     };
@@ -89,13 +89,12 @@ async fn version(
     readers: &Arc<Readers>,
     connection: &Arc<Mutex<Option<Connection>>>,
 ) -> Result<i64, SourceError> {
-    let kept = Arc::clone(connection);
-    let taken = kept.lock().take();
-    let (connection, version) = readers
+    let taken = connection.lock().take();
+    let (used, version) = readers
         .read_on(taken, |connection| {
             connection.pragma_query_value(None, "data_version", |row| row.get(0))
         })
         .await?;
-    *kept.lock() = Some(connection);
+    *connection.lock() = Some(used);
     Ok(version)
 }

@@ -34,7 +34,9 @@ pub fn redacted(raw: &str) -> Cow<'_, str> {
 /// How long the value at the start of the text is: a whole string, or up to the next mark.
 fn value_len(value: &str) -> usize {
     let Some(inside) = value.strip_prefix('"') else {
-        return value.find([',', '}', '\n']).unwrap_or(value.len());
+        // What else it may be is not looked into: of a list or an object nothing is shown.
+        let ends = if value.starts_with(['[', '{']) { None } else { value.find([',', '}', '\n']) };
+        return ends.unwrap_or(value.len());
     };
     let mut escaped = false;
     for (at, c) in inside.char_indices() {

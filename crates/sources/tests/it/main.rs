@@ -1,4 +1,22 @@
 //! The sources, each through the same suite, and what is special about one.
 
-mod smoke;
+#[cfg(test)]
+mod backlog;
+#[cfg(test)]
+mod crash;
+#[cfg(test)]
+mod dedupe;
+#[cfg(test)]
+mod file;
+#[cfg(test)]
+mod others;
+#[cfg(test)]
+mod parked;
+#[cfg(test)]
+mod speed;
+#[cfg(test)]
 mod sqlite;
+#[cfg(test)]
+mod stage;
+#[cfg(test)]
+mod wire;

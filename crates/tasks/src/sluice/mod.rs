@@ -110,7 +110,8 @@ impl<V> Sluice<V> {
         admitted.map_err(|refused| shared.refused(refused, 1))
     }
 
-    /// Lets a batch in, in its order: all of it or nothing, and nobody else's items in between.
+    /// Lets a batch in, in its order: all of it or nothing, and nobody else's items in between. All of
+    /// it must fit in the queue, though some may start at once.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {

@@ -35,17 +35,19 @@ struct Accepted {
     streams: Streams,
 }
 
-/// Begins to accept.
+/// Accepts until the context ends, and everything that was accepted with it.
 pub(super) async fn start(
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
     shared: Arc<Shared>,
-) -> TaskGroup {
+    cx: &Context,
+) {
     let group = |name| TaskGroup::new(name, MANY).expect("a name and a limit");
-    let (accepting, connections) = (group("accept"), group("connections"));
-    let streams = Streams(group("streams"));
+    let (accepting, streams) = (group("endpoint"), Streams(group("streams")));
     let acceptor = tls.map(TlsAcceptor::from);
+    let parent = accepting.clone();
     let accept = move |cx: Context| async move {
+        let connections = parent.child("connections").expect("a name");
         while let Ok(Ok((socket, _))) = cx.until_interrupted(listener.accept()).await {
             let (shared, streams) = (Arc::clone(&shared), streams.clone());
             let acceptor = acceptor.clone();
@@ -57,8 +59,7 @@ pub(super) async fn start(
             drop(connections.try_submit(&cx, serve));
         }
     };
-    drop(accepting.submit(Context::new(), accept).await.expect("the first task is let in"));
-    accepting
+    drop(accepting.submit(cx, accept).await.expect("the first task is let in"));
 }
 
 impl Accepted {

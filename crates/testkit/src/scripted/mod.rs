@@ -6,6 +6,7 @@
 mod executor;
 mod facts;
 mod parked;
+pub mod rig;
 mod source;
 
 pub use executor::{ScriptedExecutor, Step};

@@ -1,6 +1,7 @@
 //! The fakes in their suites, and private brokers for real: each starts, answers, ends, and leaves
 //! nothing behind.
 
+#[cfg(test)]
 mod fake_source;
 
 use std::path::Path;

@@ -30,7 +30,7 @@ pub(crate) struct Errand {
 #[derive(Debug, Default)]
 pub(crate) struct Haul {
     pub(crate) loaded: Vec<(i64, Option<Content>)>,
-    pub(crate) chosen: Vec<(Key, Option<Head>)>,
+    pub(crate) chosen: Vec<(Key, Option<Fresh>)>,
     pub(crate) fresh: Vec<Fresh>,
     /// The next of high priority of each key that is kept in order and is among the fresh ones.
     pub(crate) high: HashMap<Key, Head>,
@@ -41,11 +41,11 @@ pub(crate) struct Haul {
     pub(crate) more_due: bool,
 }
 
-/// A message beyond the cursor.
+/// A message that was found.
 #[derive(Debug)]
 pub(crate) struct Fresh {
     pub(crate) head: Head,
-    /// Read at once where it will be needed for sure.
+    /// Read at once where it will be needed, most likely.
     pub(crate) content: Option<Content>,
 }
 
@@ -105,7 +105,10 @@ impl Front {
             self.bring_fresh(haul.fresh, haul.high);
         }
         for (key, next) in haul.chosen {
-            self.chosen(&key, next);
+            let (head, content) = next.map(|next| (next.head, next.content)).unzip();
+            let seq = head.as_ref().map(|head| head.seq);
+            self.chosen(&key, head);
+            self.load_if_some(seq, content.flatten());
         }
         // Those that the snapshot did not have yet.
         for (key, seq) in raised {
@@ -154,7 +157,9 @@ impl Front {
                     continue;
                 }
                 let before = if head.held { None } else { high.remove(&head.key) };
+                let seq = head.seq;
                 self.crown(before.unwrap_or(head));
+                self.load_if_some(Some(seq), content);
             } else if let Some(due) = head.due.filter(|&due| (due, head.seq) > self.due_cursor) {
                 self.await_due(due);
             } else if !self.out.contains_key(&head.seq) {
@@ -163,6 +168,13 @@ impl Front {
                     self.load(head.seq, content);
                 }
             }
+        }
+    }
+
+    /// Takes a body in, if its message is ready.
+    fn load_if_some(&mut self, seq: Option<i64>, content: Option<Content>) {
+        if let Some((seq, content)) = seq.zip(content) {
+            self.load(seq, content);
         }
     }
 

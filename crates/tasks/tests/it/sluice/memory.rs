@@ -1,36 +1,90 @@
-//! What a waiting value costs beyond itself.
+//! What a waiting value costs beyond itself, and that nothing of it stays.
+//!
+//! `docs/rules.md#sluice-1`.
 
-use allocation_counter::measure;
-use sluicegate_tasks::Entry;
 use std::sync::Arc;
 
-use super::sluice;
+use allocation_counter::measure;
+use sluicegate_tasks::{Entry, Sluice};
 
-const COUNT: u64 = 262_144;
+use super::{pull, sluice};
+use crate::probe::ByHand;
 
+const COUNT: usize = 1 << 17;
+
+type Key = fn(usize) -> Option<usize>;
+
+/// Bytes for each value that waits, beyond the value and the text of its key, at their most.
 #[tokio::test]
-async fn measure_it() {
-    let tenant: Arc<str> = "alice".into();
-    let keys: Vec<Arc<str>> = (0..COUNT).map(|n| format!("{n}").into()).collect();
-    let shared: Arc<str> = "one".into();
-    for (what, spread) in [("no key", 0), ("own key", 1), ("16 to a key", 16), ("one key", 2)] {
-        let sluice = sluice::<u64>(1, u32::MAX);
-        let info = measure(|| {
+async fn a_waiting_value_costs_little() {
+    let cases: [(&str, Key, usize); 4] = [
+        ("all of one key", |_| Some(0), 76),
+        ("sixteen of a key", |n| Some(n / 16), 84),
+        ("without a key", |_| None, 164),
+        ("each of its own key", |n| Some(n), 220),
+    ];
+    let (tenant, keys) = (Arc::<str>::from("alice"), keys());
+    for (what, key, most) in cases {
+        let sluice: Sluice<Box<()>> = sluice(1, u32::MAX);
+        let held = measure(|| {
             for n in 0..COUNT {
                 let entry = Entry::of(Arc::clone(&tenant));
-                let entry = match spread {
-                    0 => entry,
-                    1 => entry.key(Arc::clone(&keys[n as usize])),
-                    16 => entry.key(Arc::clone(&keys[(n / 16) as usize])),
-                    _ => entry.key(Arc::clone(&shared)),
+                let entry = match key(n) {
+                    Some(key) => entry.key(Arc::clone(&keys[key])),
+                    None => entry,
                 };
-                sluice.admit(entry, n).unwrap();
+                assert!(sluice.admit(entry, Box::new(())).is_ok());
             }
         });
-        println!(
-            "{what}: {} now, {} max",
-            info.bytes_current as u64 / COUNT,
-            info.bytes_max / COUNT
-        );
+        let each = held.bytes_max as usize / COUNT - size_of::<Box<()>>();
+        assert!(each <= most, "{what}: {each} bytes");
+        let left = measure(|| drop(sluice.close())).bytes_current + held.bytes_current;
+        assert!(left < 100_000, "{what}: {left} bytes are left of it");
     }
+}
+
+/// Once it has had its size, values come and go without an allocation.
+#[tokio::test]
+async fn passing_through_allocates_nothing() {
+    let (tenant, keys) = (Arc::<str>::from("alice"), keys());
+    let sluice = sluice(4, 1_000);
+    let entry = |n: usize| Entry::of(Arc::clone(&tenant)).key(Arc::clone(&keys[n % 100]));
+    (0..50).for_each(|n| assert!(sluice.admit(entry(n), n).is_ok()));
+    let pass = |n: usize| {
+        assert!(sluice.admit(entry(n), n).is_ok());
+        let now = tokio::time::Instant::now();
+        match n % 5 {
+            0 => assert!(pull(&sluice).retry_at(Some(now)).is_ok()),
+            1 => assert!(pull(&sluice).postpone(now).is_ok()),
+            2 => return drop(pull(&sluice).linger()),
+            3 => {
+                let blocked = pull(&sluice).retry_at(None).expect("open");
+                return assert!(sluice.withdraw(blocked).is_some());
+            }
+            _ => {}
+        }
+        drop(pull(&sluice));
+    };
+    (0..2_000).for_each(pass);
+    assert_eq!(measure(|| (0..1_000).for_each(pass)).count_total, 0);
+}
+
+/// Whoever gives up waiting leaves nothing behind.
+#[tokio::test]
+async fn giving_up_leaves_nothing_behind() {
+    let sluice = sluice(1, 1);
+    (0..2).for_each(|n| assert!(sluice.admit(Entry::of("alice"), n).is_ok()));
+    let _out = pull(&sluice);
+    let give_up = || {
+        assert!(ByHand::new(sluice.next()).poll().is_none());
+        assert!(ByHand::new(sluice.room_for(1)).poll().is_none());
+        assert!(ByHand::new(sluice.emptied()).poll().is_none());
+    };
+    give_up();
+    let left = measure(|| (0..1_000).for_each(|_| give_up())).bytes_current;
+    assert!(left <= 0, "{left} bytes");
+}
+
+fn keys() -> Vec<Arc<str>> {
+    (0..COUNT).map(|n| n.to_string().into()).collect()
 }

@@ -1,1 +1,0 @@
-//! How much an executor adds to a bare client.
