@@ -168,7 +168,7 @@ async fn park(stage: &Stage, at: usize, url: Option<&str>) {
 }
 
 fn parked_ids(reply: &Reply) -> Vec<String> {
-    reply.items().iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect()
+    reply.items().iter().map(|item| item["id"].as_str().expect("an id").to_owned()).collect()
 }
 
 #[tokio::test]

@@ -20,9 +20,9 @@ struct Follower {
 
 impl Follower {
     async fn of(stage: &Stage) -> Self {
-        let mut socket = TcpStream::connect(stage.address).await.unwrap();
+        let mut socket = TcpStream::connect(stage.address).await.expect("it listens");
         let request = "GET /api/v1/stream HTTP/1.1\r\nhost: localhost\r\n\r\n";
-        socket.write_all(request.as_bytes()).await.unwrap();
+        socket.write_all(request.as_bytes()).await.expect("it reads");
         let mut follower = Self { socket, raw: Vec::new(), text: String::new() };
         follower.until("\r\n\r\n").await;
         follower
