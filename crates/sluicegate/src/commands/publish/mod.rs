@@ -215,7 +215,8 @@ async fn sink(given: &ArgMatches) -> Result<Sink, Failure> {
     let queue = given.get_one::<String>("queue").map(String::as_str);
     let Some(file) = given.get_one::<PathBuf>("config") else {
         let client = Client::of(given)?;
-        return Ok(Sink::Server { client, queue: queue.map(str::to_owned) });
+        let (client, queue) = (Box::new(client), queue.map(str::to_owned));
+        return Ok(Sink::Server { client, queue });
     };
     // The variable may be set for other commands: only the argument is a contradiction.
     if given.value_source("server") == Some(ValueSource::CommandLine) {
