@@ -27,7 +27,8 @@ pub(crate) struct Ledger {
     changed: Notify,
 }
 
-/// A message that was taken in and must be settled. Dropped, it goes back to its source.
+/// A message that was taken in and must be settled: docs/rules.md#settle-3. Dropped, it goes back to its
+/// source.
 #[derive(Debug)]
 #[must_use = "dropping it hands the message back"]
 pub(crate) struct Held {

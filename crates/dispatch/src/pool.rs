@@ -261,6 +261,7 @@ fn no_tenant() -> Arc<str> {
     Arc::clone(TENANT.get_or_init(|| "".into()))
 }
 
+/// Its key and its class: docs/rules.md#fifo-1.
 fn entry(settings: &PoolSettings, item: &Item) -> Entry {
     let message = &item.held.tracked().message;
     let entry = Entry::of(message.tenant.clone().unwrap_or_else(no_tenant));

@@ -127,7 +127,8 @@ fn by_pool(core: &Arc<Core>, fresh: Vec<Held>) -> Vec<Part> {
     parts
 }
 
-/// Phase 3: all of a part or none of it. Returns a part that is larger than its pool.
+/// Phase 3: all of a part or none of it: docs/rules.md#route-1. Returns a part that is larger than its
+/// pool.
 fn admit(core: &Arc<Core>, part: Part) -> Option<Part> {
     let Part { pool, held } = part;
     let settings = pool.settings();

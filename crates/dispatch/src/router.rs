@@ -284,7 +284,7 @@ impl Core {
         Arc::clone(&self.pools.read())
     }
 
-    /// The pool for messages that have none, made when it is first needed.
+    /// The pool for messages that have none, made when it is first needed: docs/rules.md#route-2.
     pub(crate) fn default_pool(self: &Arc<Self>) -> Arc<Pool> {
         if let Some(pool) = self.pools().get(DEFAULT_POOL) {
             return Arc::clone(pool);

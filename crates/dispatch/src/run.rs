@@ -218,7 +218,8 @@ impl Run<'_> {
         }))
     }
 
-    /// Over and done with. In strict order the next of the key waits until the source knows.
+    /// Over and done with. In strict order the next of the key waits until the source knows:
+    /// docs/rules.md#strict-1.
     fn end(
         &self,
         passage: Passage<Item>,

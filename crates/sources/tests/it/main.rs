@@ -13,7 +13,6 @@ mod others;
 #[cfg(test)]
 mod parked;
 #[cfg(test)]
-mod speed;
 #[cfg(test)]
 mod sqlite;
 #[cfg(test)]
