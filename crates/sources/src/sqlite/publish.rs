@@ -27,7 +27,7 @@ pub(crate) struct Publish {
 /// What became of them.
 pub(crate) struct Accepted {
     pub(crate) published: Published,
-    /// Those of high priority.
+    /// Those of high priority that can be handed out.
     raised: Vec<(Key, i64)>,
 }
 
@@ -57,7 +57,7 @@ impl Write for Publish {
             let due = (!delay.is_zero()).then(|| Clock::after(self.now, *delay));
             let high = message.high_priority;
             insert(connection, seq, self.queue.id, &key, high, due, self.now, body)?;
-            if high {
+            if high && due.is_none() {
                 raised.push((key, seq));
             }
         }
