@@ -64,12 +64,11 @@ pub struct Oracles {
     here: BTreeSet<usize>,
     /// What a dead router had in its hands: what it sent may still arrive.
     ghosts: BTreeMap<Delivery, Here>,
-    /// Deliveries that are only to be removed: copies, and what is no message.
-    strays: BTreeSet<Delivery>,
+    /// Deliveries that are only to be removed: copies, and what is no message; or to be handed back,
+    /// with so many attempts: what a queue that was removed still has.
+    strays: BTreeMap<Delivery, Option<u32>>,
     /// Deliveries of which the router has heard that they are settled.
     heard: BTreeSet<Delivery>,
-    /// Deliveries that came while the one before was being settled, and which nobody answers for.
-    orphans: BTreeMap<usize, (u64, Moment)>,
     /// Of which pool, batch and key one has failed.
     failed: BTreeSet<(usize, u64, Arc<str>)>,
     parked_keys: BTreeMap<KeyName, BTreeSet<usize>>,
@@ -103,9 +102,8 @@ impl Oracles {
             pools: Pools::default(),
             here: BTreeSet::new(),
             ghosts: BTreeMap::new(),
-            strays: BTreeSet::new(),
+            strays: BTreeMap::new(),
             heard: BTreeSet::new(),
-            orphans: BTreeMap::new(),
             failed: BTreeSet::new(),
             parked_keys: BTreeMap::new(),
             disturbed_until: vec![Moment::ZERO; setup.queues.len()],
@@ -140,9 +138,10 @@ impl Oracles {
                 let known = &mut self.disturbed_until[queue];
                 *known = (*known).max(until);
             }
-            Fact::HandedOver { queue, batch } => {
+            Fact::HandedOver { queue, opening, taken, batch } => {
                 self.batches += 1;
-                return batch.into_iter().try_for_each(|handed| self.hand(now, queue, handed));
+                let mut batch = batch.into_iter();
+                return batch.try_for_each(|handed| self.hand(taken, queue, opening, handed));
             }
             Fact::Admitted { pool, serial } => return self.admit(now, &pool, serial),
             Fact::Refused { pool, count } => return self.refuse(now, &pool, count as u32),
@@ -154,7 +153,7 @@ impl Oracles {
                 return self.tell(now, (queue, number, generation), ending, effect);
             }
             Fact::Answered { queue, number, generation, settled } => {
-                return self.answer(now, (queue, number, generation), settled);
+                return self.answer((queue, number, generation), settled);
             }
             Fact::Parked { queue, number, code: _, key } => self.park(&queue, number, key),
             Fact::Freed(key) => {
@@ -204,47 +203,58 @@ impl Oracles {
             }
         }
         self.pools.begin();
-        self.orphans.clear();
         self.failed.clear();
         self.stopped_queues.clear();
         self.phase = Phase::Living;
     }
 
-    fn hand(&mut self, now: Moment, queue: usize, handed: Handed) -> Result<(), Broken> {
+    fn hand(
+        &mut self,
+        taken: Moment,
+        queue: usize,
+        opening: u64,
+        handed: Handed,
+    ) -> Result<(), Broken> {
         let Handed { number, generation, attempts } = handed;
         let serial = self.serial(queue, number)?;
         let is_disturbed = |since: Moment| since <= self.disturbed_until[queue];
-        if let Some((_, since)) = self.orphans.remove(&serial) {
-            hold("window", is_disturbed(since), || {
-                format!("a delivery of m{serial} was neither settled nor extended")
-            })?;
-        }
         let id = Arc::clone(&self.letters[serial].letter.id);
-        let twin = self.here.iter().any(|other| {
-            let Letter { queue: other_queue, id: other_id, .. } = &self.letters[*other].letter;
-            *other != serial && (*other_queue, other_id) == (queue, &id)
-        });
+        let twin = self
+            .hands()
+            .find(|(other, _)| other.serial != serial && (other.queue, &other.id) == (queue, &id));
+        let is_twin = twin.is_some();
+        // What came by a queue that was removed since stays with it.
+        let is_elsewhere = |here: &Here| here.opening != opening;
+        let is_known = twin.is_some_and(|(_, here)| is_elsewhere(here))
+            || self.letters[serial].here.as_ref().is_some_and(is_elsewhere);
         let batch = self.batches;
         let seen = &mut self.letters[serial];
         hold("settled", seen.in_source, || format!("m{serial} was gone"))?;
+        if is_known {
+            self.strays.insert((queue, number, generation), Some(attempts));
+            return Ok(());
+        }
         if let Some(here) = &mut seen.here {
-            let lapsed = is_disturbed(here.delivered) || here.is_told;
-            (here.generation, here.delivered) = (generation, now);
+            let lapsed = is_disturbed(here.delivered) || here.told.is_some();
+            here.before = here.told.take();
+            (here.generation, here.delivered) = (generation, taken);
             return hold("window", lapsed, || format!("the window of m{serial} ended: {here:?}"));
         }
-        if twin || seen.letter.is_malformed {
-            self.strays.insert((queue, number, generation));
+        if is_twin || seen.letter.is_malformed {
+            self.strays.insert((queue, number, generation), None);
             return Ok(());
         }
         seen.here = Some(Here {
             generation,
-            delivered: now,
+            delivered: taken,
+            opening,
             batch,
             attempts,
             place: None,
             standing: Standing::Waiting,
             holds_key: false,
-            is_told: false,
+            told: None,
+            before: None,
         });
         self.here.insert(serial);
         Ok(())

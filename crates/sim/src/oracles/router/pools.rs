@@ -30,7 +30,7 @@ pub(super) struct Pool {
     pub(super) has_paused: bool,
     pub(super) running: u32,
     /// What still holds for what began at this very instant.
-    changed: Option<(Moment, Arc<PoolSettings>)>,
+    changed: (Moment, Vec<Arc<PoolSettings>>),
     pauses: BTreeMap<Arc<str>, Moment>,
     bucket: Option<Bucket>,
     most: (u32, u32),
@@ -122,7 +122,7 @@ impl Pool {
             is_first,
             has_paused: false,
             running: 0,
-            changed: None,
+            changed: (now, Vec::new()),
             pauses: BTreeMap::new(),
             bucket,
         }
@@ -136,14 +136,15 @@ impl Pool {
         self.most = (capacity.max(settings.capacity()), concurrency.max(settings.concurrency));
         let old = std::mem::replace(&mut self.settings, Arc::new(settings));
         // What was told to start under the old settings may be on its way, at this instant only.
-        match self.changed {
-            Some((at, _)) if at == now => {}
-            _ => self.changed = Some((now, old)),
+        if self.changed.0 < now {
+            self.changed = (now, Vec::new());
         }
+        self.changed.1.push(old);
     }
 
-    fn old(&self, now: Moment) -> Option<&Arc<PoolSettings>> {
-        self.changed.as_ref().filter(|(at, _)| *at == now).map(|(_, old)| old)
+    fn old(&self, now: Moment) -> impl Iterator<Item = &Arc<PoolSettings>> {
+        let (at, old) = &self.changed;
+        old.iter().filter(move |_| *at == now)
     }
 
     pub(super) fn start(
@@ -152,19 +153,19 @@ impl Pool {
         settings: &PoolSettings,
         host: &Arc<str>,
     ) -> Result<(), Broken> {
-        let old = self.old(now).cloned();
-        let is_known = *settings == *self.settings || old.is_some();
+        let is_new = self.old(now).next().is_none();
+        let is_known = *settings == *self.settings || !is_new;
         hold("pools", is_known, || format!("starts under old settings: {settings:?}"))?;
         self.running += 1;
-        let (runs, limit) = (self.running, self.settings.concurrency);
-        let limit = old.as_ref().map_or(limit, |old| old.concurrency.max(limit));
+        let old = self.old(now).map(|old| old.concurrency).max().unwrap_or_default();
+        let (runs, limit) = (self.running, old.max(self.settings.concurrency));
         hold("limits", runs <= limit, || format!("{runs} run in {}, of {limit}", settings.code))?;
         let paused = self.pauses.get(host).copied().unwrap_or_default();
         hold("pauses", paused <= now, || {
             format!("{} calls {host}, which is to be left alone until {paused:?}", settings.code)
         })?;
         match &mut self.bucket {
-            Some(bucket) if old.is_none() => bucket.take(now),
+            Some(bucket) if is_new => bucket.take(now),
             _ => Ok(()),
         }
     }
@@ -178,7 +179,7 @@ impl Pool {
     /// Whether so many more would have fitted where so many wait.
     pub(super) fn has_room(&self, now: Moment, waiting: u32, more: u32) -> bool {
         let capacity = self.settings.capacity();
-        let capacity = self.old(now).map_or(capacity, |old| old.capacity().min(capacity));
+        let capacity = self.old(now).map(|old| old.capacity()).fold(capacity, u32::min);
         !self.is_closed && waiting + more <= capacity
     }
 }

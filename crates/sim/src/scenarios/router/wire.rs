@@ -19,6 +19,7 @@ pub(super) struct Wire {
     world: Arc<World>,
     life: Arc<Life>,
     queue: usize,
+    opening: u64,
     number: u64,
     plan: QueuePlan,
     source: FakeSource,
@@ -31,7 +32,7 @@ impl Wire {
         world: &Arc<World>,
         life: &Arc<Life>,
         queue: usize,
-        number: u64,
+        (opening, number): (u64, u64),
         plan: &QueuePlan,
         source: &FakeSource,
     ) -> Arc<Self> {
@@ -39,6 +40,7 @@ impl Wire {
             world: Arc::clone(world),
             life: Arc::clone(life),
             queue,
+            opening,
             number,
             plan: plan.clone(),
             source: source.clone(),
@@ -64,6 +66,7 @@ impl Wire {
         }
         let batch = self.life.live(self.receive_or_stop(max)).await?;
         if !batch.is_empty() {
+            let taken = self.world.now();
             // Dropped meanwhile, what was taken comes back when its window ends.
             self.life.live(self.world.delay(self.world.troubles(self.queue).slow)).await;
             let handed = batch.iter().map(|delivery| Handed {
@@ -71,7 +74,8 @@ impl Wire {
                 generation: delivery.receipt.generation,
                 attempts: delivery.attempts,
             });
-            self.world.see(Fact::HandedOver { queue: self.queue, batch: handed.collect() });
+            let (queue, opening, batch) = (self.queue, self.opening, handed.collect());
+            self.world.see(Fact::HandedOver { queue, opening, taken, batch });
         }
         Ok(batch)
     }
