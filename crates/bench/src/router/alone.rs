@@ -10,7 +10,7 @@ use super::Scene;
 use super::rig::{File, Rig, VISIBILITY, batch, publication};
 use super::sample::POOL;
 use super::stock::Stock;
-use crate::child::{figures, number};
+use crate::child::{cpu_time, figures, number};
 use crate::probe::Probe;
 use crate::report::{Promise, Report, Row};
 use crate::timing::median;
@@ -144,23 +144,11 @@ pub(crate) fn idle(words: &[String]) -> Result<(), String> {
         let source = file.store.queue("idle", VISIBILITY).await.map_err(|e| e.to_string())?;
         rig.queue("idle", Arc::new(source)).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let (begun, before) = (Instant::now(), cpu_time()?);
+        let (begun, before) = (Instant::now(), cpu_time("self")?);
         tokio::time::sleep(Duration::from_secs(seconds)).await;
-        let used = cpu_time()? - before;
+        let used = cpu_time("self")? - before;
         println!("{}", 100.0 * used / begun.elapsed().as_nanos() as f64);
         rig.stop().await;
         Ok(())
     })
-}
-
-/// The nanoseconds that the threads of this process have run.
-fn cpu_time() -> Result<f64, String> {
-    let threads = std::fs::read_dir("/proc/self/task").map_err(|error| error.to_string())?;
-    let run = threads.map(|thread| {
-        let path = thread.ok()?.path().join("schedstat");
-        let text = std::fs::read_to_string(path).ok()?;
-        text.split_whitespace().next()?.parse::<f64>().ok()
-    });
-    // A thread that has ended meanwhile has no file any more.
-    Ok(run.flatten().sum())
 }

@@ -13,6 +13,7 @@ use super::endpoint::SLOWNESS;
 use super::rig::{File, Rig, VISIBILITY, batch};
 use super::sample::POOL;
 use super::stock::Stock;
+use crate::child::{cpu_time, number};
 use crate::report::{Promise, Report, Row};
 use crate::timing::{Compared, by_turns};
 
@@ -54,10 +55,7 @@ pub(super) fn run(report: &mut Report, scene: &Scene, quick: bool) -> Result<(),
     for concurrency in CONCURRENCIES {
         for from in From::BOTH {
             eprintln!("a fast endpoint from {}, {concurrency} at once …", from.named());
-            let compared = match from {
-                From::Memory => fast_from_memory(scene, concurrency, quick),
-                From::File => fast_from_file(scene, concurrency, quick),
-            };
+            let compared = fast(scene, from, concurrency, quick);
             let what = format!("from {}, {concurrency} at once", from.named());
             let row = Row::new(what, "/s", 1e9 / compared.ours)
                 .beside(BARE, 1e9 / compared.baseline)
@@ -74,11 +72,16 @@ pub(super) fn run(report: &mut Report, scene: &Scene, quick: bool) -> Result<(),
     Ok(())
 }
 
-const fn turns(quick: bool) -> (usize, u32) {
-    if quick { (3, 2_000) } else { (21, 10_000) }
+fn fast(scene: &Scene, from: From, concurrency: u32, quick: bool) -> Compared {
+    let (rounds, count) = if quick { (3, 2_000) } else { (21, 10_000) };
+    let baseline = bare(scene, scene.endpoint.fast(), concurrency);
+    match from {
+        From::Memory => by_turns(rounds, count, from_memory(scene, concurrency), baseline),
+        From::File => by_turns(rounds, count, from_file(scene, concurrency), baseline),
+    }
 }
 
-fn bare(scene: &Scene, url: &str, loops: u32) -> impl FnMut(u32) -> Duration {
+fn bare(scene: &Scene, url: String, loops: u32) -> impl FnMut(u32) -> Duration {
     let (uri, bare): (Uri, _) = (url.parse().expect("it is a URL"), Bare::new());
     move |calls| {
         let body = Bytes::from_static(BODY);
@@ -86,7 +89,28 @@ fn bare(scene: &Scene, url: &str, loops: u32) -> impl FnMut(u32) -> Duration {
     }
 }
 
-fn fast_from_memory(scene: &Scene, concurrency: u32, quick: bool) -> Compared {
+/// One of them alone, for a profiler: says how many calls a second, and the microseconds that this
+/// process and the endpoint's ran for one.
+pub(super) fn spin(scene: &Scene, words: &[String]) -> Result<(), String> {
+    let (concurrency, seconds) = (number(words, 1)? as u32, number(words, 2)?);
+    let mut turn: Box<dyn FnMut(u32) -> Duration> = match words[0].as_str() {
+        "bare" => Box::new(bare(scene, scene.endpoint.fast(), concurrency)),
+        "memory" => Box::new(from_memory(scene, concurrency)),
+        "file" => Box::new(from_file(scene, concurrency)),
+        other => return Err(format!("{other:?} is none of bare, memory and file")),
+    };
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(seconds) {
+        let before = (cpu_time("self")?, cpu_time(&scene.endpoint.id())?);
+        let rate = 10_000.0 / turn(10_000).as_secs_f64();
+        let micros = |before: f64, after: f64| (after - before) / 1e3 / 10_000.0;
+        let (ours, its) = (cpu_time("self")?, cpu_time(&scene.endpoint.id())?);
+        println!("{rate:.0}/s {:.1}+{:.1} us", micros(before.0, ours), micros(before.1, its));
+    }
+    Ok(())
+}
+
+fn from_memory(scene: &Scene, concurrency: u32) -> impl FnMut(u32) -> Duration {
     let url = scene.endpoint.fast();
     let stock = Arc::new(Stock::default());
     let rig = scene.runtime.block_on(async {
@@ -94,22 +118,20 @@ fn fast_from_memory(scene: &Scene, concurrency: u32, quick: bool) -> Compared {
         rig.queue("memory", Arc::clone(&stock) as _).await;
         rig
     });
-    let ours = |count| {
+    move |count| {
         let count = u64::from(count);
         let messages = batch(scene.number(count), count, GROUPS, &url);
         scene.runtime.block_on(rig.from_memory(&stock, messages))
-    };
-    let (rounds, count) = turns(quick);
-    by_turns(rounds, count, ours, bare(scene, &url, concurrency))
+    }
 }
 
-fn fast_from_file(scene: &Scene, concurrency: u32, quick: bool) -> Compared {
+fn from_file(scene: &Scene, concurrency: u32) -> impl FnMut(u32) -> Duration {
     let url = scene.endpoint.fast();
     let (rig, file) = scene.runtime.block_on(async {
         let rig = Rig::over_http().pool(PoolSettings::new(POOL, concurrency));
         (rig, File::new().await)
     });
-    let ours = |count| {
+    move |count| {
         let count = u64::from(count);
         let first = scene.number(count);
         let (messages, name) = (batch(first, count, GROUPS, &url), format!("queue-{first}"));
@@ -118,9 +140,7 @@ fn fast_from_file(scene: &Scene, concurrency: u32, quick: bool) -> Compared {
             file.publish(&source, &messages).await;
             rig.drain_queue(&name, Arc::new(source), count).await
         })
-    };
-    let (rounds, count) = turns(quick);
-    by_turns(rounds, count, ours, bare(scene, &url, concurrency))
+    }
 }
 
 /// How many come through a second, of those that could if nothing but the endpoint took time.
@@ -154,7 +174,7 @@ fn slow(scene: &Scene, from: From, concurrency: u32, quick: bool) -> Row {
         rate
     });
     let calls = (possible * window.min(3.0)) as u32;
-    let took = bare(scene, &url, concurrency)(calls);
+    let took = bare(scene, url, concurrency)(calls);
     let what = format!("100 ms endpoint from {}, {concurrency} at once", from.named());
     Row::new(what, "/s", ours)
         .beside(BARE, f64::from(calls) / took.as_secs_f64())

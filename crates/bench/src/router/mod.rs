@@ -44,6 +44,11 @@ pub(crate) fn run_backlog(quick: bool) -> Result<Report, String> {
     run_parts("router-backlog", &[backlog::in_a_pool, backlog::in_a_file], quick)
 }
 
+/// One side of the comparison over HTTP alone, for a profiler.
+pub(crate) fn spin(words: &[String]) -> Result<(), String> {
+    http::spin(&Scene::new()?, words)
+}
+
 fn run_parts(name: &'static str, parts: &[Part], quick: bool) -> Result<Report, String> {
     let mut report = Report::new(name, quick);
     let scene = Scene::new()?;
