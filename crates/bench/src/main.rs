@@ -3,6 +3,7 @@
 //! A promise that is broken is printed and written as such, and the exit code says so, except with
 //! `--quick`, which only shows that everything runs.
 
+mod child;
 mod kernel;
 mod lint;
 mod load;
@@ -24,6 +25,13 @@ type Benchmark = fn(bool) -> Result<Report, String>;
 const ALL: [(&str, Benchmark); 3] =
     [("kernel", |quick| Ok(kernel::run(quick))), ("lint", lint::run), ("router", router::run)];
 
+/// Parts of a benchmark that can be asked for by their names.
+const PARTS: [(&str, Benchmark); 3] = [
+    ("router-http", router::run_http),
+    ("router-alone", router::run_alone),
+    ("router-backlog", router::run_backlog),
+];
+
 #[derive(Debug, Default)]
 struct Order {
     name: Option<String>,
@@ -36,6 +44,8 @@ fn main() -> ExitCode {
     let ran = match words.split_first() {
         Some((first, rest)) if first == "probe" => probe::run(rest).map(|()| true),
         Some((first, _)) if first == "endpoint" => router::endpoint::serve().map(|()| true),
+        Some((first, rest)) if first == "held" => router::held(rest).map(|()| true),
+        Some((first, rest)) if first == "idle" => router::idle(rest).map(|()| true),
         _ => parse(&words).and_then(|order| benchmark(&order)),
     };
     match ran {
@@ -55,7 +65,9 @@ fn parse(words: &[String]) -> Result<Order, String> {
         match word.as_str() {
             "--quick" => order.quick = true,
             "--json" => order.json = Some(words.next().ok_or("--json needs a path")?.into()),
-            name if ALL.iter().any(|(known, _)| *known == name) => order.name = Some(word.clone()),
+            name if ALL.iter().chain(&PARTS).any(|(known, _)| *known == name) => {
+                order.name = Some(word.clone());
+            }
             other => return Err(format!("unknown benchmark or option: {other}")),
         }
     }
@@ -64,8 +76,11 @@ fn parse(words: &[String]) -> Result<Order, String> {
 
 fn benchmark(order: &Order) -> Result<bool, String> {
     let mut kept = true;
-    for (name, benchmark) in ALL {
-        if order.name.as_deref().is_some_and(|wanted| wanted != name) {
+    let wanted = order.name.as_deref();
+    let is_wanted = |name: &str| wanted.is_none_or(|wanted| wanted == name);
+    let parts = PARTS.into_iter().filter(|_| wanted.is_some());
+    for (name, benchmark) in ALL.into_iter().chain(parts) {
+        if !is_wanted(name) {
             continue;
         }
         let report = benchmark(order.quick)?;

@@ -14,7 +14,7 @@ use sluicegate_schedule::ItemId;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::{Message, Reason, Receipt};
+use crate::{Delivery, Message, Reason, Receipt};
 
 /// The messages of one queue that are here.
 #[derive(Debug, Default)]
@@ -108,6 +108,14 @@ impl InFlight {
             drop(indexes);
             self.emptied.notify_waiters();
         }
+    }
+
+    /// Whether the message of a delivery is here, by either of its ids.
+    pub(crate) fn knows(&self, delivery: &Delivery) -> bool {
+        let indexes = self.indexes.lock();
+        let is_id = |message: &Message| indexes.by_id.contains_key(&message.id);
+        indexes.by_broker_id.contains_key(&delivery.broker_id)
+            || delivery.message.as_ref().is_ok_and(is_id)
     }
 
     pub(crate) fn find(&self, id: &str) -> Option<Arc<Tracked>> {

@@ -186,7 +186,7 @@ impl Run<'_> {
             if same && let Some(item) = self.pool.sluice.withdraw(id) {
                 self.pool.counts.parked.fetch_add(1, Memory::Relaxed);
                 self.pool.left(&tracked.message);
-                park_in_tail(self.pool, item.held);
+                park_in_tail(self.pool, item.held, Some(self.pool.park_key(Arc::clone(key))));
             }
         }
     }
@@ -218,7 +218,8 @@ impl Run<'_> {
         }))
     }
 
-    /// Over and done with. In strict order the next of the key waits until the source knows.
+    /// Over and done with. In strict order the next of the key waits until the source knows:
+    /// docs/rules.md#strict-1.
     fn end(
         &self,
         passage: Passage<Item>,

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering as Memory};
 use std::time::{Duration, Instant};
 
 use sluicegate_dispatch::{
-    BoxFuture, Executor, Fact, Message, Observer, Parked, ParkedStore, PoolSettings, Publication,
-    QueueSettings, Router, Source, SourceError,
+    BoxFuture, Executor, Fact, Message, Observer, Outcome, Parked, ParkedStore, PoolSettings,
+    Publication, QueueSettings, Reason, Router, Source, SourceError,
 };
+use sluicegate_executors::InProcess;
 use sluicegate_executors::http::{HttpExecutor, HttpSettings};
-use sluicegate_sources::sqlite::Store;
+use sluicegate_sources::sqlite::{SqliteSource, Store};
 use sluicegate_sources::wire;
 use tokio::sync::Notify;
 
@@ -21,6 +22,9 @@ pub(crate) const QUEUE: QueueSettings = QueueSettings { connections: 1, max_mess
 /// How long what was received stays hidden.
 pub(crate) const VISIBILITY: Duration = Duration::from_secs(120);
 
+/// How long a turn may take at most.
+const LONGEST: Duration = Duration::from_secs(300);
+
 /// A router with its executor.
 pub(crate) struct Rig {
     pub(crate) router: Router,
@@ -30,8 +34,10 @@ pub(crate) struct Rig {
 /// Counts what is settled, and tells when it is enough.
 #[derive(Default)]
 pub(crate) struct Tally {
+    admitted: AtomicU64,
     settled: AtomicU64,
     wanted: AtomicU64,
+    faults: AtomicU64,
     reached: Notify,
 }
 
@@ -39,6 +45,12 @@ pub(crate) struct Tally {
 struct NothingParked;
 
 impl Rig {
+    /// With an executor that does nothing.
+    pub(crate) fn in_process() -> Self {
+        let nothing = InProcess::new(|_message, _cx| Box::pin(async { Outcome::Done }));
+        Self::with(Arc::new(nothing), Arc::new(Tally::default()))
+    }
+
     /// Over HTTP, to targets on loopback.
     pub(crate) fn over_http() -> Self {
         let tally = Arc::new(Tally::default());
@@ -61,7 +73,16 @@ impl Rig {
     }
 
     pub(crate) async fn queue(&self, name: &str, source: Arc<dyn Source>) {
-        let added = self.router.add_queue(name, QUEUE, source).await;
+        self.queue_with(name, QUEUE, source).await;
+    }
+
+    pub(crate) async fn queue_with(
+        &self,
+        name: &str,
+        settings: QueueSettings,
+        source: Arc<dyn Source>,
+    ) {
+        let added = self.router.add_queue(name, settings, source).await;
         assert!(added.expect("the settings are sound"), "the name is free");
     }
 
@@ -74,29 +95,32 @@ impl Rig {
         begun.elapsed()
     }
 
-    /// Stores messages in a file, then sends them from there, and waits until all are settled.
-    pub(crate) async fn from_file(
+    /// Sends what a source hands out until so many are settled; then ends what was begun.
+    pub(crate) async fn drain_queue(
         &self,
-        store: &Store,
         name: &str,
-        messages: Vec<Message>,
+        source: Arc<dyn Source>,
+        count: u64,
     ) -> Duration {
-        let source = store.queue(name, VISIBILITY).await.expect("the file can be used");
-        let count = messages.len() as u64;
-        for lot in messages.chunks(1000) {
-            let lot = lot.iter().map(publication).collect();
-            source.publish(lot).await.expect("the file takes messages");
-        }
         let reached = self.tally.expect(count);
         let begun = Instant::now();
-        self.queue(name, Arc::new(source)).await;
+        self.queue(name, source).await;
         reached.await;
         let took = begun.elapsed();
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
-        assert!(self.router.remove_queue(name, deadline).await);
-        self.router.clean_up().await;
+        assert!(self.router.remove_queue(name, soon()).await, "the queue is there");
+        while self.router.clean_up().await > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         took
     }
+
+    pub(crate) async fn stop(&self) {
+        self.router.shutdown(soon(), soon()).await;
+    }
+}
+
+fn soon() -> tokio::time::Instant {
+    tokio::time::Instant::now() + Duration::from_secs(5)
 }
 
 /// A message as it is published.
@@ -107,12 +131,17 @@ pub(crate) fn publication(message: &Message) -> Publication {
 
 impl Tally {
     /// Waits for so many settlements from now on.
-    pub(crate) fn expect(&self, count: u64) -> impl Future<Output = ()> {
+    pub(crate) fn expect(&self, count: u64) -> impl Future<Output = ()> + use<'_> {
         let before = self.settled.load(Memory::SeqCst);
         self.wanted.store(before + count, Memory::SeqCst);
-        async {
-            self.reached.notified().await;
+        async move {
+            let reached = tokio::time::timeout(LONGEST, self.reached.notified()).await;
+            assert!(reached.is_ok(), "{} of {count} were settled", self.settled() - before);
         }
+    }
+
+    pub(crate) fn admitted(&self) -> u64 {
+        self.admitted.load(Memory::SeqCst)
     }
 
     pub(crate) fn settled(&self) -> u64 {
@@ -123,13 +152,19 @@ impl Tally {
 impl Observer for Tally {
     fn observe(&self, fact: &Fact<'_>) {
         match fact {
+            Fact::Admitted { .. } => {
+                self.admitted.fetch_add(1, Memory::SeqCst);
+            }
             Fact::Settled { again: None, stale: false, .. } => {
                 let settled = self.settled.fetch_add(1, Memory::SeqCst) + 1;
                 if settled == self.wanted.load(Memory::SeqCst) {
                     self.reached.notify_one();
                 }
             }
+            // What a drain hands back is no fault.
+            Fact::Settled { again: Some(Reason::Draining), .. } => {}
             Fact::Settled { .. } | Fact::Parked { .. } | Fact::Panicked { .. } => {
+                assert!(self.faults.fetch_add(1, Memory::SeqCst) < 10, "too many faults");
                 eprintln!("not as it should be: {fact:?}");
             }
             _ => {}
@@ -159,6 +194,13 @@ impl File {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let store = Store::open_serving(folder.path().join("state.db")).await;
         Self { store: store.expect("a new file can be served"), _folder: folder }
+    }
+
+    pub(crate) async fn publish(&self, source: &SqliteSource, messages: &[Message]) {
+        for lot in messages.chunks(1000) {
+            let lot = lot.iter().map(publication).collect();
+            source.publish(lot).await.expect("the file takes messages");
+        }
     }
 }
 

@@ -117,6 +117,27 @@ async fn a_message_delivered_anew_while_it_is_settled_is_settled_anew() {
     assert_eq!(rig.executor.started(), ["m1#1"]);
 }
 
+/// docs/rules.md#dedupe-1
+#[tokio::test(start_paused = true)]
+async fn a_message_delivered_anew_before_its_settlement_is_heard_of_is_settled_anew() {
+    let rig = Rig::new([PoolSettings::new("A", 1)]).await;
+    rig.executor.otherwise(done_after(500));
+    rig.source.answer_settles_after(Duration::from_millis(50));
+    rig.hand_out([grouped("runs", "A", "g"), grouped("waits", "A", "g")]);
+    rig.executor.until_started(1).await;
+    assert!(rig.router.remove_pool("A"));
+    rig.source.until_settled(1).await;
+    let receipt = Receipt { handle: Some("r-newer".into()), ..Receipt::default() };
+    rig.deliver([Delivery { receipt, ..delivery(grouped("waits", "A", "g")) }]);
+    rig.source.until_settled(3).await;
+    rig.pass(1).await;
+    assert_eq!(
+        rig.source.settlements(),
+        ["waits again 0s draining #0", "newer again 1s draining #0", "runs gone"]
+    );
+    assert_eq!(rig.router.in_flight(), 0);
+}
+
 /// docs/rules.md#window-1
 #[tokio::test(start_paused = true)]
 async fn waiting_and_running_messages_are_extended_at_a_third_of_the_window() {

@@ -11,6 +11,7 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
+use http::request::Parts;
 use http::{HeaderValue, Request};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -142,7 +143,7 @@ async fn answer(site: Site, request: Request<Incoming>) -> Result<Response, Infa
 /// Lets a request in and hands it to its handler.
 async fn route(site: Site, request: Request<Body>) -> Response {
     let (mut head, body) = request.into_parts();
-    let admitted = site.api.guard.admit(&head).and_then(|caller| {
+    let admitted = fits(&head).and_then(|()| site.api.guard.admit(&head)).and_then(|caller| {
         let login = head.uri.path() == "/login";
         if site.api.daemon.is_ending() && !is_safe(&head.method) && !login {
             return Err(Problem::new(Code::ShuttingDown, "the daemon is shutting down"));
@@ -162,4 +163,15 @@ async fn route(site: Site, request: Request<Body>) -> Response {
             problem.into_response()
         }
     }
+}
+
+/// Whether the head of a request is as small as it must be. Reading stops some way behind the bound.
+fn fits(head: &Parts) -> Result<(), Problem> {
+    let pairs = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
+    let target = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
+    if pairs.sum::<usize>() + target <= HEAD_BYTES {
+        return Ok(());
+    }
+    let detail = format!("the head of the request has more than {HEAD_BYTES} bytes");
+    Err(Problem::new(Code::HeadTooLarge, detail).with("limit", HEAD_BYTES))
 }

@@ -4,16 +4,19 @@
 //! is read is bounded in size and time; every error is a problem as RFC 9457 has it.
 
 mod connections;
+mod dashboard;
 mod errors;
 mod guard;
 mod intake;
 mod messages;
+mod openapi;
 mod operate;
 mod page;
 mod probes;
 mod problem;
 mod reply;
 mod routes;
+mod schemas;
 mod shapes;
 mod stream;
 mod views;

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
-use sluicegate_dispatch::PoolSettings;
+use sluicegate_dispatch::{DEFAULT_POOL, PoolSettings};
 use sluicegate_sources::sqlite::Replayed;
 use sluicegate_tasks::{Context, TaskError};
 
@@ -33,7 +33,8 @@ pub(crate) async fn change_pool(
     {
         // Whoever applies configuration reads and writes the same settings.
         let _applying = api.daemon.inner.applied.lock().await;
-        let settings = api.daemon.router().pool(&code).ok_or_else(unknown)?;
+        let settings = api.daemon.router().pool(&code).or_else(|| default_pool(&code));
+        let settings = settings.ok_or_else(unknown)?;
         let changed = change.of(&settings);
         api.daemon.router().set_pool(changed).map_err(|invalid| {
             Problem::field("concurrency", format!("the pool cannot be like this: {invalid}"))
@@ -42,6 +43,11 @@ pub(crate) async fn change_pool(
     let views = api.daemon.router().pool_views();
     let view = views.iter().find(|view| *view.settings.code == *code).ok_or_else(unknown)?;
     Ok(reply(StatusCode::OK, &PoolShape::from(view)))
+}
+
+/// The default pool is there from its first message on; its limits can be set before that.
+fn default_pool(code: &str) -> Option<Arc<PoolSettings>> {
+    (code == DEFAULT_POOL).then(|| Arc::new(PoolSettings::default_pool()))
 }
 
 /// What is to be different. What is not named stays.

@@ -68,6 +68,7 @@ codes! {
     InvalidField, "invalid_field", UNPROCESSABLE_ENTITY, "A field of the body is wrong.";
     Malformed, "malformed", UNPROCESSABLE_ENTITY, "What is parked is no message.";
     InvalidConfig, "invalid_config", UNPROCESSABLE_ENTITY, "The configuration file is wrong.";
+    HeadTooLarge, "head_too_large", REQUEST_HEADER_FIELDS_TOO_LARGE, "The head is too large.";
     Internal, "internal", INTERNAL_SERVER_ERROR, "The daemon failed; its log says more.";
     ShuttingDown, "shutting_down", SERVICE_UNAVAILABLE, "The daemon is ending.";
     Overloaded, "overloaded", SERVICE_UNAVAILABLE, "Too many requests are served at once.";

@@ -8,7 +8,8 @@ use axum::extract::State;
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream::unfold;
-use http::StatusCode;
+use http::header::CONNECTION;
+use http::{HeaderValue, StatusCode};
 use sluicegate_tasks::{Context, OwnedPermit};
 use tokio::time::timeout;
 
@@ -49,7 +50,10 @@ pub(crate) async fn follow(State(api): State<Api>) -> Result<Response, Problem> 
         };
         Some((Ok::<_, Infallible>(piece), (None, follower)))
     });
-    Ok(typed(StatusCode::OK, "text/event-stream", Body::from_stream(pieces)))
+    let mut response = typed(StatusCode::OK, "text/event-stream", Body::from_stream(pieces));
+    // Its end is the end of the connection: there is nothing to idle for.
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    Ok(response)
 }
 
 impl Follower {

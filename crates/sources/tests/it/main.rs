@@ -1,8 +1,21 @@
 //! The sources, each through the same suite, and what is special about one.
 
 #[cfg(test)]
-mod smoke;
+mod backlog;
 #[cfg(test)]
-mod speed;
+mod crash;
+#[cfg(test)]
+mod dedupe;
+#[cfg(test)]
+mod file;
+#[cfg(test)]
+mod others;
+#[cfg(test)]
+mod parked;
+#[cfg(test)]
 #[cfg(test)]
 mod sqlite;
+#[cfg(test)]
+mod stage;
+#[cfg(test)]
+mod wire;

@@ -26,6 +26,8 @@ pub(crate) struct Stage {
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) head: String,
+    /// All of it, as it came.
+    pub(crate) raw: String,
     pub(crate) body: String,
 }
 
@@ -52,6 +54,11 @@ impl Stage {
         std::fs::write(&file, with_state(&folder, toml)).expect("a file");
         let settings = Settings::load(&file).expect("sound settings");
         let daemon = Daemon::open(settings, Some(file)).await.expect("a daemon");
+        Self::of(daemon, folder).await
+    }
+
+    /// This daemon, served.
+    pub(crate) async fn of(daemon: Daemon, folder: TempDir) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let group = TaskGroup::new("stage", 1).expect("a group");
@@ -135,7 +142,8 @@ impl Reply {
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
         let status = status.unwrap_or_else(|| panic!("no answer: {text:?}"));
-        Self { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
+        let (head, body) = (head.to_ascii_lowercase(), body.to_owned());
+        Self { status, head, body, raw: text.into_owned() }
     }
 
     pub(crate) fn json(&self) -> Value {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_dispatch::{Ending, Outcome, ParkedCode, PoolSettings, Settled};
+use sluicegate_schedule::Moment;
 
 /// A key that is parked: queue, pool, group.
 pub type KeyName = (Arc<str>, Arc<str>, Arc<str>);
@@ -77,6 +78,8 @@ pub enum Fact {
         is_stuck: bool,
         /// What is still in flight.
         in_flight: usize,
+        /// Whether nothing kept it from settling everything.
+        is_healthy: bool,
     },
     /// A pool is made or changed.
     PoolSet(PoolSettings),
@@ -87,10 +90,12 @@ pub enum Fact {
         /// Which.
         queue: usize,
     },
-    /// A source may hand out again what is out: it was disturbed.
+    /// A source is disturbed: it may hand out again what was handed out by then.
     Disturbed {
         /// Which.
         queue: usize,
+        /// Until when.
+        until: Moment,
     },
     /// A source hands a batch over.
     HandedOver {

@@ -217,7 +217,13 @@ impl Drive {
         self.world.fault(format_args!("{name}: {fault:?} for {lasts:?}"));
         let until = self.world.now() + lasts;
         self.world.trouble(queue, fault, until, self.wires[queue]);
-        self.world.see(Fact::Disturbed { queue });
+        let grace = match fault {
+            // What was sent by then may arrive late, and what was extended too late as well.
+            SourceFault::Slow => lasts + self.plan.queues[queue].window,
+            SourceFault::Hang => Duration::from_secs(300),
+            _ => Duration::ZERO,
+        };
+        self.world.see(Fact::Disturbed { queue, until: self.world.now() + grace });
         match fault {
             SourceFault::Redeliver => self.sources[queue].redeliver_now(),
             SourceFault::Expire => self.sources[queue].expire_receipts(),
@@ -279,6 +285,7 @@ impl Drive {
         self.world.fault(format_args!("the router is shut down within {drain:?}"));
         self.world.see(Fact::Stopping);
         let (router, now) = (self.router(), Instant::now());
+        let is_healthy = self.world.is_healthy();
         let stop_by = now + drain / 2;
         let shutdown = router.shutdown(stop_by, now + drain);
         let crash = async {
@@ -294,7 +301,8 @@ impl Drive {
                 let unsettled = report.unsettled;
                 let is_stuck = !report.stuck_queues.is_empty() || !report.abandoned.is_empty();
                 let in_flight = router.in_flight();
-                self.world.see(Fact::Stopped { unsettled, is_stuck, in_flight });
+                let is_healthy = is_healthy && self.world.is_healthy();
+                self.world.see(Fact::Stopped { unsettled, is_stuck, in_flight, is_healthy });
             }
         }
         self.world.end_life();
@@ -367,7 +375,8 @@ impl Drive {
         self.world.check()?;
         let is_stuck = !report.stuck_queues.is_empty() || !report.abandoned.is_empty();
         let (unsettled, in_flight) = (report.unsettled, router.in_flight());
-        self.world.see(Fact::Stopped { unsettled, is_stuck, in_flight });
+        let is_healthy = true;
+        self.world.see(Fact::Stopped { unsettled, is_stuck, in_flight, is_healthy });
         let (mut queued, mut running) = (0, 0);
         for view in router.pool_views() {
             queued += view.stats.gauges.queued;

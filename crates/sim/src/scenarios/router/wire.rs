@@ -104,7 +104,7 @@ impl Wire {
         }
         let is_lost = now < troubles.lose_settle;
         if is_lost {
-            self.world.see(Fact::Disturbed { queue: self.queue });
+            self.world.see(Fact::Disturbed { queue: self.queue, until: now });
             self.source.fail_next(Fault::LoseSettle, 1);
         }
         let answers = self.source.settle(lot.clone()).await?;
@@ -141,7 +141,7 @@ impl Wire {
         self.begin().await;
         let (now, troubles) = (self.world.now(), self.world.troubles(self.queue));
         if now < troubles.extend {
-            self.world.see(Fact::Disturbed { queue: self.queue });
+            self.world.see(Fact::Disturbed { queue: self.queue, until: now });
             return Err(SourceError::new("cannot extend"));
         }
         let answers = self.source.extend(lot).await?;

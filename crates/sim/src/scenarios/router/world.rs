@@ -230,6 +230,18 @@ impl World {
         }
     }
 
+    /// Whether everything that the router talks to answers as it should.
+    pub(super) fn is_healthy(&self) -> bool {
+        let now = self.now();
+        let well = |troubles: Troubles| {
+            let Troubles { settle, lose_answer, lose_settle, slow, hangs, .. } = troubles;
+            [settle, lose_answer, lose_settle, slow].iter().all(|until| *until <= now)
+                && hangs.is_none()
+        };
+        let queues = self.state.lock().queues.len();
+        self.parked_fails_until() <= now && (0..queues).all(|queue| well(self.troubles(queue)))
+    }
+
     pub(super) fn parked_fails_until(&self) -> Moment {
         if self.is_calm() { Moment::ZERO } else { self.state.lock().parked_until }
     }
@@ -266,6 +278,7 @@ impl World {
     /// What is left of it.
     pub(super) fn close(&self) -> (Trace, Report) {
         let mut state = self.state.lock();
+        state.report.widest = state.oracles.widest();
         (std::mem::take(&mut state.trace), state.report)
     }
 }

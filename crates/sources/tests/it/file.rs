@@ -1,0 +1,200 @@
+//! The state file itself: who may open it, and what if it is not as it should be.
+
+use std::time::Duration;
+
+use rusqlite::Connection;
+use sluicegate_dispatch::{Publication, Source};
+use sluicegate_sources::sqlite::{OpenError, Store, StoreSettings};
+use sluicegate_testkit::conformance::source::publication;
+
+use crate::stage::{Stage, state};
+
+#[tokio::test]
+async fn a_file_is_served_once() {
+    let stage = Stage::open().await;
+    let path = state(&stage.folder);
+    let error = Store::open_serving(&path).await.unwrap_err();
+    assert!(matches!(&error, OpenError::Served { path: named } if *named == path), "{error:?}");
+    assert_eq!(
+        error.to_string(),
+        format!("{} is already served by another process", path.display())
+    );
+    let link = stage.folder.path().join("link.db");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let error = Store::open_serving(&link).await.unwrap_err();
+    assert!(matches!(error, OpenError::Served { .. }), "{error:?}");
+    let Stage { store, queue, folder } = stage;
+    drop(store);
+    assert!(Store::open_serving(&path).await.is_err(), "a queue of it is still in use");
+    drop(queue);
+    Store::open_serving(state(&folder)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_file_of_a_later_version_is_refused_and_left_alone() {
+    let stage = Stage::open().await;
+    stage.publish(&["m1"]).await;
+    let Stage { store, queue, folder } = stage;
+    drop((store, queue));
+    let change = |version: i64| {
+        let connection = Connection::open(state(&folder)).unwrap();
+        connection.pragma_update(None, "user_version", version).unwrap();
+    };
+    change(99);
+    for error in [
+        Store::open_serving(state(&folder)).await.unwrap_err(),
+        Store::open_publishing(state(&folder)).await.unwrap_err(),
+    ] {
+        assert!(matches!(error, OpenError::Newer { found: 99, known: 1 }), "{error:?}");
+        assert!(error.to_string().contains("version 99"), "{error}");
+    }
+    change(1);
+    assert_eq!(Stage::open_in(folder).await.take_ids(9).await, ["m1"]);
+}
+
+#[tokio::test]
+async fn what_is_no_state_file_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = state(&folder);
+    let foreign = Connection::open(&path).unwrap();
+    foreign.execute_batch("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (7)").unwrap();
+    drop(foreign);
+    let before = std::fs::read(&path).unwrap();
+    let error = Store::open_serving(&path).await.unwrap_err();
+    assert!(matches!(error, OpenError::Foreign), "{error:?}");
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+
+    std::fs::write(&path, "this is a text, and a rather long one at that ".repeat(100)).unwrap();
+    let error = Store::open_serving(&path).await.unwrap_err();
+    assert!(matches!(error, OpenError::Corrupt { .. }), "{error:?}");
+    assert!(error.to_string().starts_with("the state file is damaged"), "{error}");
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_named_as_such() {
+    let stage = Stage::open().await;
+    let ids: Vec<String> = (0..2000).map(|n| format!("m{n}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    stage.publish(&ids).await;
+    let Stage { store, queue, folder } = stage;
+    drop((store, queue));
+    let path = state(&folder);
+    let log = folder.path().join("state.db-wal");
+    if log.exists() {
+        Connection::open(&path).unwrap().execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+    }
+    let mut bytes = std::fs::read(&path).unwrap();
+    // The first pages stay: the tables are there, what is in them is not.
+    for byte in bytes.iter_mut().skip(16 * 4096) {
+        *byte = 0xA5;
+    }
+    std::fs::write(&path, bytes).unwrap();
+    let error = match Store::open_serving(&path).await {
+        Err(error) => error.to_string(),
+        Ok(store) => {
+            let queue = store.queue("orders", Duration::from_secs(30)).await.unwrap();
+            queue.receive(1000).await.unwrap_err().to_string()
+        }
+    };
+    assert!(error.contains("the state file is damaged"), "{error}");
+}
+
+#[tokio::test]
+async fn a_folder_that_is_not_there_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("missing").join("state.db");
+    for error in [
+        Store::open_serving(&path).await.unwrap_err(),
+        Store::open_publishing(&path).await.unwrap_err(),
+    ] {
+        let OpenError::Io { path: named, .. } = &error else { panic!("{error:?}") };
+        assert!(named.starts_with(folder.path().join("missing")), "{error}");
+    }
+}
+
+/// A message of about 2 KiB, so that a file fills up soon.
+fn fat(id: &str) -> Publication {
+    let mut sent = publication(id);
+    let payload = format!("\"{}\"", "x".repeat(2000));
+    sent.body = format!("{},\"payload\":{payload}}}", &sent.body[..sent.body.len() - 1]).into();
+    sent
+}
+
+#[tokio::test]
+async fn a_full_disk_is_an_error_and_nothing_is_lost() {
+    let mut settings = StoreSettings::default();
+    settings.max_pages = Some(100);
+    let stage = Stage::open_with(tempfile::tempdir().unwrap(), settings).await;
+    let mut accepted = Vec::new();
+    let refused = loop {
+        let id = format!("m{}", accepted.len());
+        match stage.queue.publish(vec![fat(&id)]).await {
+            Ok(_) => accepted.push(id),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.to_string(), "could not store the messages: the disk is full");
+    assert!(accepted.len() > 20, "{} were accepted", accepted.len());
+    assert_eq!(stage.queue.health().unwrap_err().cause, "the disk is full");
+    assert_eq!(stage.queue.depth().await.unwrap().waiting, accepted.len() as u64);
+
+    // A batch that does not fit is refused as a whole; those that wait with it are not.
+    let large = (0..50).map(|n| fat(&format!("large{n}"))).collect();
+    let received = stage.take(5).await;
+    let (large, settled) = tokio::join!(stage.queue.publish(large), stage.done(&received[0]));
+    assert!(large.is_err());
+    let () = settled;
+
+    // Room appears as messages go, and then it goes on.
+    for delivery in &received[1..] {
+        stage.done(delivery).await;
+    }
+    assert!(stage.queue.health().is_ok());
+    stage.queue.publish(vec![fat("late")]).await.unwrap();
+    let mut left = stage.take_ids(1000).await;
+    assert_eq!(left.pop().as_deref(), Some("late"));
+    assert_eq!(left, accepted[5..]);
+}
+
+#[tokio::test]
+async fn a_full_disk_leaves_what_is_out_as_it_was() {
+    let mut settings = StoreSettings::default();
+    settings.max_pages = Some(60);
+    let stage = Stage::open_with(tempfile::tempdir().unwrap(), settings).await;
+    stage.publish(&["m1"]).await;
+    let received = stage.take(1).await;
+    let parked = sluicegate_dispatch::Parked {
+        queue: "orders".into(),
+        broker_id: "1".into(),
+        pool: None,
+        code: sluicegate_dispatch::ParkedCode::Malformed,
+        reason: "x".repeat(400_000),
+        status: None,
+        attempts: 0,
+        holds_key: false,
+        message: Err("raw".to_owned()),
+    };
+    let park = sluicegate_dispatch::ParkedStore::park(&stage.store, vec![parked]);
+    assert_eq!(park.await.unwrap_err().cause, "the disk is full");
+    assert_eq!(stage.store.parked_count(), 0);
+    stage.done(&received[0]).await;
+}
+
+#[tokio::test]
+async fn the_log_does_not_grow_for_ever() {
+    let stage = Stage::open().await;
+    let body = |n: usize| (0..100).map(|m| fat(&format!("{n}/{m}"))).collect::<Vec<_>>();
+    for n in 0..120 {
+        stage.queue.publish(body(n)).await.unwrap();
+        let received = stage.take(100).await;
+        let gone = |delivery: sluicegate_dispatch::Delivery| sluicegate_dispatch::Settle {
+            receipt: delivery.receipt,
+            ending: sluicegate_dispatch::Ending::Gone,
+        };
+        stage.queue.settle(received.into_iter().map(gone).collect()).await.unwrap();
+    }
+    let size = |name: &str| std::fs::metadata(stage.folder.path().join(name)).unwrap().len();
+    // 24 MB went through.
+    assert!(size("state.db-wal") < 24 * 1024 * 1024, "{}", size("state.db-wal"));
+    assert!(size("state.db") < 8 * 1024 * 1024, "{}", size("state.db"));
+}
