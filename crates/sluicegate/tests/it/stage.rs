@@ -46,6 +46,7 @@ pub(crate) struct Daemon {
 fn binary(arguments: &[&str], folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
     command.args(arguments).current_dir(folder);
+    command.env("TMPDIR", folder.join("tmp"));
     for variable in ["SLUICEGATE_URL", "SLUICEGATE_TOKEN", "RUST_LOG", "NO_COLOR"] {
         command.env_remove(variable);
     }
@@ -54,7 +55,9 @@ fn binary(arguments: &[&str], folder: &Path) -> Command {
 
 impl Stage {
     pub(crate) fn new() -> Self {
-        Self { folder: tempfile::tempdir().expect("a temporary folder") }
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        std::fs::create_dir(folder.path().join("tmp")).expect("a folder in it");
+        Self { folder }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -95,7 +98,7 @@ impl Stage {
 
     /// Starts `serve`, and waits for its line `listening on …`.
     pub(crate) async fn serve(&self, arguments: &[&str]) -> Daemon {
-        let mut daemon = self.launch(arguments);
+        let mut daemon = self.launch(&[&["serve"], arguments].concat());
         let line = daemon.line().await;
         let Some(url) = line.strip_prefix("listening on ") else {
             panic!("{line:?}, and then: {}", daemon.errors().await)
@@ -111,10 +114,9 @@ impl Stage {
         daemon
     }
 
-    /// Starts `serve`.
+    /// Starts a command.
     pub(crate) fn launch(&self, arguments: &[&str]) -> Daemon {
-        let arguments = [&["serve"], arguments].concat();
-        let mut child = tokio::process::Command::from(binary(&arguments, self.folder.path()))
+        let mut child = tokio::process::Command::from(binary(arguments, self.folder.path()))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

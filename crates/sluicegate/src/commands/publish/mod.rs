@@ -4,6 +4,7 @@ mod parser;
 mod progress;
 mod sink;
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -79,6 +80,9 @@ pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
         progress: Progress::hidden(),
     };
     let read = if file == Path::new("-") {
+        if std::io::stdin().is_terminal() {
+            eprintln!("reading messages from the terminal, one on each line; Ctrl-D ends them");
+        }
         publishing.progress = Progress::new(None);
         publishing.all_of(tokio::io::stdin()).await
     } else {
