@@ -1,4 +1,4 @@
-//! Messages that were put aside: parking them, and looking at them.
+//! Messages that were put aside: parking them, and looking at them. `docs/rules.md#park-1`.
 //!
 //! What holds a key, and what was replayed, is known in memory from the start on. Only the writer
 //! changes either, after it is on the disk.

@@ -1,4 +1,4 @@
-//! Parked messages that are given back to their queues, or up.
+//! Parked messages that are given back to their queues, or up. `docs/rules.md#strict-4`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

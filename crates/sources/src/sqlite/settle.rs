@@ -1,4 +1,4 @@
-//! Settling deliveries: one write for a whole batch of them.
+//! Settling deliveries: one write for a whole batch of them. `docs/rules.md#settle-1`.
 
 use std::sync::Arc;
 

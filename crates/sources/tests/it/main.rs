@@ -15,7 +15,6 @@ mod others;
 #[cfg(test)]
 mod parked;
 #[cfg(test)]
-#[cfg(test)]
 mod sqlite;
 #[cfg(test)]
 mod stage;

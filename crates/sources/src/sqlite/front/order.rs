@@ -1,4 +1,5 @@
 //! Pools that keep order: of each key one message at most is ready or out.
+//! `docs/rules.md#fifo-1`.
 
 use std::collections::HashSet;
 use std::sync::Arc;
