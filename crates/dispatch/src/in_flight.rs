@@ -110,12 +110,14 @@ impl InFlight {
         }
     }
 
-    /// Whether the message of a delivery is here, by either of its ids.
-    pub(crate) fn knows(&self, delivery: &Delivery) -> bool {
+    /// Whether the message of a delivery, by either of its ids, runs here or is going to. What only
+    /// waits to be settled is over.
+    pub(crate) fn runs(&self, delivery: &Delivery) -> bool {
         let indexes = self.indexes.lock();
-        let is_id = |message: &Message| indexes.by_id.contains_key(&message.id);
-        indexes.by_broker_id.contains_key(&delivery.broker_id)
-            || delivery.message.as_ref().is_ok_and(is_id)
+        let by_id = |message: &Message| indexes.by_id.get(&message.id);
+        let known = indexes.by_broker_id.get(&delivery.broker_id);
+        let known = known.or_else(|| delivery.message.as_ref().ok().and_then(by_id));
+        known.is_some_and(|tracked| tracked.standing.lock().now != Now::Settling)
     }
 
     pub(crate) fn find(&self, id: &str) -> Option<Arc<Tracked>> {

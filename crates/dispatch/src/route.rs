@@ -48,7 +48,7 @@ fn dedupe(core: &Core, queue: &Arc<Queue>, batch: Vec<Delivery>) -> Vec<Held> {
     let leaving = core.leaving_before(queue);
     let mut fresh = Vec::with_capacity(batch.len());
     for delivery in batch {
-        if leaving.iter().any(|before| before.ledger.in_flight.knows(&delivery)) {
+        if leaving.iter().any(|before| before.ledger.in_flight.runs(&delivery)) {
             return_later(core, queue, delivery);
             continue;
         }
@@ -91,7 +91,7 @@ fn set_aside(
     queue.ledger.end_stray(receipt, Ending::Gone, Some(Box::new(parked)));
 }
 
-/// What a queue of the same name that is leaving still has comes again when that is over:
+/// What a queue of the same name that is leaving still runs comes again when that is over:
 /// docs/rules.md#dedupe-1.
 fn return_later(core: &Core, queue: &Queue, delivery: Delivery) {
     let Delivery { receipt, attempts, message, broker_id } = delivery;

@@ -217,26 +217,33 @@ impl Oracles {
     ) -> Result<(), Broken> {
         let Handed { number, generation, attempts } = handed;
         let serial = self.serial(queue, number)?;
-        let is_disturbed = |since: Moment| since <= self.disturbed_until[queue];
+        let disturbed = self.disturbed_until[queue];
         let id = Arc::clone(&self.letters[serial].letter.id);
         let twin = self
             .hands()
             .find(|(other, _)| other.serial != serial && (other.queue, &other.id) == (queue, &id));
-        let is_twin = twin.is_some();
-        // What came by a queue that was removed since stays with it.
-        let is_elsewhere = |here: &Here| here.opening != opening;
-        let is_known = twin.is_some_and(|(_, here)| is_elsewhere(here))
-            || self.letters[serial].here.as_ref().is_some_and(is_elsewhere);
+        let is_twin = twin.is_some_and(|(_, here)| here.opening == opening);
+        // What came by a queue that was removed since stays with it, until it has run.
+        let is_elsewhere = |here: &Here| here.opening != opening && !self.is_over(here);
+        let own = self.letters[serial].here.as_ref();
+        let is_known =
+            twin.is_some_and(|(_, here)| is_elsewhere(here)) || own.is_some_and(is_elsewhere);
+        let has_run = own.is_some_and(|here| here.opening != opening && self.is_over(here));
+        if has_run && let Some(here) = self.letters[serial].here.take() {
+            self.ghosts.insert((queue, number, here.generation), here);
+        }
         let batch = self.batches;
         let seen = &mut self.letters[serial];
-        hold("settled", seen.in_source, || format!("m{serial} was gone"))?;
+        // One that was under way when the source was disturbed may come late.
+        let may_come = seen.in_source || taken <= disturbed;
+        hold("settled", may_come, || format!("m{serial} was gone"))?;
         if is_known {
             self.strays.insert((queue, number, generation), Some(attempts));
             return Ok(());
         }
         if let Some(here) = &mut seen.here {
-            let lapsed = is_disturbed(here.delivered) || here.told.is_some();
-            here.before = here.told.take();
+            let lapsed = here.delivered <= disturbed || here.told.is_some();
+            here.before = here.told.take().or(here.before);
             (here.generation, here.delivered) = (generation, taken);
             return hold("window", lapsed, || format!("the window of m{serial} ended: {here:?}"));
         }
@@ -258,6 +265,15 @@ impl Oracles {
         });
         self.here.insert(serial);
         Ok(())
+    }
+
+    /// Whether nothing is left to do with a message but to tell its source.
+    fn is_over(&self, here: &Here) -> bool {
+        let is_out = match &here.place {
+            None => true,
+            Some(place) => self.pools.get(place.pool).is_closed || self.has_failed(here),
+        };
+        matches!(here.standing, Standing::Over(_)) || (is_out && !here.is_running())
     }
 
     fn admit(&mut self, now: Moment, code: &Arc<str>, serial: usize) -> Result<(), Broken> {

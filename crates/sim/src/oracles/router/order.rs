@@ -98,7 +98,8 @@ impl Oracles {
             let seen = &self.letters[*other];
             let is_none = seen.letter.group.is_none();
             let has_key = !is_none || ungrouped == sluicegate_dispatch::Ungrouped::Fifo;
-            let overtakes = letter.is_high && !seen.letter.is_high && seen.here.is_none();
+            let only_waits = seen.here.as_ref().is_none_or(Here::is_waiting);
+            let overtakes = letter.is_high && !seen.letter.is_high && only_waits;
             let is_waiting = seen.in_source && !seen.is_finished && has_key && !overtakes;
             hold("order", !is_waiting, || format!("{letter} starts before {}", seen.letter))?;
         }
@@ -146,6 +147,9 @@ impl Oracles {
     }
 
     fn park_behind(&mut self, serial: usize, settings: &PoolSettings, place: &Place) {
+        if place.key.is_none() {
+            return;
+        }
         for other in self.here.clone() {
             let seen = &mut self.letters[other];
             let same = key(settings, &seen.letter);

@@ -241,6 +241,7 @@ impl Drive {
         let name = Arc::clone(&self.plan.queues[queue].name);
         self.world.fault(format_args!("{name} is removed"));
         self.world.see(Fact::QueueStopped { queue });
+        self.world.reset(queue);
         let router = self.router();
         let deadline = Instant::now() + Duration::from_secs(5);
         assert!(router.remove_queue(&name, deadline).await, "the queue was there");

@@ -307,7 +307,7 @@ fn queue(number: u64, rng: &mut Rng) -> QueuePlan {
             connections: rng.between_u32(1, 3),
             max_messages: rng.between(1, most) as usize,
         },
-        settle_batch: *rng.one_of(&[1, 10, 1024]),
+        settle_batch: *rng.one_of(&[4, 10, 1024]),
         keeps_order: rng.percent(50),
     }
 }

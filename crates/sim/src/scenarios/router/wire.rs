@@ -54,9 +54,7 @@ impl Wire {
         self.world.called();
         let troubles = self.world.troubles(self.queue);
         self.life.live(self.world.delay(troubles.slow)).await;
-        if self.world.troubles(self.queue).hangs == Some(self.number) {
-            std::future::pending::<()>().await;
-        }
+        self.life.live(self.world.hang(self.queue, self.number)).await;
     }
 
     async fn receive_some(&self, max: usize) -> Result<Vec<Delivery>, SourceError> {
@@ -99,10 +97,11 @@ impl Wire {
         let arrives = self.world.draw(|rng| rng.percent(50));
         let troubles = self.world.troubles(self.queue);
         self.world.delay(troubles.slow).await;
-        let (now, troubles) = (self.world.now(), self.world.troubles(self.queue));
-        if troubles.hangs == Some(self.number) || (self.life.is_over() && !arrives) {
+        self.world.hang(self.queue, self.number).await;
+        if self.life.is_over() && !arrives {
             std::future::pending::<()>().await;
         }
+        let (now, troubles) = (self.world.now(), self.world.troubles(self.queue));
         if now < troubles.settle {
             return self.life.live(async { Err(SourceError::new("cannot settle")) }).await;
         }
