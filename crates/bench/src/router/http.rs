@@ -14,6 +14,7 @@ use super::rig::{File, Rig, VISIBILITY, batch};
 use super::sample::POOL;
 use super::stock::Stock;
 use crate::child::{cpu_time, number};
+use crate::probe::Probe;
 use crate::report::{Promise, Report, Row};
 use crate::timing::{Compared, by_turns};
 
@@ -63,6 +64,7 @@ pub(super) fn run(report: &mut Report, scene: &Scene, quick: bool) -> Result<(),
             report.rows.push(row);
         }
     }
+    instructions(report);
     for concurrency in CONCURRENCIES {
         for from in From::BOTH {
             eprintln!("an endpoint of 100 ms from {}, {concurrency} at once …", from.named());
@@ -70,6 +72,20 @@ pub(super) fn run(report: &mut Report, scene: &Scene, quick: bool) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// What a call costs this process, without the system's part.
+fn instructions(report: &mut Report) {
+    eprintln!("instructions of a call …");
+    let (ours, baseline) = (Probe::Http("memory"), Probe::Http("bare"));
+    let counted = ours.instructions().and_then(|ours| Ok((ours, baseline.instructions()?)));
+    match counted {
+        Err(why) => eprintln!("skipped: {why}"),
+        Ok((ours, baseline)) => {
+            let what = format!("from memory, {} at once", CONCURRENCIES[0]);
+            report.rows.push(Row::new(what, "instr", ours).beside(BARE, baseline));
+        }
+    }
 }
 
 fn fast(scene: &Scene, from: From, concurrency: u32, quick: bool) -> Compared {
@@ -89,16 +105,38 @@ fn bare(scene: &Scene, url: String, loops: u32) -> impl FnMut(u32) -> Duration {
     }
 }
 
+type Turn<'a> = Box<dyn FnMut(u32) -> Duration + 'a>;
+
+fn side<'a>(scene: &'a Scene, name: &str, concurrency: u32) -> Result<Turn<'a>, String> {
+    match name {
+        "bare" => Ok(Box::new(bare(scene, scene.endpoint.fast(), concurrency))),
+        "memory" => Ok(Box::new(from_memory(scene, concurrency))),
+        "file" => Ok(Box::new(from_file(scene, concurrency))),
+        other => Err(format!("{other:?} is none of bare, memory and file")),
+    }
+}
+
+/// How many calls are counted under callgrind.
+pub(crate) const COUNTED: u32 = 2_000;
+
+/// Under callgrind: one side, after it has warmed up.
+pub(super) fn count(scene: &Scene, name: &str) -> Result<(), String> {
+    let mut turn = side(scene, name, CONCURRENCIES[0])?;
+    turn(COUNTED);
+    calls_over_http(|| turn(COUNTED));
+    Ok(())
+}
+
+#[inline(never)]
+fn calls_over_http(work: impl FnOnce() -> Duration) {
+    std::hint::black_box(work());
+}
+
 /// One of them alone, for a profiler: says how many calls a second, and the microseconds that this
 /// process and the endpoint's ran for one.
 pub(super) fn spin(scene: &Scene, words: &[String]) -> Result<(), String> {
     let (concurrency, seconds) = (number(words, 1)? as u32, number(words, 2)?);
-    let mut turn: Box<dyn FnMut(u32) -> Duration> = match words[0].as_str() {
-        "bare" => Box::new(bare(scene, scene.endpoint.fast(), concurrency)),
-        "memory" => Box::new(from_memory(scene, concurrency)),
-        "file" => Box::new(from_file(scene, concurrency)),
-        other => return Err(format!("{other:?} is none of bare, memory and file")),
-    };
+    let mut turn = side(scene, &words[0], concurrency)?;
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(seconds) {
         let before = (cpu_time("self")?, cpu_time(&scene.endpoint.id())?);

@@ -15,11 +15,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::runtime::{Builder, Runtime};
 
+use crate::child::number;
 use crate::report::Report;
 use endpoint::Endpoint;
 
 pub(crate) use alone::{COUNTED, idle, no_op};
 pub(crate) use backlog::{dispatch_some, dispatched, held};
+pub(crate) use http::COUNTED as COUNTED_CALLS;
 
 /// A part of it.
 type Part = fn(&mut Report, &Scene, bool) -> Result<(), String>;
@@ -46,7 +48,13 @@ pub(crate) fn run_backlog(quick: bool) -> Result<Report, String> {
 
 /// One side of the comparison over HTTP alone, for a profiler.
 pub(crate) fn spin(words: &[String]) -> Result<(), String> {
-    http::spin(&Scene::new()?, words)
+    let threads = number(words, 3).unwrap_or(2) as usize;
+    http::spin(&Scene::with(Builder::new_multi_thread().worker_threads(threads))?, words)
+}
+
+/// Under callgrind: one side of the comparison over HTTP.
+pub(crate) fn count_http(side: &str) -> Result<(), String> {
+    http::count(&Scene::with(&mut Builder::new_current_thread())?, side)
 }
 
 fn run_parts(name: &'static str, parts: &[Part], quick: bool) -> Result<Report, String> {
@@ -65,7 +73,11 @@ struct Scene {
 
 impl Scene {
     fn new() -> Result<Self, String> {
-        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        Self::with(Builder::new_multi_thread().worker_threads(2))
+    }
+
+    fn with(threads: &mut Builder) -> Result<Self, String> {
+        let runtime = threads.enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
         Ok(Self { runtime, endpoint: Endpoint::start()?, numbers: AtomicU64::new(0) })
     }
