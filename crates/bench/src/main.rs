@@ -3,11 +3,13 @@
 //! A promise that is broken is printed and written as such, and the exit code says so, except with
 //! `--quick`, which only shows that everything runs.
 
+mod child;
 mod kernel;
 mod lint;
 mod load;
 mod probe;
 mod report;
+mod router;
 mod timing;
 
 use std::path::PathBuf;
@@ -15,13 +17,20 @@ use std::process::ExitCode;
 
 use report::Report;
 
-const USAGE: &str = "usage: sluicegate-bench [kernel | lint] [--quick] [--json PATH]";
+const USAGE: &str = "usage: sluicegate-bench [kernel | lint | router] [--quick] [--json PATH]";
 
 /// A benchmark: quick or not, to its rows.
 type Benchmark = fn(bool) -> Result<Report, String>;
 
-const ALL: [(&str, Benchmark); 2] =
-    [("kernel", |quick| Ok(kernel::run(quick))), ("lint", lint::run)];
+const ALL: [(&str, Benchmark); 3] =
+    [("kernel", |quick| Ok(kernel::run(quick))), ("lint", lint::run), ("router", router::run)];
+
+/// Parts of a benchmark that can be asked for by their names.
+const PARTS: [(&str, Benchmark); 3] = [
+    ("router-http", router::run_http),
+    ("router-alone", router::run_alone),
+    ("router-backlog", router::run_backlog),
+];
 
 #[derive(Debug, Default)]
 struct Order {
@@ -34,6 +43,10 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let ran = match words.split_first() {
         Some((first, rest)) if first == "probe" => probe::run(rest).map(|()| true),
+        Some((first, _)) if first == "endpoint" => router::endpoint::serve().map(|()| true),
+        Some((first, rest)) if first == "spin" => router::spin(rest).map(|()| true),
+        Some((first, rest)) if first == "held" => router::held(rest).map(|()| true),
+        Some((first, rest)) if first == "idle" => router::idle(rest).map(|()| true),
         _ => parse(&words).and_then(|order| benchmark(&order)),
     };
     match ran {
@@ -53,7 +66,9 @@ fn parse(words: &[String]) -> Result<Order, String> {
         match word.as_str() {
             "--quick" => order.quick = true,
             "--json" => order.json = Some(words.next().ok_or("--json needs a path")?.into()),
-            name if ALL.iter().any(|(known, _)| *known == name) => order.name = Some(word.clone()),
+            name if ALL.iter().chain(&PARTS).any(|(known, _)| *known == name) => {
+                order.name = Some(word.clone());
+            }
             other => return Err(format!("unknown benchmark or option: {other}")),
         }
     }
@@ -62,8 +77,11 @@ fn parse(words: &[String]) -> Result<Order, String> {
 
 fn benchmark(order: &Order) -> Result<bool, String> {
     let mut kept = true;
-    for (name, benchmark) in ALL {
-        if order.name.as_deref().is_some_and(|wanted| wanted != name) {
+    let wanted = order.name.as_deref();
+    let is_wanted = |name: &str| wanted.is_none_or(|wanted| wanted == name);
+    let parts = PARTS.into_iter().filter(|_| wanted.is_some());
+    for (name, benchmark) in ALL.into_iter().chain(parts) {
+        if !is_wanted(name) {
             continue;
         }
         let report = benchmark(order.quick)?;

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use sluicegate_tasks::{Context, Permits, TaskGroup};
 
 use crate::load::{BATCH, Load, Many};
+use crate::router;
 
 /// A part of this program that can be run under callgrind.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +19,12 @@ pub(crate) enum Probe {
     SpawnTokio,
     /// One phase of a schedule's cycle, with so many keys or tenants.
     Schedule(Phase, Many, u64),
+    /// From a source in memory through a router to an executor that does nothing.
+    RouterNoOp,
+    /// A call over HTTP, by this side of the comparison.
+    Http(&'static str),
+    /// Out of a full pool, with so many groups.
+    PoolDispatch(u64),
 }
 
 /// Which function's instructions are counted.
@@ -39,6 +46,11 @@ impl Probe {
             Self::Schedule(_, Many::Keys, count) => {
                 return vec!["schedule-keys".to_owned(), count.to_string()];
             }
+            Self::RouterNoOp => &["router-no-op"],
+            Self::Http(side) => return vec!["http".to_owned(), side.to_owned()],
+            Self::PoolDispatch(groups) => {
+                return vec!["pool-dispatch".to_owned(), groups.to_string()];
+            }
             Self::Schedule(_, Many::Tenants, count) => {
                 return vec!["schedule-tenants".to_owned(), count.to_string()];
             }
@@ -56,12 +68,18 @@ impl Probe {
             Self::Schedule(Phase::Decide, ..) => "phase_decide",
             Self::Schedule(Phase::Complete, ..) => "phase_complete",
             Self::Schedule(Phase::Admit, ..) => "phase_admit",
+            Self::RouterNoOp => "router_no_op",
+            Self::PoolDispatch(_) => "phase_dispatch",
+            Self::Http(_) => "calls_over_http",
         }
     }
 
     const fn operations(self) -> u64 {
         match self {
             Self::Schedule(..) => (CYCLES * BATCH) as u64,
+            Self::RouterNoOp => router::COUNTED,
+            Self::PoolDispatch(_) => router::dispatched(),
+            Self::Http(_) => router::COUNTED_CALLS as u64,
             _ => LOOPS as u64,
         }
     }
@@ -109,6 +127,9 @@ pub(crate) fn run(words: &[String]) -> Result<(), String> {
         Some("permit-tokio") => permit_tokio(&tokio::sync::Semaphore::new(8)),
         Some("submit-ours") => in_runtime(submit_ours),
         Some("spawn-tokio") => in_runtime(spawn_tokio),
+        Some("router-no-op") => router::no_op(),
+        Some("http") => router::count_http(words.get(1).map_or("", String::as_str))?,
+        Some("pool-dispatch") => router::dispatch_some(count()?),
         Some("schedule-keys") => schedule(Many::Keys, count()?),
         Some("schedule-tenants") => schedule(Many::Tenants, count()?),
         other => return Err(format!("no probe {other:?}")),

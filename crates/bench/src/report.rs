@@ -25,11 +25,13 @@ pub(crate) struct Row {
     pub(crate) promise: Option<Promise>,
 }
 
-/// A promise: a ratio to the baseline, or a figure, that is not exceeded.
+/// A promise: a ratio to the baseline, or a figure, that is not exceeded, or that is reached.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) enum Promise {
     RatioAtMost(f64),
     AtMost(f64),
+    RatioAtLeast(f64),
+    AtLeast(f64),
 }
 
 impl Row {
@@ -55,6 +57,8 @@ impl Row {
         match self.promise? {
             Promise::RatioAtMost(most) => self.ratio().map(|ratio| ratio <= most),
             Promise::AtMost(most) => Some(self.ours <= most),
+            Promise::RatioAtLeast(least) => self.ratio().map(|ratio| ratio >= least),
+            Promise::AtLeast(least) => Some(self.ours >= least),
         }
     }
 }
@@ -115,6 +119,8 @@ fn cells(row: &Row) -> [String; 7] {
     let promise = match row.promise {
         Some(Promise::RatioAtMost(most)) => format!("<= {most} x"),
         Some(Promise::AtMost(most)) => format!("<= {}", figured(most, row.unit)),
+        Some(Promise::RatioAtLeast(least)) => format!(">= {least} x"),
+        Some(Promise::AtLeast(least)) => format!(">= {}", figured(least, row.unit)),
         None => String::new(),
     };
     let verdict = match row.holds() {
@@ -150,6 +156,10 @@ mod tests {
         check(row(20.0).promised(Promise::RatioAtMost(2.0)), Some(true));
         check(row(20.1).promised(Promise::RatioAtMost(2.0)), Some(false));
         check(row(5.0).promised(Promise::AtMost(4.0)), Some(false));
+        check(row(8.0).promised(Promise::RatioAtLeast(0.8)), Some(true));
+        check(row(7.9).promised(Promise::RatioAtLeast(0.8)), Some(false));
+        check(row(4.0).promised(Promise::AtLeast(4.0)), Some(true));
+        check(row(3.9).promised(Promise::AtLeast(4.0)), Some(false));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use sluicegate_schedule::ItemId;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::{Message, Reason, Receipt};
+use crate::{Delivery, Message, Reason, Receipt};
 
 /// The messages of one queue that are here.
 #[derive(Debug, Default)]
@@ -108,6 +108,16 @@ impl InFlight {
             drop(indexes);
             self.emptied.notify_waiters();
         }
+    }
+
+    /// Whether the message of a delivery, by either of its ids, runs here or is going to. What only
+    /// waits to be settled is over.
+    pub(crate) fn runs(&self, delivery: &Delivery) -> bool {
+        let indexes = self.indexes.lock();
+        let by_id = |message: &Message| indexes.by_id.get(&message.id);
+        let known = indexes.by_broker_id.get(&delivery.broker_id);
+        let known = known.or_else(|| delivery.message.as_ref().ok().and_then(by_id));
+        known.is_some_and(|tracked| tracked.standing.lock().now != Now::Settling)
     }
 
     pub(crate) fn find(&self, id: &str) -> Option<Arc<Tracked>> {

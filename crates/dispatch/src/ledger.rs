@@ -27,7 +27,8 @@ pub(crate) struct Ledger {
     changed: Notify,
 }
 
-/// A message that was taken in and must be settled. Dropped, it goes back to its source.
+/// A message that was taken in and must be settled: docs/rules.md#settle-3. Dropped, it goes back to its
+/// source.
 #[derive(Debug)]
 #[must_use = "dropping it hands the message back"]
 pub(crate) struct Held {
@@ -86,10 +87,10 @@ impl Ledger {
     }
 
     /// Ends something that was never in flight.
-    pub(crate) fn end_stray(&self, receipt: Receipt, parked: Option<Box<Parked>>) {
+    pub(crate) fn end_stray(&self, receipt: Receipt, ending: Ending, parked: Option<Box<Parked>>) {
         self.push(Ended {
             subject: Subject::Stray(receipt),
-            ending: Ending::Gone,
+            ending,
             parked,
             hold: None,
             parking_key: None,

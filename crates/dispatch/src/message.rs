@@ -52,6 +52,8 @@ pub enum BadTarget {
     NoHost,
     /// It carries a user or a password.
     Credentials,
+    /// Its port is no number up to 65,535.
+    Port,
     /// It is longer than 8,192 bytes.
     TooLong,
 }
@@ -97,8 +99,10 @@ impl Target {
         if authority.contains('@') {
             return Err(BadTarget::Credentials);
         }
-        if uri.host().is_none_or(str::is_empty) {
-            return Err(BadTarget::NoHost);
+        let host = uri.host().filter(|host| !host.is_empty()).ok_or(BadTarget::NoHost)?;
+        let port = authority[host.len()..].trim_start_matches(':');
+        if !port.is_empty() && port.parse::<u16>().is_err() {
+            return Err(BadTarget::Port);
         }
         let start = url.find("://").ok_or(BadTarget::NotAUrl)? + 3;
         let range = start as u16..(start + authority.len()) as u16;
@@ -137,9 +141,51 @@ impl fmt::Display for BadTarget {
             Self::Scheme => "must begin with http:// or https://",
             Self::NoHost => "has no host",
             Self::Credentials => "must not carry a user or password; use authToken",
+            Self::Port => "has a port that is no number up to 65,535",
             Self::TooLong => "is longer than 8,192 bytes",
         })
     }
 }
 
 impl std::error::Error for BadTarget {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets() {
+        let long = format!("http://h/{}", "x".repeat(8_192));
+        #[rustfmt::skip]
+        let cases: &[(&str, Result<&str, BadTarget>)] = &[
+            ("http://h", Ok("h")),
+            ("https://api.example.com/a/b?c=d#e", Ok("api.example.com")),
+            ("http://127.0.0.1:9000/x", Ok("127.0.0.1:9000")),
+            ("http://[::1]:80/x", Ok("[::1]:80")),
+            ("http://[::1]/x", Ok("[::1]")),
+            ("http://h:65535/", Ok("h:65535")),
+            ("http://h:65536/", Err(BadTarget::Port)),
+            ("http://h:99999999/", Err(BadTarget::Port)),
+            ("", Err(BadTarget::NotAUrl)),
+            ("h/x", Err(BadTarget::NotAUrl)),
+            ("/x", Err(BadTarget::NotAUrl)),
+            ("http://", Err(BadTarget::NotAUrl)),
+            ("ftp://h/", Err(BadTarget::Scheme)),
+            ("http://u:p@h/", Err(BadTarget::Credentials)),
+            (&long, Err(BadTarget::TooLong)),
+        ];
+        for (url, wanted) in cases {
+            let parsed = Target::parse(url);
+            assert_eq!(
+                parsed.as_ref().map(Target::authority).map_err(|bad| *bad),
+                *wanted,
+                "{url}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_token_is_not_shown() {
+        assert_eq!(format!("{:?}", AuthToken::new("tiger")), "***");
+    }
+}

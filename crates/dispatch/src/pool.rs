@@ -1,6 +1,6 @@
 //! A pool: a bounded, ordered, fair line before a crew.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering as Memory};
 use std::time::Duration;
@@ -27,8 +27,8 @@ pub(crate) struct Pool {
     pub(crate) sluice: Sluice<Item>,
     pub(crate) crew: TaskGroup,
     pauses: Mutex<HashMap<Box<str>, Instant>>,
-    /// Keys whose parking is decided and not durable yet.
-    parking: Arc<Mutex<HashSet<Arc<str>>>>,
+    /// Keys whose parking is decided and not durable yet, by how many messages of them.
+    parking: Arc<Mutex<HashMap<Arc<str>, u32>>>,
     ungrouped: AtomicU32,
     looked: Mutex<Option<Instant>>,
     closed: AtomicBool,
@@ -67,11 +67,12 @@ struct Fellowship {
     places: Vec<ItemId>,
 }
 
-/// A key that is being parked. Dropped, it is so durably, or not at all.
+/// A message of a key that is being parked. Dropped, it is so durably, or not at all. Each has its
+/// own: those of other queues may be kept later than the head.
 #[derive(Debug)]
 pub(crate) struct ParkingKey {
     key: Arc<str>,
-    keys: Arc<Mutex<HashSet<Arc<str>>>>,
+    keys: Arc<Mutex<HashMap<Arc<str>, u32>>>,
 }
 
 impl Pool {
@@ -190,12 +191,12 @@ impl Pool {
 
     /// Says that a key is being parked, until what is returned is dropped.
     pub(crate) fn park_key(&self, key: Arc<str>) -> ParkingKey {
-        self.parking.lock().insert(Arc::clone(&key));
+        *self.parking.lock().entry(Arc::clone(&key)).or_insert(0) += 1;
         ParkingKey { key, keys: Arc::clone(&self.parking) }
     }
 
     pub(crate) fn parks_key(&self, key: &str) -> bool {
-        self.parking.lock().contains(key)
+        self.parking.lock().contains_key(key)
     }
 
     /// A message came in. `true` if it is one without a group that waits for another beside idle
@@ -260,6 +261,7 @@ fn no_tenant() -> Arc<str> {
     Arc::clone(TENANT.get_or_init(|| "".into()))
 }
 
+/// Its key and its class: docs/rules.md#fifo-1.
 fn entry(settings: &PoolSettings, item: &Item) -> Entry {
     let message = &item.held.tracked().message;
     let entry = Entry::of(message.tenant.clone().unwrap_or_else(no_tenant));
@@ -292,6 +294,12 @@ impl Fellows {
 
 impl Drop for ParkingKey {
     fn drop(&mut self) {
-        self.keys.lock().remove(&self.key);
+        let mut keys = self.keys.lock();
+        if let Some(count) = keys.get_mut(&self.key) {
+            *count -= 1;
+            if *count == 0 {
+                keys.remove(&self.key);
+            }
+        }
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use crate::ledger::Ledger;
 use crate::pool::Pool;
 use crate::router::Core;
-use crate::{Fact, Receipt, Settled, Source, route, settler};
+use crate::{BoxFuture, Fact, Receipt, Settled, Source, SourceError, route, settler};
 
 /// How a queue is received from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,10 @@ pub(crate) struct Counts {
 struct Receiving {
     source: Arc<dyn Source>,
     stopping: Context,
+    /// Ends when the source is replaced: nobody waits for an answer of it then.
+    replaced: Context,
     receivers: TaskGroup,
+    began: Instant,
 }
 
 /// How long a receiver waits for room in pools that were short of it, before it takes more anyway.
@@ -101,12 +104,26 @@ impl Queue {
         Arc::clone(&self.source.lock().source)
     }
 
+    /// Asks the source something, unless it is replaced meanwhile: one that hangs never answers, and
+    /// what it was asked is asked again of the new one.
+    pub(crate) async fn ask<A>(
+        &self,
+        question: impl for<'a> FnOnce(&'a dyn Source) -> BoxFuture<'a, Result<A, SourceError>>,
+    ) -> Result<A, SourceError> {
+        let (source, replaced) = {
+            let receiving = self.source.lock();
+            (Arc::clone(&receiving.source), receiving.replaced.clone())
+        };
+        let answer = replaced.until_interrupted(question(&*source)).await;
+        answer.unwrap_or_else(|_| Err(SourceError::new("it was replaced before it answered")))
+    }
+
     /// Stops receiving. What is here stays here. Waits for receivers until the deadline; `false` if
     /// some are still there.
     pub(crate) async fn stop(&self, deadline: Instant) -> bool {
         let (source, stopping, receivers) = {
             let receiving = self.source.lock();
-            let Receiving { source, stopping, receivers } = &*receiving;
+            let Receiving { source, stopping, receivers, .. } = &*receiving;
             (Arc::clone(source), stopping.clone(), receivers.clone())
         };
         stopping.cancel();
@@ -124,6 +141,7 @@ impl Queue {
         let new = Receiving::new(&self.name, self.settings, source)?;
         let old = std::mem::replace(&mut *self.source.lock(), new);
         old.stopping.cancel();
+        old.replaced.cancel();
         *self.last_poll.lock() = None;
         self.receive(core).await;
         timeout(LONGEST_PAUSE, old.source.stop()).await.ok();
@@ -140,9 +158,10 @@ impl Queue {
         left + self.counts.lost.load(Memory::Relaxed)
     }
 
-    /// Whether no receive has come back for too long.
+    /// Whether no receive has come back for too long, the first one of a source included.
     pub(crate) fn stalled(&self) -> bool {
-        self.last_poll.lock().is_some_and(|last| last.elapsed() >= STALLED_AFTER)
+        let began = self.source.lock().began;
+        self.last_poll().unwrap_or(began).elapsed() >= STALLED_AFTER
     }
 
     pub(crate) fn last_poll(&self) -> Option<Instant> {
@@ -168,7 +187,8 @@ impl Queue {
 impl Receiving {
     fn new(name: &str, settings: QueueSettings, source: Arc<dyn Source>) -> Result<Self, Invalid> {
         let receivers = TaskGroup::new(format!("{name}: receivers"), settings.connections)?;
-        Ok(Self { source, stopping: Context::new(), receivers })
+        let (stopping, replaced) = (Context::new(), Context::new());
+        Ok(Self { source, stopping, replaced, receivers, began: Instant::now() })
     }
 }
 
@@ -232,16 +252,19 @@ async fn wait_for_room(pools: &[Arc<Pool>], settings: &QueueSettings) {
 
 /// Extends every message that is here at a third of its visibility window: docs/rules.md#window-1.
 async fn keep_alive(core: Arc<Core>, queue: Arc<Queue>, cx: Context) {
+    let mut round = Instant::now();
     loop {
-        let window = queue.source().profile().visibility;
-        if cx.until_interrupted(tokio::time::sleep(window / 3)).await.is_err() {
+        // From the beginning of one round to that of the next, however long a round takes.
+        let next = round + queue.source().profile().visibility / 3;
+        if cx.until_interrupted(tokio::time::sleep_until(next)).await.is_err() {
             return;
         }
-        let source = queue.source();
+        round = Instant::now();
         let all: Vec<Receipt> =
             queue.ledger.in_flight.all().iter().map(|tracked| tracked.receipt()).collect();
-        for lot in all.chunks(source.profile().settle_batch.max(1)) {
-            match cx.until_interrupted(source.extend(lot.to_vec())).await {
+        for lot in all.chunks(queue.source().profile().settle_batch.max(1)) {
+            let extended = queue.ask(|source| source.extend(lot.to_vec()));
+            match cx.until_interrupted(extended).await {
                 Err(_) => return,
                 Ok(Ok(answers)) => {
                     let stale = answers.iter().filter(|answer| **answer == Settled::Stale).count();

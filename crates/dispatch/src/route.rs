@@ -6,7 +6,7 @@ use sluicegate_tasks::Context;
 use tokio::time::Instant;
 
 use crate::ledger::{Held, Taken};
-use crate::pool::{Fellows, Item, Pool};
+use crate::pool::{Fellows, Item, ParkingKey, Pool};
 use crate::queue::Queue;
 use crate::router::Core;
 use crate::{
@@ -45,8 +45,13 @@ pub(crate) async fn route(
 /// Phase 1: what is here already is not taken in twice.
 fn dedupe(core: &Core, queue: &Arc<Queue>, batch: Vec<Delivery>) -> Vec<Held> {
     let now = Instant::now();
+    let leaving = core.leaving_before(queue);
     let mut fresh = Vec::with_capacity(batch.len());
     for delivery in batch {
+        if leaving.iter().any(|before| before.ledger.in_flight.runs(&delivery)) {
+            return_later(core, queue, delivery);
+            continue;
+        }
         match queue.ledger.begin(delivery, now) {
             Taken::New(held) => fresh.push(held),
             Taken::Redelivered { id } => {
@@ -54,7 +59,7 @@ fn dedupe(core: &Core, queue: &Arc<Queue>, batch: Vec<Delivery>) -> Vec<Held> {
             }
             Taken::Requeued { id, receipt } => {
                 core.observe(&Fact::Requeued { queue: &queue.name, id: &id });
-                queue.ledger.end_stray(receipt, None);
+                queue.ledger.end_stray(receipt, Ending::Gone, None);
             }
             Taken::Malformed { broker_id, receipt, malformed } => {
                 set_aside(core, queue, broker_id, receipt, malformed);
@@ -83,7 +88,17 @@ fn set_aside(
         holds_key: false,
         message: Err(malformed.raw),
     };
-    queue.ledger.end_stray(receipt, Some(Box::new(parked)));
+    queue.ledger.end_stray(receipt, Ending::Gone, Some(Box::new(parked)));
+}
+
+/// What a queue of the same name that is leaving still runs comes again when that is over:
+/// docs/rules.md#dedupe-1.
+fn return_later(core: &Core, queue: &Queue, delivery: Delivery) {
+    let Delivery { receipt, attempts, message, broker_id } = delivery;
+    let id = message.map_or(broker_id, |message| message.id);
+    core.observe(&Fact::Redelivered { queue: &queue.name, id: &id });
+    let ending = Ending::Again { after: DEFAULT_DELAY, attempts, reason: Reason::Draining };
+    queue.ledger.end_stray(receipt, ending, None);
 }
 
 /// Phase 2: the pool of each message, in the order in which the batch first names them.
@@ -112,7 +127,8 @@ fn by_pool(core: &Arc<Core>, fresh: Vec<Held>) -> Vec<Part> {
     parts
 }
 
-/// Phase 3: all of a part or none of it. Returns a part that is larger than its pool.
+/// Phase 3: all of a part or none of it: docs/rules.md#route-1. Returns a part that is larger than its
+/// pool.
 fn admit(core: &Arc<Core>, part: Part) -> Option<Part> {
     let Part { pool, held } = part;
     let settings = pool.settings();
@@ -193,7 +209,7 @@ fn without_parked_keys(
             pool.parks_key(&key) || core.parked.holds_key(held.queue(), &pool.code, &key)
         });
         if parked {
-            park_in_tail(pool, held);
+            park_in_tail(pool, held, None);
         } else {
             free.push(held);
         }
@@ -202,7 +218,7 @@ fn without_parked_keys(
 }
 
 /// Parks a message behind a parked one of its key.
-pub(crate) fn park_in_tail(pool: &Pool, held: Held) {
+pub(crate) fn park_in_tail(pool: &Pool, held: Held, parking: Option<ParkingKey>) {
     let tracked = held.tracked();
     let parked = Parked {
         queue: Arc::clone(held.queue()),
@@ -215,7 +231,7 @@ pub(crate) fn park_in_tail(pool: &Pool, held: Held) {
         holds_key: true,
         message: Ok(tracked.message.clone()),
     };
-    held.settle(Ending::Gone, Some(Box::new(parked)), None, None);
+    held.settle(Ending::Gone, Some(Box::new(parked)), None, parking);
 }
 
 /// Brings together what must be handed back together: messages of one group, in the order of the

@@ -177,16 +177,16 @@ impl Run<'_> {
     }
 
     /// Parks what waits behind a head in this pool, in order.
-    fn park_tail(&self, head: &Tracked, key: &Arc<str>) {
+    fn park_tail(&self, head: &Arc<Tracked>, key: &Arc<str>) {
         for tracked in self.core.in_flight() {
             let Some((pool, id)) = tracked.standing().place else { continue };
             let same = pool == self.pool.code
-                && tracked.broker_id != head.broker_id
+                && !Arc::ptr_eq(&tracked, head)
                 && self.settings.key(&tracked.message).as_ref() == Some(key);
             if same && let Some(item) = self.pool.sluice.withdraw(id) {
                 self.pool.counts.parked.fetch_add(1, Memory::Relaxed);
                 self.pool.left(&tracked.message);
-                park_in_tail(self.pool, item.held);
+                park_in_tail(self.pool, item.held, Some(self.pool.park_key(Arc::clone(key))));
             }
         }
     }
@@ -218,7 +218,8 @@ impl Run<'_> {
         }))
     }
 
-    /// Over and done with. In strict order the next of the key waits until the source knows.
+    /// Over and done with. In strict order the next of the key waits until the source knows:
+    /// docs/rules.md#strict-1.
     fn end(
         &self,
         passage: Passage<Item>,

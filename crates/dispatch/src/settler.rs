@@ -11,7 +11,7 @@ use sluicegate_tasks::Context;
 use crate::ledger::{Ended, Subject};
 use crate::queue::Queue;
 use crate::router::Core;
-use crate::{Ending, Fact, Parked, Receipt, Settle, Settled, SourceError};
+use crate::{Ending, Fact, MIN_DELAY, Parked, Receipt, Settle, Settled, SourceError};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -35,7 +35,7 @@ async fn settle(core: &Core, queue: &Queue, mut ended: Vec<Ended>, cx: &Context)
             .iter()
             .map(|ended| Settle { receipt: ended.receipt(), ending: ended.ending })
             .collect();
-        match queue.source().settle(lot.clone()).await {
+        match queue.ask(|source| source.settle(lot.clone())).await {
             Ok(answers) => {
                 for ((ended, answer), used) in ended.into_iter().zip(answers).zip(lot) {
                     conclude(core, queue, ended, answer, &used.receipt);
@@ -55,16 +55,23 @@ async fn settle(core: &Core, queue: &Queue, mut ended: Vec<Ended>, cx: &Context)
 }
 
 /// Hears what became of a settlement. Delivered anew while it was under way, the message is settled
-/// anew, by the receipt that is valid now.
-fn conclude(core: &Core, queue: &Queue, ended: Ended, answer: Settled, used: &Receipt) {
-    if answer == Settled::Stale && ended.receipt() != *used {
-        queue.ledger.push(ended);
-    } else {
+/// anew, by the receipt that is valid now: docs/rules.md#dedupe-1.
+fn conclude(core: &Core, queue: &Queue, mut ended: Ended, answer: Settled, used: &Receipt) {
+    if ended.receipt() == *used {
         record(core, queue, ended, answer);
+        return;
     }
+    if answer == Settled::Done
+        && let Ending::Again { after, .. } = &mut ended.ending
+    {
+        // Its delay has passed already. Not at once, or it could come back for ever before the
+        // answer does.
+        *after = MIN_DELAY;
+    }
+    queue.ledger.push(ended);
 }
 
-/// Keeps what is to be parked. What could not be kept before the context ended goes back instead.
+/// Keeps what is to be parked: docs/rules.md#park-1. What could not be kept before the context ended goes back instead.
 async fn keep_parked(core: &Core, queue: &Queue, ended: &mut [Ended], cx: &Context) {
     let parked: Vec<Parked> =
         ended.iter().filter_map(|ended| ended.parked.as_deref().cloned()).collect();

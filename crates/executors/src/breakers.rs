@@ -190,15 +190,15 @@ impl Breakers {
 }
 
 impl Known {
-    /// Forgets closed breakers that nobody holds.
+    /// Forgets closed breakers that nobody holds: all that never failed, and all others too if that
+    /// makes little room.
     fn sweep(&mut self, now: Moment) {
         if now < self.next_sweep {
             return;
         }
         self.next_sweep = now + Breakers::SWEEP_EVERY;
-        let before = self.by_name.len();
         self.by_name.retain(|_, named| !named.is_idle(now, 0));
-        if self.by_name.len() == before {
+        if self.by_name.len() > Breakers::MAX - Breakers::MAX / 10 {
             self.by_name.retain(|_, named| !named.is_idle(now, u32::MAX));
         }
     }
@@ -245,4 +245,79 @@ impl fmt::Debug for Breakers {
 /// A URL as far as it may be shown: queries carry secrets.
 pub(crate) fn without_query(url: &str) -> &str {
     url.split(['?', '#']).next().unwrap_or(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use sluicegate_dispatch::{BreakerSettings, Fact, Observer, Target, Verdict};
+    use tokio::time::{Instant, advance};
+
+    use super::{BreakerScope, Breakers};
+
+    struct Nobody;
+
+    impl Observer for Nobody {
+        fn observe(&self, _: &Fact<'_>) {}
+    }
+
+    fn breakers(volume: u32) -> Breakers {
+        let open_for = Duration::from_secs(3_600);
+        let settings = BreakerSettings { volume, open_for, ..BreakerSettings::default() };
+        Breakers::new(BreakerScope::Host, settings, Arc::new(Nobody))
+    }
+
+    fn host(number: usize) -> Target {
+        Target::parse(&format!("http://host-{number}.test/")).expect("a target")
+    }
+
+    /// A breaker for each of so many hosts, each with one call that ended like this.
+    fn fill(breakers: &Breakers, hosts: std::ops::Range<usize>, verdict: Verdict) {
+        for number in hosts {
+            let named = breakers.of(&host(number)).expect("there is room");
+            let call = breakers.ask(&named, Instant::now()).expect("it is closed");
+            call.ended(verdict, Instant::now());
+        }
+    }
+
+    fn knows(breakers: &Breakers, number: usize) -> bool {
+        breakers.known.read().by_name.contains_key(host(number).authority())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_that_never_failed_are_forgotten_first() {
+        let breakers = breakers(10);
+        fill(&breakers, 0..10, Verdict::Failure);
+        fill(&breakers, 10..Breakers::MAX, Verdict::Success);
+        let held = breakers.of(&host(20)).expect("known");
+        assert!(breakers.of(&host(Breakers::MAX)).is_some());
+        assert!((0..10).all(|number| knows(&breakers, number)));
+        assert!(knows(&breakers, 20) && !knows(&breakers, 21));
+        assert_eq!(breakers.list().len(), 12);
+        drop(held);
+        // Where all have failed, these go too.
+        fill(&breakers, 0..Breakers::MAX - 2, Verdict::Failure);
+        advance(Duration::from_secs(2)).await;
+        for number in 0..100 {
+            assert!(breakers.of(&host(2 * Breakers::MAX + number)).is_some());
+        }
+        assert!(breakers.list().len() <= Breakers::MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn open_ones_are_kept_and_a_new_host_has_none_then() {
+        let breakers = breakers(1);
+        fill(&breakers, 0..Breakers::MAX, Verdict::Failure);
+        assert!(breakers.of(&host(Breakers::MAX)).is_none());
+        assert!(breakers.of(&host(7)).is_some());
+        assert_eq!(breakers.list().len(), Breakers::MAX);
+        // One is closed by hand: there is room once it is looked for again.
+        assert!(breakers.reset("host-7.test"));
+        assert!(breakers.of(&host(Breakers::MAX)).is_none());
+        advance(Duration::from_secs(2)).await;
+        assert!(breakers.of(&host(Breakers::MAX)).is_some());
+        assert_eq!(breakers.list().len(), Breakers::MAX);
+    }
 }

@@ -2,15 +2,17 @@
 //!
 //! | you want | use |
 //! |---|---|
-//! | to deliver it to an endpoint | [`http::HttpExecutor`] |
+//! | to deliver it to an endpoint | `http::HttpExecutor`, with the feature `http` |
 //! | to run code of your own | [`InProcess`] |
 //!
-//! [`Breakers`] keeps the circuit breakers of the endpoints.
+//! `Breakers` keeps the circuit breakers of the endpoints.
 
+#[cfg(feature = "http")]
 mod breakers;
 #[cfg(feature = "http")]
 pub mod http;
 mod in_process;
 
+#[cfg(feature = "http")]
 pub use breakers::{BreakerReport, BreakerScope, Breakers};
 pub use in_process::InProcess;

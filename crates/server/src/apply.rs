@@ -1,6 +1,7 @@
 //! Applying configuration: from the file, from a reload, from a sync. One at a time, and what fails
 //! fails alone.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sluicegate_dispatch::{Severity, Source, SourceError};
@@ -21,6 +22,14 @@ pub(crate) struct Applied {
     layout: Layout,
     /// The last good documents of the endpoints.
     documents: Vec<Synced>,
+}
+
+impl Applied {
+    /// Where the queues are, by their names, without credentials.
+    pub(crate) fn queue_uris(&self) -> BTreeMap<String, String> {
+        let queues = self.layout.queues.iter();
+        queues.map(|(name, queue)| (name.clone(), queue.uri.to_string())).collect()
+    }
 }
 
 /// What became of a configuration.
@@ -72,8 +81,11 @@ impl Daemon {
         Ok(report)
     }
 
-    /// Asks the endpoints again. When that fails, what was applied stays.
-    pub(crate) async fn sync(&self) -> Result<ApplyReport, SyncFailed> {
+    /// Asks the endpoints again and applies what they say.
+    ///
+    /// # Errors
+    /// When one of them gave nothing in all tries: then everybody is told, and what was applied stays.
+    pub async fn sync(&self) -> Result<ApplyReport, SyncFailed> {
         let settings = self.settings();
         let syncer = ConfigSyncer::new(self.inner.fetch.clone(), &settings.router);
         let documents = syncer
@@ -167,9 +179,21 @@ impl Daemon {
         let told = convert::queue(settings);
         let added = self.inner.router.add_queue(settings.name.as_str(), told, source).await;
         match added {
-            Ok(true) => Ok(()),
+            Ok(true) => {
+                self.connected(&settings.name).await;
+                Ok(())
+            }
             Ok(false) => Err("there is one of that name already".to_owned()),
             Err(invalid) => Err(invalid.to_string()),
+        }
+    }
+
+    /// Notes that a queue answers, so that nobody waits for its first poll to know.
+    async fn connected(&self, name: &str) {
+        if let Some(source) = self.inner.router.source(name)
+            && source.depth().await.is_ok()
+        {
+            self.inner.pulse.connected(&name.into());
         }
     }
 

@@ -1,22 +1,28 @@
 //! What a daemon does now and then: each chore is idempotent, takes no input, and ends with the
 //! daemon.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_dispatch::Severity;
 use sluicegate_tasks::{Context, TaskGroup};
 
+use crate::alerts;
 use crate::daemon::Daemon;
 use crate::health::leak;
 use crate::warnings::Code;
 
 /// How many chores there are.
-pub(crate) const COUNT: u32 = 5;
+pub(crate) const COUNT: u32 = 6;
 
-const STALLED_SOURCES: Duration = Duration::from_secs(60);
-const LEAKS: Duration = Duration::from_secs(30);
-const LEFTOVERS: Duration = Duration::from_secs(10);
+/// How often queues that do not answer are looked for.
+pub const STALLED_SOURCES: Duration = Duration::from_secs(60);
+/// How often leaks are looked for.
+pub const LEAKS: Duration = Duration::from_secs(30);
+/// How often what was removed is cleaned up.
+pub const LEFTOVERS: Duration = Duration::from_secs(10);
 const WARNINGS: Duration = Duration::from_secs(60);
+const ALERTS: Duration = Duration::from_secs(2);
 
 /// Starts all of them.
 pub(crate) async fn start(daemon: &Daemon, group: &TaskGroup) {
@@ -29,6 +35,9 @@ pub(crate) async fn start(daemon: &Daemon, group: &TaskGroup) {
     every(daemon, group, "leak detector", LEAKS, detect_leaks).await;
     every(daemon, group, "drained pool remover", LEFTOVERS, clean_up).await;
     every(daemon, group, "warning expirer", WARNINGS, expire_warnings).await;
+    if daemon.settings().alerts.webhook.is_some() {
+        every(daemon, group, "alerter", ALERTS, alerts::tell).await;
+    }
 }
 
 /// Does a chore every so often, until the daemon ends.
@@ -61,13 +70,18 @@ async fn sync(daemon: Daemon) {
 /// Gives every queue that has not answered for a minute a new source.
 async fn restart_stalled(daemon: Daemon) {
     for name in daemon.router().stalled_queues() {
-        let words = format!("queue {name} has not answered for a minute: it is restarted");
-        daemon.record().raise(Code::ConsumerRestart, Severity::Warning, name.clone(), words);
-        if let Err(why) = daemon.restart_queue(&name).await {
-            let words = format!("queue {name} could not be restarted: {why}");
-            let code = Code::ConsumerRestartFailed;
-            daemon.record().raise(code, Severity::Critical, name, words);
-        }
+        restart(&daemon, &name).await;
+    }
+}
+
+/// Gives a queue a new source, and says so.
+pub async fn restart(daemon: &Daemon, name: &Arc<str>) {
+    let words = format!("queue {name} has not answered for a minute: it is restarted");
+    daemon.record().raise(Code::ConsumerRestart, Severity::Warning, Arc::clone(name), words);
+    if let Err(why) = daemon.restart_queue(name).await {
+        let words = format!("queue {name} could not be restarted: {why}");
+        let code = Code::ConsumerRestartFailed;
+        daemon.record().raise(code, Severity::Critical, Arc::clone(name), words);
     }
 }
 

@@ -18,6 +18,7 @@ use sluicegate_tasks::{Context, Invalid, TaskGroup};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use crate::alerts::Told;
 use crate::apply::Applied;
 use crate::fetch::Fetch;
 use crate::health::{Health, Probe, Pulse, assess};
@@ -45,8 +46,11 @@ pub(crate) struct Inner {
     pub(crate) record: Arc<Record>,
     pub(crate) fetch: Fetch,
     pub(crate) pulse: Pulse,
+    pub(crate) told: Told,
     /// Held while configuration is applied: one at a time.
     pub(crate) applied: Mutex<Applied>,
+    /// Where the queues were when that was last looked at.
+    uris: RwLock<BTreeMap<String, String>>,
     /// Ends when the daemon does.
     pub(crate) cx: Context,
     chores: TaskGroup,
@@ -119,7 +123,9 @@ impl Daemon {
             record,
             fetch: Fetch::new(),
             pulse: Pulse::new(),
+            told: Told::default(),
             applied: Mutex::default(),
+            uris: RwLock::default(),
             chores: TaskGroup::builder("chores", chores::COUNT)
                 .service_context(cx.clone())
                 .build()
@@ -238,10 +244,25 @@ impl Daemon {
         &self.inner.cx
     }
 
+    /// What it does now and then, by name.
+    #[must_use]
+    pub fn chores(&self) -> Vec<String> {
+        self.inner.chores.running().into_iter().map(|running| running.name).collect()
+    }
+
     /// Whether it is ending.
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.inner.ending.load(Ordering::Acquire)
+    }
+
+    /// Where the queues are that were asked for, by their names, without credentials. While
+    /// configuration is being applied it is what was known before.
+    pub(crate) fn queue_uris(&self) -> BTreeMap<String, String> {
+        if let Ok(applied) = self.inner.applied.try_lock() {
+            *self.inner.uris.write() = applied.queue_uris();
+        }
+        self.inner.uris.read().clone()
     }
 
     /// Looks how the router gets on.
@@ -254,7 +275,8 @@ impl Daemon {
     /// How it is.
     #[must_use]
     pub fn health(&self, probe: Probe) -> Health {
-        if self.inner.started.load(Ordering::Acquire) {
+        // Whether it lives is said by those who feel its pulse, not by whoever asks.
+        if probe != Probe::Live && self.inner.started.load(Ordering::Acquire) {
             self.feel();
         }
         let mut inputs = self.inner.pulse.inputs(Instant::now());

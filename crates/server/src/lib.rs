@@ -1,8 +1,9 @@
 //! The daemon: what it is told, and what it does about it.
 
+mod alerts;
 pub mod api;
 mod apply;
-mod chores;
+pub mod chores;
 mod convert;
 mod daemon;
 pub mod feed;

@@ -1,7 +1,8 @@
 //! Sluicegate: what may run next, bounded, fair, in order, within rates.
 //!
-//! This is the front for embedding. It re-exports the kernel: [`tasks`] runs work (permits, task
-//! groups, turnstiles), [`schedule`] decides, purely, what may run next.
+//! This is the front for embedding. [`tasks`] runs work (permits, task groups, turnstiles) and
+//! [`schedule`] decides, purely, what may run next. On them stand the router ([`dispatch`]) with its
+//! [`sources`] and [`executors`], and the [`server`] that the `sluicegate` command runs.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
@@ -15,5 +16,9 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+pub use sluicegate_dispatch as dispatch;
+pub use sluicegate_executors as executors;
 pub use sluicegate_schedule as schedule;
+pub use sluicegate_server as server;
+pub use sluicegate_sources as sources;
 pub use sluicegate_tasks as tasks;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use sluicegate_dispatch::{OnExhausted, Ordering, Outcome, PoolSettings};
-use sluicegate_testkit::scripted::{grouped, message};
+use sluicegate_testkit::scripted::{ScriptedSource, Step, delivery, grouped, message};
 
 use sluicegate_testkit::scripted::rig::{
-    Rig, answers, done_after, fails, fails_for, pool, rejects,
+    QUEUE, Rig, answers, done_after, fails, fails_for, pool, rejects,
 };
 
 /// docs/rules.md#fifo-1
@@ -135,6 +135,50 @@ async fn used_up_attempts_park_the_key_with_its_tail() {
     rig.source.until_settled(6).await;
     assert!(rig.executor.started().contains(&"m4#1".to_owned()));
     assert_eq!(rig.sorted(), ["h2 gone", "m1 gone", "m2 gone", "m3 gone", "m4 gone", "other gone"]);
+}
+
+/// docs/rules.md#strict-4
+#[tokio::test(start_paused = true)]
+async fn a_tail_of_another_queue_is_not_overtaken_before_it_is_kept() {
+    let settings = PoolSettings { max_attempts: 1, ..pool("A", 4, Ordering::Strict) };
+    let rig = Rig::new([settings]).await;
+    let other = ScriptedSource::new();
+    assert!(rig.router.add_queue("other", QUEUE, other.clone()).await.expect("a queue"));
+    let fails_later =
+        Step::Answer(Duration::from_millis(50), Outcome::Unreachable { cause: "down".to_owned() });
+    rig.executor.on("head", [fails_later]);
+    rig.hand_out([grouped("head", "A", "g")]);
+    rig.executor.until_started(1).await;
+    // The other queue is busy settling something else when its message is to be parked.
+    other.fail_settles(4);
+    other.hand_out(vec![delivery(grouped("else", "A", "h")), delivery(grouped("tail", "A", "g"))]);
+    rig.source.until_settled(1).await;
+    rig.settle_down().await;
+    assert_eq!(rig.parked.words(), ["head exhausted"]);
+    other.hand_out(vec![delivery(grouped("later", "A", "g"))]);
+    other.until_settled(3).await;
+    assert_eq!(rig.parked.words(), ["head exhausted", "tail key_parked", "later key_parked"]);
+    assert_eq!(rig.executor.started(), ["head#1", "else#1"]);
+}
+
+/// docs/rules.md#strict-4
+#[tokio::test(start_paused = true)]
+async fn a_tail_of_another_queue_may_have_the_ids_of_the_head() {
+    let settings = PoolSettings { max_attempts: 2, ..pool("A", 4, Ordering::Strict) };
+    let rig = Rig::new([settings]).await;
+    let other = ScriptedSource::new();
+    assert!(rig.router.add_queue("other", QUEUE, other.clone()).await.expect("a queue"));
+    rig.executor.on("m1", [fails_for(Some(5)), fails()]);
+    rig.hand_out([grouped("m1", "A", "g")]);
+    rig.executor.until_started(1).await;
+    other.hand_out(vec![delivery(grouped("m1", "A", "g"))]);
+    other.until_settled(1).await;
+    rig.source.until_settled(1).await;
+    rig.settle_down().await;
+    assert_eq!(rig.executor.started(), ["m1#1", "m1#2"]);
+    let mut parked = rig.parked.words();
+    parked.sort();
+    assert_eq!(parked, ["m1 exhausted", "m1 key_parked"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
 use sluicegate_tasks::{Context, Invalid, Overload, TaskGroup};
 
-use super::dial::{Connector, Dialer, Rules};
+use super::dial::{Connector, DialError, Dialer, Rules};
 use super::settings::{HttpSettings, HttpVersion, Roots};
 
 type HttpClient = Client<Connector, Full<Bytes>>;
@@ -38,6 +38,7 @@ pub(crate) struct Clients {
     /// For `https://`.
     secure: Vec<HttpClient>,
     next: AtomicUsize,
+    dialer: Dialer,
     crew: Crew,
 }
 
@@ -73,10 +74,18 @@ impl Clients {
         let shards = settings.shards.max(1);
         let wants_h2 = settings.version == HttpVersion::Http2;
         let h2c = wants_h2 && settings.prior_knowledge;
-        let client = |only_h2| client(settings, &tls, &crew, only_h2);
+        let dialer = Dialer::new(Rules {
+            allow: settings.allow_targets.clone(),
+            resolver: settings.resolver.clone(),
+            timeout: settings.connect_timeout,
+        });
+        let client = |only_h2| {
+            let connector = connector(settings, tls.clone(), dialer.clone());
+            client(connector, crew.clone(), only_h2)
+        };
         let plain = (0..if h2c { shards } else { 1 }).map(|_| client(h2c)).collect();
         let secure = (0..if wants_h2 { shards } else { 1 }).map(|_| client(false)).collect();
-        Ok(Self { plain, secure, next: AtomicUsize::new(0), crew })
+        Ok(Self { plain, secure, next: AtomicUsize::new(0), dialer, crew })
     }
 
     /// Makes a call.
@@ -85,6 +94,15 @@ impl Clients {
     /// Dropped, the call is given up: its HTTP/1.1 connection is closed, its HTTP/2 stream reset.
     pub(crate) fn call(&self, request: Request<Full<Bytes>>) -> ResponseFuture {
         self.client_for(request.uri()).request(request)
+    }
+
+    /// Why a call has no connection, where its client cannot say: with prior knowledge of HTTP/2 it
+    /// waited for another call's, and only that one was told what went wrong.
+    pub(crate) async fn why_not(&self, uri: &Uri) -> DialError {
+        match self.dialer.forbids(uri).await {
+            Some(forbidden) => DialError::Forbidden(forbidden),
+            None => DialError::Shared,
+        }
     }
 
     fn client_for(&self, uri: &Uri) -> &HttpClient {
@@ -104,18 +122,17 @@ impl Drop for Clients {
     }
 }
 
-fn client(settings: &HttpSettings, tls: &ClientConfig, crew: &Crew, only_h2: bool) -> HttpClient {
-    let dialer = Dialer::new(Rules {
-        allow: settings.allow_targets.clone(),
-        resolver: settings.resolver.clone(),
-        timeout: settings.connect_timeout,
-    });
-    let schemes = HttpsConnectorBuilder::new().with_tls_config(tls.clone()).https_or_http();
+fn connector(settings: &HttpSettings, tls: ClientConfig, dialer: Dialer) -> Connector {
+    let schemes = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     let secure = match settings.version {
         HttpVersion::Http11 => schemes.enable_http1().wrap_connector(dialer),
         HttpVersion::Http2 => schemes.enable_http1().enable_http2().wrap_connector(dialer),
     };
-    Client::builder(crew.clone())
+    Connector::new(secure, settings.connect_timeout)
+}
+
+fn client(connector: Connector, crew: Crew, only_h2: bool) -> HttpClient {
+    Client::builder(crew)
         .pool_timer(TokioTimer::new())
         .timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_FOR)
@@ -125,7 +142,7 @@ fn client(settings: &HttpSettings, tls: &ClientConfig, crew: &Crew, only_h2: boo
         .http2_max_header_list_size(MAX_HEADERS as u32)
         .http2_keep_alive_interval(PING_EVERY)
         .http2_keep_alive_timeout(PING_TIMEOUT)
-        .build(Connector::new(secure, settings.connect_timeout))
+        .build(connector)
 }
 
 /// Where the system has no certificates, `https://` targets fail one by one, and say why.

@@ -36,6 +36,8 @@ pub(crate) enum DialError {
     Timeout(Duration),
     /// TLS was not agreed on.
     Tls { cause: String },
+    /// It was to be another call's connection, which was not made.
+    Shared,
 }
 
 type Stream = TokioIo<TcpStream>;
@@ -50,7 +52,7 @@ pub(crate) struct Connector {
 /// The way to a TCP connection.
 #[derive(Clone)]
 pub(crate) struct Dialer {
-    shared: Arc<Rules>,
+    rules: Arc<Rules>,
 }
 
 pub(crate) struct Rules {
@@ -92,7 +94,15 @@ impl Service<Uri> for Connector {
 
 impl Dialer {
     pub(crate) fn new(rules: Rules) -> Self {
-        Self { shared: Arc::new(rules) }
+        Self { rules: Arc::new(rules) }
+    }
+
+    /// What is wrong with the addresses of a target, as far as that can be said in time.
+    pub(crate) async fn forbids(&self, uri: &Uri) -> Option<Forbidden> {
+        match timeout(self.rules.timeout, self.rules.addresses_of(uri)).await {
+            Ok(Err(DialError::Forbidden(forbidden))) => Some(forbidden),
+            _ => None,
+        }
     }
 }
 
@@ -106,18 +116,21 @@ impl Service<Uri> for Dialer {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let rules = Arc::clone(&self.shared);
+        let rules = Arc::clone(&self.rules);
         Box::pin(async move {
-            let default = if uri.scheme_str() == Some("https") { 443 } else { 80 };
-            let authority = uri.authority().map_or("", |authority| authority.as_str());
-            let addresses =
-                rules.addresses(host_of(authority), uri.port_u16().unwrap_or(default)).await?;
+            let addresses = rules.addresses_of(&uri).await?;
             rules.dial(&addresses).await
         })
     }
 }
 
 impl Rules {
+    async fn addresses_of(&self, uri: &Uri) -> Result<Vec<SocketAddr>, DialError> {
+        let default = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+        let authority = uri.authority().map_or("", |authority| authority.as_str());
+        self.addresses(host_of(authority), uri.port_u16().unwrap_or(default)).await
+    }
+
     /// All addresses of a host, none of them forbidden, and at least one.
     async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, DialError> {
         let failed = |cause: String| DialError::Dns { host: host.to_owned(), cause };
@@ -169,6 +182,7 @@ impl fmt::Display for DialError {
             }
             Self::Timeout(limit) => write!(f, "no connection within {limit:?}"),
             Self::Tls { cause } => write!(f, "no TLS: {cause}"),
+            Self::Shared => f.write_str("the connection of another call was not made"),
         }
     }
 }

@@ -15,7 +15,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use http::StatusCode;
+use http::{StatusCode, Uri};
 use sluicegate_dispatch::{
     Attempt, BoxFuture, Executor, Fact, Observer, Outcome, Rejection, Severity,
 };
@@ -39,6 +39,22 @@ use verdict::{Ended, pause};
 ///
 /// Redirects are not followed, proxies of the environment are not used, and a target is called at
 /// an address that was checked, or not at all.
+///
+/// ```
+/// use sluicegate_dispatch::{Fact, Observer};
+/// use sluicegate_executors::http::{HttpExecutor, HttpSettings};
+/// use std::sync::Arc;
+///
+/// struct Silent;
+/// impl Observer for Silent {
+///     fn observe(&self, _: &Fact<'_>) {}
+/// }
+/// let allow_targets = vec!["127.0.0.0/8".parse()?]; // beside all public addresses
+/// let settings = HttpSettings { allow_targets, ..HttpSettings::default() };
+/// let executor = HttpExecutor::new(settings, Arc::new(Silent))?;
+/// assert!(executor.breakers().list().is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct HttpExecutor {
     settings: HttpSettings,
     clients: Clients,
@@ -48,7 +64,7 @@ pub struct HttpExecutor {
 }
 
 impl HttpExecutor {
-    /// An executor. It must be made within a runtime.
+    /// An executor.
     ///
     /// # Errors
     /// Names the setting that cannot be used.
@@ -130,7 +146,7 @@ impl HttpExecutor {
     async fn exchange(&self, order: &Order) -> Ended {
         let response = match self.clients.call(order.request()).await {
             Ok(response) => response,
-            Err(error) => return failed(&error),
+            Err(error) => return self.failed(&error, order.uri()).await,
         };
         let status = response.status();
         let pause = match status {
@@ -140,6 +156,17 @@ impl HttpExecutor {
         match reply::read(response.into_body(), self.settings.max_reply).await {
             Ok(text) => Ended::Replied { status, pause, reply: Reply::parse(&text) },
             Err(error) => Ended::BrokeOff(format!("the reply broke off: {}", root(&error))),
+        }
+    }
+
+    /// What an error of the client means.
+    async fn failed(&self, error: &hyper_util::client::legacy::Error, uri: &Uri) -> Ended {
+        if let Some(error) = dial_error(error) {
+            not_connected(error)
+        } else if error.is_connect() {
+            not_connected(&self.clients.why_not(uri).await)
+        } else {
+            Ended::BrokeOff(root(error))
         }
     }
 }
@@ -168,14 +195,15 @@ fn never(why: &str) -> Outcome {
     Outcome::Rejected(rejection)
 }
 
-/// What an error of the client means.
-fn failed(error: &hyper_util::client::legacy::Error) -> Ended {
+fn dial_error(error: &hyper_util::client::legacy::Error) -> Option<&DialError> {
     let mut causes = std::iter::successors(error.source(), |error| (*error).source());
-    match causes.find_map(|cause| cause.downcast_ref::<DialError>()) {
-        Some(forbidden @ DialError::Forbidden(_)) => Ended::Forbidden(forbidden.to_string()),
-        Some(dial) => Ended::NotConnected(dial.to_string()),
-        None if error.is_connect() => Ended::NotConnected(root(error)),
-        None => Ended::BrokeOff(root(error)),
+    causes.find_map(|cause| cause.downcast_ref())
+}
+
+fn not_connected(error: &DialError) -> Ended {
+    match error {
+        DialError::Forbidden(forbidden) => Ended::Forbidden(forbidden.to_string()),
+        error => Ended::NotConnected(error.to_string()),
     }
 }
 

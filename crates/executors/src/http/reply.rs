@@ -178,3 +178,102 @@ impl<'de> Visitor<'de> for ScalarVisitor {
         Ok(Scalar::Other)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use bytes::Bytes;
+    use futures_util::FutureExt;
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::{Reply, Text, read};
+
+    /// What a reply says, read off the whole document.
+    fn by_the_book(text: &str) -> Reply {
+        let Ok(Value::Object(object)) = serde_json::from_str(text) else {
+            return Reply::default();
+        };
+        let delay = object.get("delaySeconds");
+        let large = delay.and_then(Value::as_u64).map(|delay| delay.min(i64::MAX as u64) as i64);
+        Reply {
+            ack: object.get("ack").and_then(Value::as_bool),
+            delay_seconds: large.or_else(|| delay.and_then(Value::as_i64)),
+            message: object.get("message").and_then(Value::as_str).map(ToOwned::to_owned),
+        }
+    }
+
+    fn values() -> impl Strategy<Value = String> {
+        let leaf = prop_oneof![
+            Just("true".to_owned()),
+            Just("false".to_owned()),
+            Just("null".to_owned()),
+            any::<i64>().prop_map(|number| number.to_string()),
+            any::<u64>().prop_map(|number| number.to_string()),
+            (-1e300..1e300f64).prop_map(|number| format!("{number:e}")),
+            any::<String>().prop_map(|text| Value::String(text).to_string()),
+        ];
+        leaf.prop_recursive(4, 24, 4, |inner| {
+            let member = (names(), inner.clone());
+            prop_oneof![
+                prop::collection::vec(inner, 0..4)
+                    .prop_map(|items| format!("[{}]", items.join(","))),
+                prop::collection::vec(member, 0..4).prop_map(|members| object(&members)),
+            ]
+        })
+    }
+
+    fn names() -> impl Strategy<Value = String> {
+        let known = prop::sample::select(vec!["ack", "delaySeconds", "message", "a\\u0063k"]);
+        prop_oneof![3 => known.prop_map(ToOwned::to_owned), 1 => "[a-z]{0,4}"]
+    }
+
+    fn object(members: &[(String, String)]) -> String {
+        let members: Vec<_> =
+            members.iter().map(|(name, value)| format!("\"{name}\" : {value}")).collect();
+        format!("{{{}}}", members.join(" ,\n"))
+    }
+
+    fn parse(text: &str) -> Reply {
+        Reply::parse(&Text::Whole(Bytes::copy_from_slice(text.as_bytes())))
+    }
+
+    proptest! {
+        #[test]
+        fn a_body_is_read_whole_or_not_at_all(
+            pieces in prop::collection::vec("[a-z]{0,4}", 0..6),
+            limit in 0..20usize,
+        ) {
+            let frames = pieces.iter().map(|piece| Ok::<_, Infallible>(Frame::data(piece.clone().into())));
+            let body = StreamBody::new(futures_util::stream::iter(frames));
+            let read = read(body, limit).now_or_never();
+            let all = pieces.concat();
+            let expected = if all.len() > limit { Text::TooLong } else { Text::Whole(all.into()) };
+            prop_assert_eq!(read, Some(Ok(expected)));
+        }
+
+        #[test]
+        fn a_reply_says_what_the_whole_document_says(
+            members in prop::collection::vec((names(), values()), 0..5),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let text = object(&members);
+            prop_assert_eq!(parse(&text), by_the_book(&text), "{}", text);
+            let cut: String = text.chars().take(cut.index(text.chars().count())).collect();
+            prop_assert_eq!(parse(&cut), Reply::default());
+        }
+
+        #[test]
+        fn whatever_comes_is_read(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            drop(Reply::parse(&Text::Whole(bytes.into())));
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_says_nothing() {
+        assert_eq!(Reply::parse(&Text::TooLong), Reply::default());
+    }
+}

@@ -66,6 +66,11 @@ impl Order {
         })
     }
 
+    /// Where it goes.
+    pub(crate) const fn uri(&self) -> &Uri {
+        &self.uri
+    }
+
     /// The request of one call. A signature carries the time at which it was made.
     pub(crate) fn request(&self) -> Request<Full<Bytes>> {
         let mut headers = HeaderMap::with_capacity(HEADERS);

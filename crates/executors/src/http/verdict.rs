@@ -140,3 +140,55 @@ pub(crate) fn pause(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     };
     Some(asked.clamp(MIN_DELAY, MAX_DELAY))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use http::{HeaderMap, HeaderValue};
+    use proptest::prelude::*;
+
+    use super::pause;
+
+    fn asked(retry_after: &[u8], date: Option<&str>, now: SystemTime) -> Option<Duration> {
+        let mut headers = HeaderMap::new();
+        headers.insert("retry-after", HeaderValue::from_bytes(retry_after).ok()?);
+        if let Some(date) = date {
+            headers.insert("date", HeaderValue::from_str(date).ok()?);
+        }
+        pause(&headers, now)
+    }
+
+    #[test]
+    fn dates_are_told_by_the_endpoints_clock_and_else_by_ours() {
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let date = |seconds| httpdate::fmt_http_date(at(seconds));
+        // Retry-After, Date, our clock: seconds.
+        let cases = [
+            (date(1_000), Some(date(940)), 0, 60),
+            (date(1_000), None, 990, 10),
+            (date(1_000), Some("yesterday".to_owned()), 990, 10),
+            (date(1_000), Some(date(2_000)), 0, 1),
+            (date(1_000), None, 5_000, 1),
+            (date(100_000), None, 0, 43_200),
+        ];
+        for (retry_after, date, now, seconds) in cases {
+            let pause = asked(retry_after.as_bytes(), date.as_deref(), at(now));
+            assert_eq!(pause, Some(Duration::from_secs(seconds)), "{retry_after} {date:?} {now}");
+        }
+        // The two older spellings of a date.
+        for text in ["Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"] {
+            let pause = asked(text.as_bytes(), None, at(784_111_777 - 7));
+            assert_eq!(pause, Some(Duration::from_secs(7)), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_is_within_bounds(text in prop::collection::vec(any::<u8>(), 0..40)) {
+            if let Some(pause) = asked(&text, None, SystemTime::UNIX_EPOCH) {
+                prop_assert!((1..=43_200).contains(&pause.as_secs()));
+            }
+        }
+    }
+}

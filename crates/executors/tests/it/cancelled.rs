@@ -54,10 +54,14 @@ async fn a_context_that_has_ended_makes_no_call() {
     let stage = Stage::new(settings());
     let (message, pool, cx) = (message(&endpoint.url("/")), pool(), Context::new());
     cx.cancel();
-    assert_eq!(stage.execute_under(&message, &pool, &cx).await, Outcome::Interrupted);
     let late = Context::new().with_timeout(Duration::ZERO);
-    assert_eq!(stage.execute_under(&message, &pool, &late).await, Outcome::Interrupted);
-    assert_eq!((endpoint.connections(), stage.calls().len()), (0, 0));
+    for ended in [&cx, &late] {
+        // With a connection at hand, a call is made as soon as it is asked for.
+        assert_eq!(stage.execute(&message).await, Outcome::Done);
+        assert_eq!(stage.execute_under(&message, &pool, ended).await, Outcome::Interrupted);
+    }
+    assert_eq!(stage.execute(&message).await, Outcome::Done);
+    assert_eq!((endpoint.connections(), endpoint.count(), stage.calls().len()), (1, 3, 3));
 }
 
 #[tokio::test]

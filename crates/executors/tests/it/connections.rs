@@ -1,13 +1,15 @@
 //! Connections: used again, bounded in what they bring, and of the version that was asked for.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use http::Version;
 use sluicegate_dispatch::{CallStatus, Outcome};
 use sluicegate_executors::http::{HttpSettings, HttpVersion};
 use sluicegate_testkit::endpoint::{Answer, Endpoint};
 
-use crate::stage::{Stage, message, settings};
+use crate::stage::{Names, Stage, closed_port, message, settings};
 
 /// Delivers `calls` messages, `at_once` of them at once.
 pub(crate) async fn deliver(stage: &Stage, url: &str, calls: usize, at_once: usize) {
@@ -17,7 +19,7 @@ pub(crate) async fn deliver(stage: &Stage, url: &str, calls: usize, at_once: usi
             assert_eq!(stage.execute(&message).await, Outcome::Done);
         }
     };
-    futures_util::future::join_all((0..at_once).map(|_| run())).await;
+    join_all((0..at_once).map(|_| run())).await;
 }
 
 fn h2c() -> HttpSettings {
@@ -36,6 +38,17 @@ async fn connections_are_used_again() {
             assert!(endpoint.asked().iter().all(|asked| asked.version == Version::HTTP_11));
         }
     }
+}
+
+#[tokio::test]
+async fn as_many_connections_are_kept_as_were_needed_at_once() {
+    let endpoint = Endpoint::start().await;
+    endpoint.otherwise(Answer::ok().after(Duration::from_millis(50)));
+    let stage = Stage::new(settings());
+    for _ in 0..3 {
+        deliver(&stage, &endpoint.url("/"), 50, 50).await;
+    }
+    assert_eq!(endpoint.connections(), 50);
 }
 
 #[tokio::test]
@@ -104,6 +117,27 @@ async fn a_stream_that_is_reset_is_a_connection_error() {
         let outcome = stage.execute(&message(&endpoint.url("/"))).await;
         assert!(matches!(outcome, Outcome::Unreachable { .. }), "{outcome:?}");
         assert_eq!(stage.calls(), [CallStatus::Reset; 3]);
+    }
+}
+
+#[tokio::test]
+async fn all_who_wait_for_a_connection_hear_why_there_is_none() {
+    let cases = [
+        (format!("http://{}/", closed_port()), "unreachable", vec![CallStatus::Connect; 60]),
+        ("http://10.0.0.1/".to_owned(), "rejected", vec![CallStatus::RefusedTarget; 20]),
+        ("http://private.test/".to_owned(), "rejected", vec![CallStatus::RefusedTarget; 20]),
+        ("http://unheard-of.test/".to_owned(), "unreachable", vec![CallStatus::Connect; 60]),
+    ];
+    let private = [SocketAddr::from(([10, 0, 0, 1], 80))];
+    for settings in [settings(), h2c()] {
+        for (target, label, calls) in &cases {
+            let resolver = Names::resolver([("private.test", &private)]);
+            let stage = Stage::new(HttpSettings { resolver, ..settings.clone() });
+            let message = message(target);
+            let outcomes = join_all((0..20).map(|_| stage.execute(&message))).await;
+            assert!(outcomes.iter().all(|outcome| outcome.label() == *label), "{outcomes:?}");
+            assert_eq!(stage.calls(), *calls, "{target}");
+        }
     }
 }
 

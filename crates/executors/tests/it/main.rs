@@ -3,6 +3,7 @@
 mod breakers;
 mod cancelled;
 mod connections;
+mod endpoint;
 mod in_process;
 mod requests;
 mod secure;

@@ -7,10 +7,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{Method, Version};
 use sluicegate_dispatch::{AuthToken, Outcome, PoolSettings};
+use sluicegate_executors::http::HttpSettings;
 use sluicegate_tasks::Context;
 use sluicegate_testkit::endpoint::{Answer, Asked, Endpoint};
 
-use crate::stage::{Stage, message, pool, settings};
+use crate::stage::{Stage, message, settings};
 
 /// The names of all headers, in order of the alphabet.
 fn names(asked: &Asked) -> Vec<&str> {
@@ -75,6 +76,19 @@ async fn a_body_is_json_whatever_the_id_and_carries_the_payload_as_it_was() {
         let asked = endpoint.asked().pop().expect("a request");
         assert_eq!(asked.body, expected);
         assert_eq!(asked.message_id(), id);
+    }
+}
+
+#[tokio::test]
+async fn a_large_payload_is_sent_whole() {
+    let endpoint = Endpoint::start().await;
+    for prior_knowledge in [false, true] {
+        let stage = Stage::new(HttpSettings { prior_knowledge, ..settings() });
+        let mut message = message(&endpoint.url("/"));
+        message.payload = Some(format!("\"{}\"", "x".repeat(1 << 20)).into());
+        assert_eq!(stage.execute(&message).await, Outcome::Done);
+        let asked = endpoint.asked().pop().expect("a request");
+        assert_eq!(asked.body.len(), (1 << 20) + 2 + r#"{"messageId":"m-1","payload":}"#.len());
     }
 }
 
@@ -172,5 +186,4 @@ async fn a_token_is_sent_and_never_shown() {
     let outcome = stage.execute(&message).await;
     assert!(matches!(&outcome, Outcome::Rejected(r) if r.why.contains("authToken")), "{outcome:?}");
     assert!(!format!("{outcome:?}").contains("s3cr3t"), "{outcome:?}");
-    drop(pool());
 }

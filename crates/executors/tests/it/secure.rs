@@ -105,3 +105,13 @@ async fn many_calls_at_once_share_few_secure_connections() {
     deliver(&stage, &endpoint.url("/"), 400, 100).await;
     assert_eq!(endpoint.connections(), 4);
 }
+
+#[tokio::test]
+async fn many_first_calls_at_once_all_arrive() {
+    for protocols in [&[&b"h2"[..]][..], &[b"http/1.1"]] {
+        let Vouched { roots, endpoint } = vouched(&["127.0.0.1"], protocols).await;
+        let stage = Stage::new(HttpSettings { roots, ..settings() });
+        deliver(&stage, &endpoint.url("/"), 60, 60).await;
+        assert_eq!(stage.calls(), [CallStatus::Http(200); 60]);
+    }
+}

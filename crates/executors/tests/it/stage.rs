@@ -15,6 +15,7 @@ use sluicegate_dispatch::{
 use sluicegate_executors::BreakerScope;
 use sluicegate_executors::http::{HttpExecutor, HttpSettings, Resolve, Roots};
 use sluicegate_tasks::Context;
+use tokio::time::sleep;
 
 /// What was observed.
 #[derive(Default)]
@@ -29,7 +30,7 @@ pub(crate) struct Stage {
     facts: Arc<Facts>,
 }
 
-/// A resolver of these names; one without an address is never answered.
+/// A resolver of these names that takes a moment; one without an address is never answered.
 pub(crate) struct Names(HashMap<&'static str, Vec<SocketAddr>>);
 
 impl Observer for Facts {
@@ -85,6 +86,7 @@ impl Names {
 impl Resolve for Names {
     fn resolve<'a>(&'a self, host: &'a str, _: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
         Box::pin(async move {
+            sleep(Duration::from_millis(5)).await;
             match self.0.get(host) {
                 Some(addresses) if addresses.is_empty() => std::future::pending().await,
                 Some(addresses) => Ok(addresses.clone()),

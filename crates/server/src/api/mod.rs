@@ -1,16 +1,92 @@
 //! The HTTP API: what SURFACE names, over one daemon.
+//!
+//! A request walks: accept (bounded) → guard (token, host, origin) → route → answer. Everything that
+//! is read is bounded in size and time; every error is a problem as RFC 9457 has it.
 
-use sluicegate_tasks::Context;
+mod connections;
+mod dashboard;
+mod errors;
+mod guard;
+mod intake;
+mod messages;
+mod openapi;
+mod operate;
+mod page;
+mod probes;
+mod problem;
+mod reply;
+mod routes;
+mod schemas;
+mod shapes;
+mod stream;
+mod views;
+
+use std::io;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use sluicegate_tasks::{Context, Permits, TaskGroup};
 use tokio::net::TcpListener;
+use tokio::time::Instant;
 
 use crate::daemon::Daemon;
+use connections::Site;
+use guard::Guard;
+use intake::Intake;
 
-/// Serves until the context ends.
+/// What every handler can reach. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Api(Arc<Shared>);
+
+/// What handlers share.
+pub(crate) struct Shared {
+    pub(crate) daemon: Daemon,
+    pub(crate) guard: Guard,
+    pub(crate) intake: Intake,
+    /// Places of those who follow the stream.
+    pub(crate) streams: Arc<Permits>,
+    /// How many look through all parked messages at once.
+    pub(crate) searches: Permits,
+    /// What must not end with the connection that asked for it.
+    pub(crate) errands: TaskGroup,
+    /// Ends when the server does.
+    pub(crate) cx: Context,
+    /// When it began.
+    pub(crate) since: Instant,
+}
+
+const ERRANDS: u32 = 8;
+const SEARCHES: u32 = 2;
+
+impl Deref for Api {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+/// Serves until the context ends, and then a few seconds longer, so that running requests can end.
 ///
 /// # Errors
 /// When the listener cannot be used.
-pub async fn serve(daemon: Daemon, listener: TcpListener, cx: &Context) -> std::io::Result<()> {
-    let _ = (daemon, listener);
-    cx.cancelled().await;
+pub async fn serve(daemon: Daemon, listener: TcpListener, cx: &Context) -> io::Result<()> {
+    let guard = Guard::new(&daemon.settings().server, listener.local_addr()?)?;
+    let shared = Shared {
+        daemon,
+        guard,
+        intake: Intake::new(),
+        streams: Arc::new(Permits::new(stream::MOST).map_err(io::Error::other)?),
+        searches: Permits::new(SEARCHES).map_err(io::Error::other)?,
+        errands: TaskGroup::new("api errands", ERRANDS).map_err(io::Error::other)?,
+        cx: cx.clone(),
+        since: Instant::now(),
+    };
+    let api = Api(Arc::new(shared));
+    let errands = api.errands.clone();
+    let routes = routes::router(api.clone());
+    connections::accept(Site { api, routes }, listener, cx).await?;
+    // Those who asked are gone, and the daemon is ending: what still runs is cut off.
+    drop(errands.drain(Instant::now()).await);
     Ok(())
 }

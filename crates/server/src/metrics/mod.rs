@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;
-use sluicegate_dispatch::{BreakerState, Depth, Fact, PoolView, QueueView, Router, Severity};
+use sluicegate_dispatch::{Depth, Fact, PoolView, QueueView, Router, Severity};
 
 use page::Page;
 use series::{Book, PoolSeries, QueueSeries};
@@ -70,20 +70,6 @@ impl Snapshot {
     #[must_use]
     pub fn of(router: &Router) -> Self {
         Self { pools: router.pool_views(), queues: router.queue_views(), ..Self::default() }
-    }
-}
-
-impl FromIterator<BreakerState> for Breakers {
-    fn from_iter<I: IntoIterator<Item = BreakerState>>(states: I) -> Self {
-        let mut breakers = Self::default();
-        for state in states {
-            match state {
-                BreakerState::Closed => breakers.closed += 1,
-                BreakerState::HalfOpen => breakers.half_open += 1,
-                BreakerState::Open => breakers.open += 1,
-            }
-        }
-        breakers
     }
 }
 

@@ -1,8 +1,11 @@
 //! Integration tests of the server crate.
 
+mod alerts;
+mod api;
 mod feed;
 mod health;
 mod metrics;
+mod paper_002;
 mod record;
 mod scene;
 mod settings;

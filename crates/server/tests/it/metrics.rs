@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_dispatch::{
-    BreakerState, CallStatus, Depth, Fact, Observer, Outcome, PoolSettings, Reason, Rejection,
-    Router, Severity,
+    CallStatus, Depth, Fact, Observer, Outcome, PoolSettings, Reason, Rejection, Router, Severity,
 };
-use sluicegate_server::metrics::Snapshot;
+use sluicegate_server::metrics::{Breakers, Snapshot};
 use sluicegate_server::record::Record;
 use tokio::time::Instant;
 
@@ -138,13 +137,11 @@ async fn the_rest_is_read_off_at_a_scrape() {
     let record = Record::new(Hands::new());
     let router = idle(&record, &["P"]).await;
     every_fact(|_, fact| record.observe(fact));
-    use BreakerState::{Closed, HalfOpen, Open};
-    let states = [Closed, Open, HalfOpen, Closed, HalfOpen, Closed, Closed];
     let depth = Depth { waiting: 5, delayed: 7, out: 100 };
     let snapshot = Snapshot {
         depths: BTreeMap::from([(name("q"), depth), (name("gone"), depth)]),
         parked: 9,
-        breakers: states.into_iter().collect(),
+        breakers: Breakers { closed: 4, half_open: 2, open: 1 },
         warnings: record.warnings.counts(),
         leader: true,
         ..Snapshot::of(&router)

@@ -156,11 +156,17 @@ fn no_name_can_forge_a_line() {
     assert_eq!(lines.lines().count(), 8, "{lines}");
 }
 
-/// Run by itself in a child: a log is set up once in a life.
+/// What says to a run of [`child_that_logs`] that it is the child, and the format.
+const CHILD: &str = "SLUICEGATE_TEST_LOG";
+
+/// Does its work in a child of the next test only: a log is set up once in a life.
 #[test]
-#[ignore = "run by the tests of the log, in a child of theirs"]
 fn child_that_logs() {
-    let format = if std::env::var("AS_JSON").is_ok() { Format::Json } else { Format::Text };
+    let format = match std::env::var(CHILD).as_deref() {
+        Ok("json") => Format::Json,
+        Ok(_) => Format::Text,
+        Err(_) => return,
+    };
     match log::init(format) {
         Ok(()) => tracing::info!(target: "sluicegate", queue = "q", "said"),
         Err(error) => eprintln!("error: {error}"),
@@ -175,11 +181,9 @@ fn wrong() -> bool {
 
 fn child(rust_log: Option<&str>, json: bool) -> String {
     let mut command = Command::new(std::env::current_exe().expect("this test is a program"));
-    command.args(["--exact", "record::child_that_logs", "--ignored", "--nocapture"]);
+    command.args(["--exact", "record::child_that_logs", "--nocapture"]);
     command.env_remove("RUST_LOG").envs(rust_log.map(|wanted| ("RUST_LOG", wanted)));
-    if json {
-        command.env("AS_JSON", "1");
-    }
+    command.env(CHILD, if json { "json" } else { "text" });
     let output = command.output().expect("it can be run again");
     assert!(output.status.success(), "{output:?}");
     assert!(!String::from_utf8_lossy(&output.stdout).contains("said"), "{output:?}");

@@ -13,6 +13,7 @@
 //! They know nothing of the schedule but what it said, so a wrong one cannot deceive them.
 
 mod bucket;
+pub mod router;
 mod shares;
 mod view;
 

@@ -6,6 +6,7 @@ use crate::oracles::Broken;
 use crate::trace::Trace;
 
 pub mod kernel;
+pub mod router;
 
 /// Something that can be run from a seed.
 #[derive(Debug)]
@@ -17,7 +18,15 @@ pub struct Scenario {
 }
 
 /// All scenarios.
-pub const ALL: [Scenario; 1] = [Scenario { name: "kernel", run: kernel::run }];
+pub const ALL: [Scenario; 7] = [
+    Scenario { name: "kernel", run: kernel::run },
+    Scenario { name: "router", run: router::run },
+    Scenario { name: "router-batch", run: router::run_batch },
+    Scenario { name: "router-strict", run: router::run_strict },
+    Scenario { name: "router-none", run: router::run_none },
+    Scenario { name: "router-crash", run: router::run_crash },
+    Scenario { name: "router-fair", run: router::run_fair },
+];
 
 /// What a run went through, for the summary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -67,9 +67,8 @@ impl<P: Party> State<P> {
         let Snapshot { queued, running, lingering, capacity, .. } =
             self.fair.snapshot(Moment::ZERO);
         match until {
-            Until::Room(count) => {
-                self.closed || capacity.saturating_sub(queued) >= count.min(capacity)
-            }
+            // Once closed nothing waits, so there is all the room there can be.
+            Until::Room(count) => capacity.saturating_sub(queued) >= count.min(capacity),
             Until::Empty => running + lingering == self.party.unclaimed(),
         }
     }

@@ -66,9 +66,9 @@ impl<V> Slot<V> {
         Self { value: Some(value), admitted: now, since: now }
     }
 
-    /// What is not in its slot was pulled, and such an item is never refused.
+    /// The value of an item that nobody has pulled.
     fn into_value(self) -> V {
-        self.value.expect("an item that waits has its value")
+        self.value.expect("what nobody pulled has its value")
     }
 
     /// Puts a value back.
@@ -220,8 +220,8 @@ impl<V> State<Crew<V>> {
             self.start(now, wakers);
         }
         let id = self.party.started.pop_front()?;
-        let slot = self.fair.get_mut(id)?;
-        let value = slot.value.take()?;
+        let slot = self.fair.get_mut(id).expect("what was told to start is here");
+        let value = slot.value.take().expect("what nobody pulled has its value");
         Some(Pulled { id, value, admitted: slot.admitted, waited: now - slot.since })
     }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_dispatch::{
-    Delivery, Message, Ordering, Outcome, PoolSettings, QueueSettings, Rejection, Router, Severity,
+    Delivery, Message, Observer, Ordering, Outcome, PoolSettings, QueueSettings, Rejection, Router,
+    Severity,
 };
 use tokio::time::Instant;
 
@@ -36,10 +37,21 @@ impl Rig {
     /// # Panics
     /// When their settings cannot work.
     pub async fn new(pools: impl IntoIterator<Item = PoolSettings>) -> Self {
+        Self::observed(pools, None).await
+    }
+
+    /// A router with these pools, observed by somebody else instead.
+    ///
+    /// # Panics
+    /// When their settings cannot work.
+    pub async fn observed(
+        pools: impl IntoIterator<Item = PoolSettings>,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Self {
         let (executor, parked) = (ScriptedExecutor::new(), MemoryParked::new());
         let (source, facts) = (ScriptedSource::new(), Facts::new());
-        let router =
-            Router::new(executor.clone(), parked.clone(), facts.clone()).expect("a router");
+        let observer = observer.unwrap_or_else(|| facts.clone());
+        let router = Router::new(executor.clone(), parked.clone(), observer).expect("a router");
         for pool in pools {
             router.set_pool(pool).expect("sound settings");
         }

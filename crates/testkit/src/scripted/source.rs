@@ -30,6 +30,7 @@ struct State {
     failing_settles: u32,
     failing_receives: u32,
     hangs: bool,
+    answers_after: Duration,
     stopped: bool,
     stale: Vec<Receipt>,
 }
@@ -66,10 +67,15 @@ impl ScriptedSource {
         self.state.lock().failing_receives = count;
     }
 
-    /// Lets receives hang for ever, or no longer.
+    /// Lets receives, settlements and extensions hang for ever, or no longer.
     pub fn hang(&self, hangs: bool) {
         self.state.lock().hangs = hangs;
         self.changed.notify_waiters();
+    }
+
+    /// Answers so long after it has settled or extended.
+    pub fn answer_after(&self, delay: Duration) {
+        self.state.lock().answers_after = delay;
     }
 
     /// Treats a receipt as one that is not valid any more.
@@ -124,6 +130,24 @@ impl ScriptedSource {
         }
     }
 
+    async fn take_time(&self) {
+        let after = self.state.lock().answers_after;
+        if !after.is_zero() {
+            tokio::time::sleep(after).await;
+        }
+    }
+
+    async fn unless_hung(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if !self.state.lock().hangs {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     fn take(&self) -> Option<Result<Vec<Delivery>, SourceError>> {
         let mut state = self.state.lock();
         if state.hangs && !state.stopped {
@@ -165,6 +189,7 @@ impl Source for ScriptedSource {
 
     fn settle(&self, settle: Vec<Settle>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
         Box::pin(async move {
+            self.unless_hung().await;
             let now = Instant::now();
             let answers = {
                 let mut state = self.state.lock();
@@ -183,14 +208,17 @@ impl Source for ScriptedSource {
                 answers
             };
             self.changed.notify_waiters();
+            self.take_time().await;
             Ok(answers)
         })
     }
 
     fn extend(&self, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
         Box::pin(async move {
+            self.unless_hung().await;
             let answers = vec![Settled::Done; receipts.len()];
             self.state.lock().extended.extend(receipts);
+            self.take_time().await;
             Ok(answers)
         })
     }

@@ -24,6 +24,7 @@ async fn what_comes_back_goes_first_in_its_key_at_its_time() {
         sluice.admit(other(), 3).unwrap();
         let passage = pull(&sluice);
         let (id, since) = (passage.id(), passage.since());
+        tokio::time::advance(ms(50)).await;
         assert_eq!(back(passage, begun_here + ms(250)), Ok(id));
         assert_eq!(run_all(&sluice), [3], "other keys go on");
         let why = sluice.why(id).unwrap();
@@ -63,20 +64,23 @@ async fn what_is_due_comes_back_at_once() {
     assert_eq!(run_all(&sluice), [1, 2]);
 }
 
+/// Each at its time, though nobody looks in between.
 #[tokio::test(start_paused = true)]
-async fn a_puller_is_woken_when_the_time_has_come() {
+async fn pullers_are_woken_when_the_time_has_come() {
     let sluice = sluice(4, 10);
-    sluice.admit(cart(), 1).unwrap();
-    pull(&sluice).retry_at(Some(Instant::now() + ms(500))).unwrap();
-    let mut waits = ByHand::new(sluice.next());
-    assert!(waits.poll().is_none());
-    tokio::time::advance(ms(499)).await;
-    settle().await;
-    assert_eq!(waits.wakes(), 0);
-    tokio::time::advance(ms(1)).await;
-    settle().await;
-    assert_eq!(waits.wakes(), 1);
-    assert_eq!(waits.poll().unwrap().unwrap().finish(), 1);
+    sluice.admit_all(vec![(cart(), 1), (other(), 2)]).unwrap();
+    let (first, second) = (pull(&sluice), pull(&sluice));
+    first.retry_at(Some(Instant::now() + ms(900))).unwrap();
+    second.postpone(Instant::now() + ms(500)).unwrap();
+    let mut waits = [(); 2].map(|()| ByHand::new(sluice.next()));
+    assert!(waits.iter_mut().all(|puller| puller.poll().is_none()));
+    for (after, wakes) in [(499, [0, 0]), (1, [1, 0]), (399, [1, 0]), (1, [1, 1])] {
+        tokio::time::advance(ms(after)).await;
+        settle().await;
+        assert_eq!(waits.each_ref().map(ByHand::wakes), wakes);
+    }
+    let pulled = waits.map(|mut puller| puller.poll().unwrap().unwrap());
+    assert_eq!(pulled.map(Passage::finish), [2, 1]);
 }
 
 #[tokio::test(start_paused = true)]

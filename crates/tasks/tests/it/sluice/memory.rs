@@ -8,6 +8,7 @@ use allocation_counter::measure;
 use sluicegate_tasks::{Entry, Sluice};
 
 use super::{pull, sluice};
+use crate::probe::ByHand;
 
 const COUNT: usize = 1 << 17;
 
@@ -66,6 +67,22 @@ async fn passing_through_allocates_nothing() {
     };
     (0..2_000).for_each(pass);
     assert_eq!(measure(|| (0..1_000).for_each(pass)).count_total, 0);
+}
+
+/// Whoever gives up waiting leaves nothing behind.
+#[tokio::test]
+async fn giving_up_leaves_nothing_behind() {
+    let sluice = sluice(1, 1);
+    (0..2).for_each(|n| assert!(sluice.admit(Entry::of("alice"), n).is_ok()));
+    let _out = pull(&sluice);
+    let give_up = || {
+        assert!(ByHand::new(sluice.next()).poll().is_none());
+        assert!(ByHand::new(sluice.room_for(1)).poll().is_none());
+        assert!(ByHand::new(sluice.emptied()).poll().is_none());
+    };
+    give_up();
+    let left = measure(|| (0..1_000).for_each(|_| give_up())).bytes_current;
+    assert!(left <= 0, "{left} bytes");
 }
 
 fn keys() -> Vec<Arc<str>> {

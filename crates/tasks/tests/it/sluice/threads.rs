@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use sluicegate_tasks::{Entry, Sluice};
+use sluicegate_tasks::{Entry, Hold, Passage, Sluice};
 use tokio::time::Instant;
 
 use super::{batch, cart, pull, run_all, sluice};
@@ -16,6 +16,12 @@ const KEYS: u32 = 7;
 /// comes to its end exactly once, and in order within its key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_value_ends_once_and_in_order() {
+    // A lost call would be waited for without end.
+    let in_time = tokio::time::timeout(ms(60_000), all_values_end());
+    in_time.await.expect("nobody waits for what never comes");
+}
+
+async fn all_values_end() {
     let sluice = sluice(5, 40);
     let ended: &'static Mutex<HashMap<u32, Vec<u32>>> = Box::leak(Box::default());
     let mut crew = Vec::new();
@@ -95,6 +101,21 @@ async fn feed(sluice: &Sluice<(u32, u32)>) {
         }
         next += count;
     }
+}
+
+/// Values need not be shared between threads, only sent to others; so it is with what holds them.
+#[test]
+fn everything_of_it_can_be_sent() {
+    type Value = std::cell::Cell<u32>;
+    const fn sent<T: Send>() {}
+    const fn shared<T: Send + Sync>() {}
+    fn future<F: Future + Send>(_: fn(&'static Sluice<Value>) -> F) {}
+    shared::<Sluice<Value>>();
+    sent::<Passage<Value>>();
+    shared::<Hold<Value>>();
+    future(Sluice::next);
+    future(Sluice::emptied);
+    future(|sluice: &'static Sluice<Value>| sluice.room_for(1));
 }
 
 #[test]

@@ -1,0 +1,220 @@
+//! Over HTTP: from memory and from a file, to an endpoint that is fast and to one that is not.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::Uri;
+use sluicegate_dispatch::{PoolSettings, Source};
+
+use super::Scene;
+use super::bare::Bare;
+use super::endpoint::SLOWNESS;
+use super::rig::{File, Rig, VISIBILITY, batch};
+use super::sample::POOL;
+use super::stock::Stock;
+use crate::child::{cpu_time, number};
+use crate::probe::Probe;
+use crate::report::{Promise, Report, Row};
+use crate::timing::{Compared, by_turns};
+
+/// Many groups, so that order holds nobody up.
+const GROUPS: u64 = 10_000;
+const CONCURRENCIES: [u32; 2] = [32, 64];
+const BARE: &str = "bare client loop";
+const BODY: &[u8] =
+    br#"{"messageId":"msg-0000000000000000","payload":{"order":0,"amount":"19.90"}}"#;
+
+/// Where messages come from.
+#[derive(Clone, Copy, Debug)]
+enum From {
+    Memory,
+    File,
+}
+
+impl From {
+    const BOTH: [Self; 2] = [Self::Memory, Self::File];
+
+    const fn named(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::File => "SQLite",
+        }
+    }
+
+    /// The part of a bare loop's rate that is promised.
+    const fn part(self) -> f64 {
+        match self {
+            Self::Memory => 0.8,
+            Self::File => 0.5,
+        }
+    }
+}
+
+/// All of it.
+pub(super) fn run(report: &mut Report, scene: &Scene, quick: bool) -> Result<(), String> {
+    for concurrency in CONCURRENCIES {
+        for from in From::BOTH {
+            eprintln!("a fast endpoint from {}, {concurrency} at once …", from.named());
+            let compared = fast(scene, from, concurrency, quick);
+            let what = format!("from {}, {concurrency} at once", from.named());
+            let row = Row::new(what, "/s", 1e9 / compared.ours)
+                .beside(BARE, 1e9 / compared.baseline)
+                .promised(Promise::RatioAtLeast(from.part()));
+            report.rows.push(row);
+        }
+    }
+    instructions(report);
+    for concurrency in CONCURRENCIES {
+        for from in From::BOTH {
+            eprintln!("an endpoint of 100 ms from {}, {concurrency} at once …", from.named());
+            report.rows.push(slow(scene, from, concurrency, quick));
+        }
+    }
+    Ok(())
+}
+
+/// What a call costs this process, without the system's part.
+fn instructions(report: &mut Report) {
+    eprintln!("instructions of a call …");
+    let (ours, baseline) = (Probe::Http("memory"), Probe::Http("bare"));
+    let counted = ours.instructions().and_then(|ours| Ok((ours, baseline.instructions()?)));
+    match counted {
+        Err(why) => eprintln!("skipped: {why}"),
+        Ok((ours, baseline)) => {
+            let what = format!("from memory, {} at once", CONCURRENCIES[0]);
+            report.rows.push(Row::new(what, "instr", ours).beside(BARE, baseline));
+        }
+    }
+}
+
+fn fast(scene: &Scene, from: From, concurrency: u32, quick: bool) -> Compared {
+    let (rounds, count) = if quick { (3, 2_000) } else { (21, 10_000) };
+    let baseline = bare(scene, scene.endpoint.fast(), concurrency);
+    match from {
+        From::Memory => by_turns(rounds, count, from_memory(scene, concurrency), baseline),
+        From::File => by_turns(rounds, count, from_file(scene, concurrency), baseline),
+    }
+}
+
+fn bare(scene: &Scene, url: String, loops: u32) -> impl FnMut(u32) -> Duration {
+    let (uri, bare): (Uri, _) = (url.parse().expect("it is a URL"), Bare::new());
+    move |calls| {
+        let body = Bytes::from_static(BODY);
+        scene.runtime.block_on(bare.call(&uri, &body, u64::from(calls), loops as usize))
+    }
+}
+
+type Turn<'a> = Box<dyn FnMut(u32) -> Duration + 'a>;
+
+fn side<'a>(scene: &'a Scene, name: &str, concurrency: u32) -> Result<Turn<'a>, String> {
+    match name {
+        "bare" => Ok(Box::new(bare(scene, scene.endpoint.fast(), concurrency))),
+        "memory" => Ok(Box::new(from_memory(scene, concurrency))),
+        "file" => Ok(Box::new(from_file(scene, concurrency))),
+        other => Err(format!("{other:?} is none of bare, memory and file")),
+    }
+}
+
+/// How many calls are counted under callgrind.
+pub(crate) const COUNTED: u32 = 2_000;
+
+/// Under callgrind: one side, after it has warmed up.
+pub(super) fn count(scene: &Scene, name: &str) -> Result<(), String> {
+    let mut turn = side(scene, name, CONCURRENCIES[0])?;
+    turn(COUNTED);
+    calls_over_http(|| turn(COUNTED));
+    Ok(())
+}
+
+#[inline(never)]
+fn calls_over_http(work: impl FnOnce() -> Duration) {
+    std::hint::black_box(work());
+}
+
+/// One of them alone, for a profiler: says how many calls a second, and the microseconds that this
+/// process and the endpoint's ran for one.
+pub(super) fn spin(scene: &Scene, words: &[String]) -> Result<(), String> {
+    let (concurrency, seconds) = (number(words, 1)? as u32, number(words, 2)?);
+    let mut turn = side(scene, &words[0], concurrency)?;
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(seconds) {
+        let before = (cpu_time("self")?, cpu_time(&scene.endpoint.id())?);
+        let rate = 10_000.0 / turn(10_000).as_secs_f64();
+        let micros = |before: f64, after: f64| (after - before) / 1e3 / 10_000.0;
+        let (ours, its) = (cpu_time("self")?, cpu_time(&scene.endpoint.id())?);
+        println!("{rate:.0}/s {:.1}+{:.1} us", micros(before.0, ours), micros(before.1, its));
+    }
+    Ok(())
+}
+
+fn from_memory(scene: &Scene, concurrency: u32) -> impl FnMut(u32) -> Duration {
+    let url = scene.endpoint.fast();
+    let stock = Arc::new(Stock::default());
+    let rig = scene.runtime.block_on(async {
+        let rig = Rig::over_http().pool(PoolSettings::new(POOL, concurrency));
+        rig.queue("memory", Arc::clone(&stock) as _).await;
+        rig
+    });
+    move |count| {
+        let count = u64::from(count);
+        let messages = batch(scene.number(count), count, GROUPS, &url);
+        scene.runtime.block_on(rig.from_memory(&stock, messages))
+    }
+}
+
+fn from_file(scene: &Scene, concurrency: u32) -> impl FnMut(u32) -> Duration {
+    let url = scene.endpoint.fast();
+    let (rig, file) = scene.runtime.block_on(async {
+        let rig = Rig::over_http().pool(PoolSettings::new(POOL, concurrency));
+        (rig, File::new().await)
+    });
+    move |count| {
+        let count = u64::from(count);
+        let first = scene.number(count);
+        let (messages, name) = (batch(first, count, GROUPS, &url), format!("queue-{first}"));
+        scene.runtime.block_on(async {
+            let source = file.store.queue(&*name, VISIBILITY).await.expect("the file can be used");
+            file.publish(&source, &messages).await;
+            rig.drain_queue(&name, Arc::new(source), count).await
+        })
+    }
+}
+
+/// How many come through a second, of those that could if nothing but the endpoint took time.
+fn slow(scene: &Scene, from: From, concurrency: u32, quick: bool) -> Row {
+    let url = scene.endpoint.slow();
+    let possible = f64::from(concurrency) / SLOWNESS.as_secs_f64();
+    let (warm, window) = if quick { (0.5, 1.0) } else { (1.0, 10.0) };
+    let count = (possible * (warm + window + 1.0)) as u64;
+    let messages = batch(scene.number(count), count, GROUPS, &url);
+    let ours = scene.runtime.block_on(async {
+        let rig = Rig::over_http().pool(PoolSettings::new(POOL, concurrency));
+        let file = File::new().await;
+        let source: Arc<dyn Source> = match from {
+            From::Memory => {
+                let stock = Stock::default();
+                stock.put(messages);
+                Arc::new(stock)
+            }
+            From::File => {
+                let source = file.store.queue("slow", VISIBILITY).await.expect("it can be used");
+                file.publish(&source, &messages).await;
+                Arc::new(source)
+            }
+        };
+        rig.queue("slow", source).await;
+        tokio::time::sleep(Duration::from_secs_f64(warm)).await;
+        let (begun, before) = (Instant::now(), rig.tally.settled());
+        tokio::time::sleep(Duration::from_secs_f64(window)).await;
+        let rate = (rig.tally.settled() - before) as f64 / begun.elapsed().as_secs_f64();
+        rig.stop().await;
+        rate
+    });
+    let calls = (possible * window.min(3.0)) as u32;
+    let took = bare(scene, url, concurrency)(calls);
+    let what = format!("100 ms endpoint from {}, {concurrency} at once", from.named());
+    Row::new(what, "/s", ours)
+        .beside(BARE, f64::from(calls) / took.as_secs_f64())
+        .promised(Promise::AtLeast(0.98 * possible))
+}

@@ -1,0 +1,272 @@
+//! Taking messages in, and saying where one is and why.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use http::{HeaderMap, StatusCode};
+use serde::Deserializer as _;
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde_json::json;
+use serde_json::value::RawValue;
+use sluicegate_dispatch::{
+    Found, FoundState, MessageState, Publication, Reason, Source, WhyWaiting,
+};
+use sluicegate_executors::http::target_forbidden;
+use sluicegate_sources::sqlite::ParkedItem;
+use sluicegate_sources::wire;
+
+use super::Api;
+use super::errors::fault;
+use super::intake::{LARGE, Query, Segment};
+use super::problem::{Code, Problem};
+use super::reply::reply;
+use super::shapes::{MessageShape, Seen, Whereabouts};
+use crate::convert;
+
+/// How many messages one request may bring.
+const MOST_MESSAGES: usize = 10_000;
+
+/// `POST /api/v1/messages?queue=Q`
+pub(crate) async fn publish(
+    State(api): State<Api>,
+    query: Query,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let whole = api.intake.whole(&api.cx, body, LARGE).await?;
+    let mut publications = read(&whole.bytes)?;
+    allow(&api, &publications)?;
+    if let Some(parent) = headers.get("traceparent").and_then(|parent| parent.to_str().ok()) {
+        carry(parent, &mut publications);
+    }
+    let published = api.daemon.publish(query.get("queue"), publications).await?;
+    Ok(reply(StatusCode::ACCEPTED, &json!({ "accepted": published.accepted })))
+}
+
+/// Reads one message, or an array of them. What is too much is found before anything is kept.
+fn read(body: &[u8]) -> Result<Vec<Publication>, Problem> {
+    let not_json = |why: String| Problem::new(Code::MalformedJson, why);
+    let text = std::str::from_utf8(body)
+        .map_err(|error| not_json(format!("not UTF-8 from byte {}", error.valid_up_to())))?
+        .trim();
+    let mut long = Vec::new();
+    if text.starts_with('[') {
+        let mut reader = serde_json::Deserializer::from_str(text);
+        let measured = reader.deserialize_seq(Measure { long: &mut long });
+        match measured.and_then(|count| reader.end().map(|()| count)) {
+            Ok(count) if count > MOST_MESSAGES => return Err(too_many()),
+            Ok(_) => {}
+            Err(error) => return Err(not_json(format!("the body is not JSON: {error}"))),
+        }
+    } else {
+        serde_json::from_str::<IgnoredAny>(text)
+            .map_err(|error| not_json(format!("the body is not JSON: {error}")))?;
+        long.extend((text.len() > wire::MAX_BODY).then_some((0, text.len())));
+    }
+    if !long.is_empty() {
+        let most = wire::MAX_BODY;
+        let words = |bytes| format!("the message has {bytes} bytes; at most {most} are right");
+        let faults = long.into_iter().map(|(index, bytes)| fault(index, &words(bytes)));
+        return Err(Problem::of_messages(Code::TooLarge, faults.collect()).with("limit", most));
+    }
+    Ok(wire::parse_many(text.as_bytes())?)
+}
+
+fn too_many() -> Problem {
+    let detail = format!("there are more than {MOST_MESSAGES} messages");
+    Problem::new(Code::TooLarge, detail).with("limit", MOST_MESSAGES)
+}
+
+/// Counts the items of an array without keeping them, and notes those that are too long.
+struct Measure<'a> {
+    long: &'a mut Vec<(usize, usize)>,
+}
+
+impl<'de> Visitor<'de> for Measure<'_> {
+    type Value = usize;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of messages")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<usize, A::Error> {
+        let mut count = 0;
+        while let Some(item) = items.next_element::<&'de RawValue>()? {
+            let bytes = item.get().len();
+            if bytes > wire::MAX_BODY {
+                self.long.push((count, bytes));
+            }
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
+/// Refuses targets that name an address which no call would be made to.
+fn allow(api: &Api, publications: &[Publication]) -> Result<(), Problem> {
+    let allowed = convert::allowed(&api.daemon.settings().http);
+    let forbidden = |(index, publication): (usize, &Publication)| {
+        let why = target_forbidden(&publication.message.target, &allowed)?;
+        Some(fault(index, &format!("mediationTarget is not allowed: {why}")))
+    };
+    let faults: Vec<_> = publications.iter().enumerate().filter_map(forbidden).collect();
+    if faults.is_empty() {
+        return Ok(());
+    }
+    Err(Problem::of_messages(Code::ForbiddenTarget, faults))
+}
+
+/// Carries the caller's trace on in the messages that have none of their own.
+fn carry(parent: &str, publications: &mut [Publication]) {
+    let probe = json!({ "id": "t", "mediationTarget": "http://t/", "traceparent": parent });
+    // Whether it is one is the wire format's business: what is none is ignored there.
+    let read = wire::parse(probe.to_string().as_bytes()).ok();
+    let Some(parent) = read.and_then(|incoming| incoming.message.traceparent) else { return };
+    for publication in publications {
+        if publication.message.traceparent.is_none() {
+            publication.message.traceparent = Some(parent.clone());
+            publication.body = wire::render(&publication.message, publication.delay).into();
+        }
+    }
+}
+
+/// `GET /api/v1/messages/{id}`
+pub(crate) async fn show(
+    State(api): State<Api>,
+    Segment(id): Segment,
+) -> Result<Response, Problem> {
+    let mut shape = here(&api, &id).await?;
+    if shape.is_none() {
+        shape = parked(&api, &id).await?.as_ref().map(MessageShape::of_parked);
+    }
+    if shape.is_none() {
+        // It may have been replayed between the two looks.
+        shape = here(&api, &id).await?;
+    }
+    match shape {
+        Some(shape) => Ok(reply(StatusCode::OK, &shape)),
+        None => {
+            let detail = format!("there is no message {id}: it is gone for good, or never was");
+            Err(Problem::new(Code::UnknownMessage, detail))
+        }
+    }
+}
+
+/// A message that is in flight or in a queue.
+async fn here(api: &Api, id: &str) -> Result<Option<MessageShape>, Problem> {
+    if let Some(view) = api.daemon.router().message(id) {
+        return Ok(Some(MessageShape::of_view(&view, Seen::now())));
+    }
+    let mut trouble = None;
+    for queue in api.daemon.router().queue_views() {
+        let Some(source) = api.daemon.router().source(&queue.name) else { continue };
+        match source.find(id).await {
+            Ok(Some(found)) => return stored(api, &queue.name, &*source, &found).await,
+            Ok(None) => {}
+            Err(error) => trouble = Some(error),
+        }
+    }
+    // Only who could look everywhere may say that it is nowhere.
+    trouble.map_or(Ok(None), |error| Err(error.into()))
+}
+
+async fn stored(
+    api: &Api,
+    queue: &str,
+    source: &dyn Source,
+    found: &Found,
+) -> Result<Option<MessageShape>, Problem> {
+    let Ok(incoming) = wire::parse(found.body.as_bytes()) else { return Ok(None) };
+    let message = &incoming.message;
+    let (state, why) = match &found.state {
+        FoundState::Delayed { rest, reason } => ("delayed", WhyWaiting::delayed(*reason, *rest)),
+        FoundState::Behind(head) => ("waiting", behind(api, source, head).await),
+        FoundState::Out => ("waiting", WhyWaiting::new("ready", "it is being taken in", None)),
+        _ => ("waiting", ready(api, &message.pool)),
+    };
+    let of = Whereabouts {
+        message,
+        queue,
+        pool: Some(&message.pool),
+        state,
+        attempts: found.attempts,
+        age: found.age,
+        why: Some(&why),
+    };
+    Ok(Some(MessageShape::new(&of, Seen::now())))
+}
+
+/// Why a message waits in its queue behind the head of its group.
+async fn behind(api: &Api, source: &dyn Source, head: &Arc<str>) -> WhyWaiting {
+    let retries = |rest: Option<Duration>| {
+        WhyWaiting::new("group_retrying", format!("group head {head} retries"), rest)
+    };
+    if let Some(view) = api.daemon.router().message(head) {
+        let rest = view.why.as_ref().and_then(|why| why.rest);
+        return match (view.state, view.why) {
+            (MessageState::Delayed, _) => retries(rest),
+            (_, Some(why)) if why.reason == "group_blocked" => {
+                WhyWaiting::new("group_blocked", format!("group head {head} is blocked"), None)
+            }
+            (MessageState::Running, _) => {
+                WhyWaiting::new("group_busy", format!("group head {head} is running"), None)
+            }
+            _ => WhyWaiting::new("group_busy", format!("group head {head} is before it"), None),
+        };
+    }
+    match source.find(head).await {
+        Ok(Some(Found { state: FoundState::Delayed { rest, reason }, .. })) => match reason {
+            Reason::Scheduled => {
+                let detail = format!("group head {head} is to be delivered later, first");
+                WhyWaiting::new("group_retrying", detail, Some(rest))
+            }
+            _ => retries(Some(rest)),
+        },
+        _ => WhyWaiting::new("group_busy", format!("group head {head} is before it"), None),
+    }
+}
+
+/// Why a message waits in its queue although it could be received.
+fn ready(api: &Api, pool: &str) -> WhyWaiting {
+    if api.daemon.is_ending() {
+        return WhyWaiting::new("draining", "the daemon is shutting down", None);
+    }
+    let views = api.daemon.router().pool_views();
+    let busy = views.iter().find(|view| &*view.settings.code == pool).and_then(|view| {
+        let gauges = &view.stats.gauges;
+        (gauges.running >= gauges.limit).then_some((gauges.running, gauges.limit))
+    });
+    match busy {
+        Some((running, limit)) => {
+            WhyWaiting::new("pool_full", format!("pool {pool} at {running} of {limit}"), None)
+        }
+        None => WhyWaiting::new("ready", "it waits in its queue to be received", None),
+    }
+}
+
+/// A message that was put aside, by its own id: all of them are looked through, a few requests at a
+/// time.
+async fn parked(api: &Api, id: &str) -> Result<Option<ParkedItem>, Problem> {
+    if api.daemon.store().parked_count() == 0 {
+        return Ok(None);
+    }
+    let _searching = api.searches.acquire(&api.cx).await.map_err(|interrupt| {
+        Problem::new(Code::ShuttingDown, format!("not looked for: {interrupt}"))
+    })?;
+    let mut cursor = None;
+    loop {
+        let page = api.daemon.store().parked(None, cursor.as_deref(), super::page::MOST).await?;
+        let mut items = page.items.into_iter();
+        if let Some(item) = items.find(|item| item.message_id.as_deref() == Some(id)) {
+            return Ok(Some(item));
+        }
+        if page.next.is_none() {
+            return Ok(None);
+        }
+        cursor = page.next;
+    }
+}

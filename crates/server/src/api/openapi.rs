@@ -1,0 +1,181 @@
+//! `/openapi.json`: made from the table of routes, so that it has all of them.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use axum::response::Response;
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+
+use super::problem::{CONTENT, Code};
+use super::reply::typed;
+use super::routes::{Answer, Route, What, routes};
+use super::schemas::schemas;
+
+/// `GET /openapi.json`
+pub(crate) async fn show() -> Response {
+    static DOCUMENT: LazyLock<String> = LazyLock::new(|| document().to_string());
+    typed(StatusCode::OK, "application/json", DOCUMENT.as_str())
+}
+
+/// The whole document.
+fn document() -> Value {
+    let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+    for route in routes() {
+        let operation = operation(&route);
+        paths.entry(route.path).or_default().insert(route.method.to_lowercase(), operation);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Sluicegate",
+            "version": env!("CARGO_PKG_VERSION"),
+            "summary": "Bounded, fair, ordered dispatch of work",
+            "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
+        },
+        "servers": [{ "url": "/" }],
+        "security": [{ "token": [] }, { "login": [] }, {}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas(),
+            "parameters": parameters(),
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "server.token, or server.read_token to look only; needed when set",
+                },
+                "login": {
+                    "type": "apiKey",
+                    "in": "cookie",
+                    "name": "sluicegate_PORT",
+                    "description": "What POST /login sets; its name ends with the server's port",
+                },
+            },
+        },
+    })
+}
+
+fn operation(route: &Route) -> Value {
+    let mut parameters: Vec<Value> = in_path(route.path)
+        .map(|name| {
+            let schema = json!({ "type": "string" });
+            json!({ "name": name, "in": "path", "required": true, "schema": schema })
+        })
+        .collect();
+    let named = |name: &&str| json!({ "$ref": format!("#/components/parameters/{name}") });
+    parameters.extend(route.query.iter().map(named));
+    let mut operation = json!({
+        "operationId": operation_id(route),
+        "summary": route.summary,
+        "parameters": parameters,
+        "responses": responses(route),
+    });
+    if let Some(schema) = route.body {
+        let media = if schema == "Login" { FORM } else { "application/json" };
+        operation["requestBody"] =
+            json!({ "required": true, "content": { media: { "schema": reference(schema) } } });
+    }
+    if route.open {
+        operation["security"] = json!([]);
+    }
+    operation
+}
+
+const FORM: &str = "application/x-www-form-urlencoded";
+
+/// The names between braces.
+fn in_path(path: &str) -> impl Iterator<Item = &str> {
+    let segments = path.split('/');
+    segments.filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'))
+}
+
+/// A name that no other has: the method and the words of the path.
+fn operation_id(route: &Route) -> String {
+    let path = route.path.strip_prefix("/api/v1").unwrap_or(route.path);
+    let words = path.split(['/', '.', '{', '}']).filter(|word| !word.is_empty());
+    let mut id = route.method.to_lowercase();
+    for word in words {
+        id.push('_');
+        id.push_str(word);
+    }
+    id
+}
+
+fn reference(schema: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{schema}") })
+}
+
+fn responses(route: &Route) -> Value {
+    let mut responses: BTreeMap<String, Value> = BTreeMap::new();
+    for answer in &route.answers {
+        responses.insert(answer.status.to_string(), answered(route, *answer));
+    }
+    let mut codes: BTreeMap<String, Vec<Code>> = BTreeMap::new();
+    let guarded = [Code::Unauthorized, Code::Forbidden, Code::ForeignHost, Code::ForeignOrigin];
+    let guarded = guarded.into_iter().filter(|_| !route.open);
+    let ending = (!route.open && route.method != "GET").then_some(Code::ShuttingDown);
+    for code in route.problems.iter().copied().chain(guarded).chain(ending) {
+        codes.entry(code.status().as_u16().to_string()).or_default().push(code);
+    }
+    for (status, codes) in codes {
+        responses.entry(status).or_insert_with(|| problem(&codes));
+    }
+    responses.entry("default".to_owned()).or_insert_with(|| problem(&[]));
+    json!(responses)
+}
+
+fn answered(route: &Route, answer: Answer) -> Value {
+    let text = json!({ "type": "string" });
+    let (media, schema) = match answer.what {
+        What::Nothing => return json!({ "description": route.summary }),
+        What::Json(schema) => ("application/json", reference(schema)),
+        What::List(schema) => ("application/json", list_of(schema)),
+        What::Text(media) => (media, text),
+    };
+    json!({ "description": route.summary, "content": { media: { "schema": schema } } })
+}
+
+fn list_of(schema: &str) -> Value {
+    json!({
+        "type": "object",
+        "required": ["items", "next"],
+        "properties": {
+            "items": { "type": "array", "items": reference(schema) },
+            "next": { "type": ["string", "null"], "description": "The cursor of the next part" },
+        },
+    })
+}
+
+fn problem(codes: &[Code]) -> Value {
+    let says = |code: &Code| format!("`{}`: {}", code.label(), code.help());
+    let words: Vec<String> = codes.iter().map(says).collect();
+    let description = if words.is_empty() { "A problem".to_owned() } else { words.join(" ") };
+    json!({
+        "description": description,
+        "content": { CONTENT: { "schema": reference("Problem") } },
+    })
+}
+
+fn parameters() -> Value {
+    let parameter = |name: &str, schema: Value, description: &str| json!({ "name": name, "in": "query", "schema": schema, "description": description });
+    let text = json!({ "type": "string" });
+    let severities = json!({ "type": "string", "enum": ["INFO", "WARNING", "ERROR", "CRITICAL"] });
+    let limit = json!({
+        "type": "integer",
+        "minimum": 1,
+        "maximum": super::page::MOST,
+        "default": super::page::USUAL,
+    });
+    json!({
+        "limit": parameter("limit", limit, "How many items the part has at most"),
+        "cursor": parameter("cursor", text.clone(), "The `next` of the part before"),
+        "pool": parameter("pool", text.clone(), "Only those of this pool"),
+        "severity": parameter("severity", severities, "Only those of this severity"),
+        "queue": parameter(
+            "queue",
+            text,
+            "The queue; without it the only one, or the one called `default`",
+        ),
+    })
+}

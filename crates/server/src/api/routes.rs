@@ -1,0 +1,360 @@
+//! Every route, in one table: what answers there, and what is said of it in `/openapi.json`.
+
+use axum::Router;
+use axum::handler::Handler;
+use axum::routing::{MethodFilter, MethodRouter, on};
+
+use super::problem::{Code, Problem};
+use super::{Api, dashboard, messages, openapi, operate, probes, stream, views};
+
+/// A route.
+pub(crate) struct Route {
+    pub(crate) method: &'static str,
+    pub(crate) path: &'static str,
+    pub(crate) summary: &'static str,
+    call: MethodRouter<Api>,
+    /// Names of parameters behind the `?`.
+    pub(crate) query: &'static [&'static str],
+    /// The schema of the body, if it takes one.
+    pub(crate) body: Option<&'static str>,
+    pub(crate) answers: Vec<Answer>,
+    pub(crate) problems: &'static [Code],
+    /// Whether it needs no token.
+    pub(crate) open: bool,
+}
+
+/// What a route answers when nothing is wrong.
+#[derive(Clone, Copy)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) what: What,
+}
+
+/// What an answer holds.
+#[derive(Clone, Copy)]
+pub(crate) enum What {
+    /// Nothing.
+    Nothing,
+    /// JSON of this schema.
+    Json(&'static str),
+    /// A part of a list of this schema.
+    List(&'static str),
+    /// Text of this media type.
+    Text(&'static str),
+}
+
+const METHODS: [(&str, MethodFilter); 4] = [
+    ("GET", MethodFilter::GET),
+    ("POST", MethodFilter::POST),
+    ("PATCH", MethodFilter::PATCH),
+    ("DELETE", MethodFilter::DELETE),
+];
+
+const PAGED: &[&str] = &["limit", "cursor"];
+const OF_POOL: &[&str] = &["pool", "limit", "cursor"];
+
+/// A route that answers 200 with this.
+fn route<H, T>(line: &'static str, what: What, summary: &'static str, handler: H) -> Route
+where
+    H: Handler<T, Api>,
+    T: 'static,
+{
+    let (method, path) = line.split_once(' ').expect("a line of the table has a method and a path");
+    let known = METHODS.into_iter().find(|(name, _)| *name == method);
+    let (_, filter) = known.expect("a line of the table begins with a method");
+    Route {
+        method,
+        path,
+        summary,
+        call: on(filter, handler),
+        query: &[],
+        body: None,
+        answers: vec![Answer { status: 200, what }],
+        problems: &[],
+        open: false,
+    }
+}
+
+/// A route that answers with a part of a list.
+fn list<H, T>(
+    line: &'static str,
+    of: &'static str,
+    summary: &'static str,
+    query: &'static [&'static str],
+    handler: H,
+) -> Route
+where
+    H: Handler<T, Api>,
+    T: 'static,
+{
+    route(line, What::List(of), summary, handler).query(query).problems(&[Code::BadRequest])
+}
+
+impl Route {
+    fn query(self, query: &'static [&'static str]) -> Self {
+        Self { query, ..self }
+    }
+
+    fn body(self, schema: &'static str) -> Self {
+        Self { body: Some(schema), ..self }
+    }
+
+    fn status(mut self, status: u16) -> Self {
+        self.answers[0].status = status;
+        self
+    }
+
+    fn or(mut self, status: u16, what: What) -> Self {
+        self.answers.push(Answer { status, what });
+        self
+    }
+
+    fn problems(self, problems: &'static [Code]) -> Self {
+        Self { problems, ..self }
+    }
+
+    fn open(self) -> Self {
+        Self { open: true, ..self }
+    }
+}
+
+/// All of them.
+pub(crate) fn routes() -> Vec<Route> {
+    let mut all = around();
+    all.extend(looking());
+    all.extend(operating());
+    all
+}
+
+/// Pages, probes, and what describes the rest.
+fn around() -> Vec<Route> {
+    const HTML: What = What::Text("text/html");
+    const FORM: &str = "Login";
+    let probe = |route: Route| route.or(503, What::Json("Health")).open();
+    vec![
+        route("GET /", HTML, "The dashboard, or where it asks for the token", dashboard::page)
+            .open(),
+        route("POST /login", What::Nothing, "Logs a browser in", dashboard::login)
+            .body(FORM)
+            .status(303)
+            .or(401, HTML)
+            .problems(&[Code::ForeignOrigin])
+            .open(),
+        route("POST /logout", What::Nothing, "Logs a browser out", dashboard::logout).status(303),
+        probe(route(
+            "GET /health",
+            What::Json("Health"),
+            "How it is on the whole",
+            probes::overall,
+        )),
+        probe(route("GET /health/live", What::Json("Health"), "Whether it is there", probes::live)),
+        probe(route(
+            "GET /health/ready",
+            What::Json("Health"),
+            "Whether it can be given work",
+            probes::ready,
+        )),
+        probe(route(
+            "GET /health/startup",
+            What::Json("Health"),
+            "Whether its start is over",
+            probes::startup,
+        )),
+        route("GET /metrics", What::Text(METRICS), "Metrics, as OpenMetrics text", probes::metrics),
+        route("GET /openapi.json", What::Json("Document"), "This document", openapi::show),
+    ]
+}
+
+/// The media type of metrics, without its parameters.
+const METRICS: &str = "application/openmetrics-text";
+
+/// What only looks.
+fn looking() -> Vec<Route> {
+    vec![
+        route(
+            "GET /api/v1/messages/{id}",
+            What::Json("Message"),
+            "Where a message is, and why",
+            messages::show,
+        )
+        .problems(&[Code::UnknownMessage, Code::StorageFailed]),
+        list("GET /api/v1/queues", "Queue", "Queues", PAGED, views::queues),
+        list("GET /api/v1/pools", "Pool", "Pools", PAGED, views::pools),
+        list("GET /api/v1/groups", "Group", "Groups with messages", OF_POOL, views::groups),
+        list(
+            "GET /api/v1/inflight",
+            "InFlight",
+            "Messages in flight, oldest first",
+            OF_POOL,
+            views::in_flight,
+        ),
+        list("GET /api/v1/tenants", "Tenant", "Tenants with messages", PAGED, views::tenants),
+        list("GET /api/v1/workers", "Worker", "Workers of agents", PAGED, views::workers),
+        list("GET /api/v1/breakers", "Breaker", "Circuit breakers", PAGED, views::breakers),
+        list(
+            "GET /api/v1/warnings",
+            "Warning",
+            "Warnings, newest first",
+            &["severity", "limit", "cursor"],
+            views::warnings,
+        ),
+        list(
+            "GET /api/v1/parked",
+            "Parked",
+            "Parked messages, in the order in which they were",
+            OF_POOL,
+            views::parked,
+        ),
+        route(
+            "GET /api/v1/config",
+            What::Json("Config"),
+            "The settings in effect, without secrets",
+            views::config,
+        ),
+        route(
+            "GET /api/v1/cluster",
+            What::Json("Cluster"),
+            "Which part of a cluster this is",
+            views::cluster,
+        ),
+        route(
+            "GET /api/v1/stream",
+            What::Text("text/event-stream"),
+            "What happens, as server-sent events",
+            stream::follow,
+        )
+        .problems(&[Code::Overloaded]),
+    ]
+}
+
+/// What changes something.
+fn operating() -> Vec<Route> {
+    let mut all = vec![
+        publishing(),
+        route(
+            "PATCH /api/v1/pools/{code}",
+            What::Json("Pool"),
+            "Changes the limits of a pool, live",
+            operate::change_pool,
+        )
+        .body("PoolChange")
+        .problems(&[Code::MalformedJson, Code::UnknownPool, Code::InvalidField]),
+        route(
+            "POST /api/v1/inflight/{id}/ack",
+            What::Json("Acked"),
+            "Settles a waiting message as done",
+            operate::acknowledge_message,
+        )
+        .problems(&[Code::NotInFlight, Code::Busy]),
+        route(
+            "POST /api/v1/breakers/{name}/reset",
+            What::Json("Breaker"),
+            "Closes a breaker and forgets its calls",
+            operate::reset_breaker,
+        )
+        .problems(&[Code::UnknownBreaker]),
+        route(
+            "POST /api/v1/warnings/{id}/acknowledge",
+            What::Json("Warning"),
+            "Takes note of a warning",
+            operate::acknowledge_warning,
+        )
+        .problems(&[Code::UnknownWarning]),
+        route(
+            "DELETE /api/v1/warnings/{id}",
+            What::Nothing,
+            "Removes a warning",
+            operate::remove_warning,
+        )
+        .status(204)
+        .problems(&[Code::UnknownWarning]),
+        route("DELETE /api/v1/workers/{id}", What::Nothing, "Ends a worker", operate::end_worker)
+            .status(204)
+            .problems(&[Code::UnknownWorker]),
+        route(
+            "POST /api/v1/config/reload",
+            What::Json("Reloaded"),
+            "Reads the file again and applies what can change live",
+            operate::reload,
+        )
+        .problems(&[Code::NoConfigFile, Code::InvalidConfig]),
+    ];
+    all.extend(parked());
+    all
+}
+
+fn publishing() -> Route {
+    route(
+        "POST /api/v1/messages",
+        What::Json("Accepted"),
+        "Takes messages into a queue, all or none",
+        messages::publish,
+    )
+    .query(&["queue"])
+    .body("Messages")
+    .status(202)
+    .problems(&[
+        Code::MalformedJson,
+        Code::UnknownQueue,
+        Code::SlowRequest,
+        Code::TooLarge,
+        Code::InvalidMessages,
+        Code::ForbiddenTarget,
+        Code::NotPublishable,
+        Code::StorageFailed,
+        Code::StorageFull,
+    ])
+}
+
+/// What is done with parked messages.
+fn parked() -> Vec<Route> {
+    const REPLAY: &[Code] = &[
+        Code::UnknownParked,
+        Code::BehindEarlier,
+        Code::OtherQueue,
+        Code::Malformed,
+        Code::InvalidField,
+        Code::StorageFailed,
+        Code::StorageFull,
+    ];
+    vec![
+        route(
+            "POST /api/v1/parked/replay",
+            What::Json("Replayed"),
+            "Gives parked messages back to their queues: some by id, all or none; or those of a \
+             pool, or all, that can be",
+            operate::replay_many,
+        )
+        .body("Replay")
+        .problems(REPLAY),
+        route(
+            "POST /api/v1/parked/{id}/replay",
+            What::Json("Replayed"),
+            "Gives a parked message back to its queue",
+            operate::replay,
+        )
+        .problems(REPLAY),
+        route(
+            "DELETE /api/v1/parked/{id}",
+            What::Nothing,
+            "Gives a parked message up",
+            operate::discard,
+        )
+        .status(204)
+        .problems(&[Code::UnknownParked, Code::StorageFailed, Code::StorageFull]),
+    ]
+}
+
+/// What answers requests that were let in.
+pub(crate) fn router(api: Api) -> Router {
+    let mut router = Router::new();
+    for Route { path, call, .. } in routes() {
+        router = router.route(path, call);
+    }
+    router
+        .fallback(async || Problem::new(Code::NotFound, "there is nothing at this path"))
+        .method_not_allowed_fallback(async || {
+            Problem::new(Code::MethodNotAllowed, "the path has other methods: see Allow")
+        })
+        .with_state(api)
+}

@@ -1,0 +1,292 @@
+//! The schemas of `/openapi.json`.
+
+use serde_json::{Value, json};
+
+use super::problem::Code;
+
+/// A field of an object.
+type Field = (&'static str, Value);
+
+fn text() -> Value {
+    json!({ "type": "string" })
+}
+
+fn maybe_text() -> Value {
+    json!({ "type": ["string", "null"] })
+}
+
+fn time() -> Value {
+    json!({ "type": "string", "format": "date-time" })
+}
+
+fn maybe_time() -> Value {
+    json!({ "type": ["string", "null"], "format": "date-time" })
+}
+
+fn count() -> Value {
+    json!({ "type": "integer", "minimum": 0 })
+}
+
+fn maybe_count() -> Value {
+    json!({ "type": ["integer", "null"], "minimum": 0 })
+}
+
+fn flag() -> Value {
+    json!({ "type": "boolean" })
+}
+
+fn one_of(words: &[&str]) -> Value {
+    json!({ "type": "string", "enum": words })
+}
+
+fn list(of: Value) -> Value {
+    json!({ "type": "array", "items": of })
+}
+
+fn reference(schema: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{schema}") })
+}
+
+/// An object that always has these fields.
+fn object(fields: impl IntoIterator<Item = Field>) -> Value {
+    let fields: Vec<Field> = fields.into_iter().collect();
+    let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
+    let properties: serde_json::Map<String, Value> =
+        fields.iter().map(|(name, schema)| ((*name).to_owned(), schema.clone())).collect();
+    json!({ "type": "object", "required": names, "properties": properties })
+}
+
+/// An object that may have these fields.
+fn options(fields: impl IntoIterator<Item = Field>) -> Value {
+    let mut schema = object(fields);
+    schema["required"] = json!([]);
+    schema
+}
+
+/// All of them, by name.
+pub(crate) fn schemas() -> Value {
+    let mut all = serde_json::Map::new();
+    let parts = [messages(), views(), others()];
+    all.extend(parts.into_iter().flatten().map(|(name, schema)| (name.to_owned(), schema)));
+    Value::Object(all)
+}
+
+fn messages() -> Vec<Field> {
+    let why = object([("reason", one_of(&REASONS)), ("detail", text()), ("until", maybe_time())]);
+    let mut message = object([
+        ("id", text()),
+        ("queue", text()),
+        ("pool", maybe_text()),
+        ("group", maybe_text()),
+        ("tenant", maybe_text()),
+        ("priority", one_of(&["NORMAL", "HIGH"])),
+        ("state", one_of(&["waiting", "delayed", "running", "parked", "done"])),
+        ("attempt", count()),
+        ("since", time()),
+        ("visibleAt", maybe_time()),
+        ("why", json!({ "oneOf": [why, { "type": "null" }] })),
+    ]);
+    message["properties"]["parked"] =
+        object([("id", text()), ("code", text()), ("reason", text())]);
+    let running = object([("runningMs", maybe_count())]);
+    let mut publication = options([
+        ("id", json!({ "type": "string", "minLength": 1, "maxLength": 512 })),
+        ("poolCode", maybe_text()),
+        ("authToken", maybe_text()),
+        ("mediationType", json!({ "enum": ["HTTP", null] })),
+        ("mediationTarget", json!({ "type": "string", "format": "uri", "maxLength": 8192 })),
+        ("messageGroupId", maybe_text()),
+        ("highPriority", json!({ "type": ["boolean", "null"] })),
+        ("payload", json!({})),
+        ("tenant", maybe_text()),
+        ("delaySeconds", maybe_count()),
+        ("traceparent", maybe_text()),
+    ]);
+    publication["required"] = json!(["id", "mediationTarget"]);
+    let many = json!({ "type": "array", "maxItems": 10_000, "items": reference("Publication") });
+    vec![
+        ("Publication", publication),
+        ("Messages", json!({ "oneOf": [reference("Publication"), many] })),
+        ("Accepted", object([("accepted", count())])),
+        ("Message", message),
+        ("InFlight", json!({ "allOf": [reference("Message"), running] })),
+        ("Acked", object([("id", text()), ("acked", flag())])),
+    ]
+}
+
+/// What a message can wait for.
+const REASONS: [&str; 13] = [
+    "group_busy",
+    "group_retrying",
+    "group_blocked",
+    "pool_full",
+    "rate_limited",
+    "breaker_open",
+    "tenant_limit",
+    "session_busy",
+    "no_worker",
+    "memory",
+    "delayed",
+    "draining",
+    "ready",
+];
+
+fn views() -> Vec<Field> {
+    let phase = || one_of(&["running", "draining"]);
+    let queue = object([
+        ("name", text()),
+        ("uri", maybe_text()),
+        ("phase", phase()),
+        ("healthy", flag()),
+        ("trouble", maybe_text()),
+        ("depth", maybe_count()),
+        ("inflight", count()),
+        ("received", count()),
+        ("acked", count()),
+        ("retried", count()),
+        ("lastPollAt", maybe_time()),
+    ]);
+    let pool = object([
+        ("code", text()),
+        ("phase", phase()),
+        ("concurrency", count()),
+        ("running", count()),
+        ("queued", count()),
+        ("capacity", count()),
+        ("groups", count()),
+        ("rateLimitPerMinute", maybe_count()),
+        ("ordering", one_of(&["batch", "strict", "none"])),
+        ("oldestWaitMs", count()),
+        ("succeeded", count()),
+        ("failed", count()),
+        ("retried", count()),
+        ("parked", count()),
+    ]);
+    let group = object([
+        ("pool", text()),
+        ("group", text()),
+        ("queued", count()),
+        ("running", count()),
+        ("head", text()),
+        ("blockedUntil", maybe_time()),
+        ("blocked", flag()),
+    ]);
+    let tenant = object([
+        ("id", text()),
+        ("weight", count()),
+        ("queued", count()),
+        ("running", count()),
+        ("served", count()),
+        ("rejected", count()),
+        ("oldestWaitMs", count()),
+    ]);
+    let breaker = object([
+        ("name", text()),
+        ("state", one_of(&["closed", "open", "half-open"])),
+        ("until", maybe_time()),
+        ("calls", count()),
+        ("failures", count()),
+    ]);
+    let mut all = vec![("Queue", queue), ("Pool", pool), ("Group", group), ("Tenant", tenant)];
+    all.extend([("Breaker", breaker), ("Worker", worker()), ("Warning", warning())]);
+    all.push(("Parked", parked()));
+    all
+}
+
+fn worker() -> Value {
+    object([
+        ("id", text()),
+        ("pid", maybe_count()),
+        ("state", text()),
+        ("tenant", maybe_text()),
+        ("requestId", maybe_text()),
+        ("session", maybe_text()),
+        ("startedAt", time()),
+        ("lastActiveAt", maybe_time()),
+        ("requestsProcessed", count()),
+        ("errorsEncountered", count()),
+        ("memoryBytes", maybe_count()),
+    ])
+}
+
+fn warning() -> Value {
+    object([
+        ("id", text()),
+        ("code", text()),
+        ("severity", one_of(&["INFO", "WARNING", "ERROR", "CRITICAL"])),
+        ("subject", text()),
+        ("message", text()),
+        ("count", count()),
+        ("firstSeen", time()),
+        ("lastSeen", time()),
+        ("acknowledged", flag()),
+    ])
+}
+
+fn parked() -> Value {
+    object([
+        ("id", text()),
+        ("messageId", maybe_text()),
+        ("queue", text()),
+        ("pool", maybe_text()),
+        ("group", maybe_text()),
+        ("code", one_of(&["malformed", "rejected", "exhausted", "key_parked"])),
+        ("reason", text()),
+        ("status", maybe_count()),
+        ("attempts", count()),
+        ("parkedAt", time()),
+        ("message", json!({ "oneOf": [{ "type": "object" }, { "type": "string" }] })),
+    ])
+}
+
+fn others() -> Vec<Field> {
+    let labels: Vec<&str> = Code::ALL.iter().map(|code| code.label()).collect();
+    let mut problem = object([
+        ("type", text()),
+        ("title", text()),
+        ("status", count()),
+        ("detail", text()),
+        ("code", one_of(&labels)),
+    ]);
+    let fault = object([("index", count()), ("field", maybe_text()), ("message", text())]);
+    let fault_in_file = object([
+        ("line", count()),
+        ("column", count()),
+        ("key", text()),
+        ("message", text()),
+        ("help", maybe_text()),
+    ]);
+    problem["properties"]["field"] = text();
+    problem["properties"]["errors"] = list(fault);
+    problem["properties"]["problems"] = list(fault_in_file);
+    let names = || list(text());
+    let applied = object([
+        ("setPools", names()),
+        ("removedPools", names()),
+        ("addedQueues", names()),
+        ("removedQueues", names()),
+    ]);
+    let (ids, pool, all) = (("ids", names()), ("pool", text()), ("all", json!({ "const": true })));
+    let health = one_of(&["UP", "DEGRADED", "DOWN"]);
+    vec![
+        ("Problem", problem),
+        ("Health", object([("status", health), ("issues", names())])),
+        (
+            "PoolChange",
+            options([
+                ("concurrency", json!({ "type": "integer", "minimum": 1, "maximum": 100_000 })),
+                ("rateLimitPerMinute", maybe_count()),
+            ]),
+        ),
+        ("Replay", json!({ "oneOf": [object([ids]), object([pool]), object([all])] })),
+        ("Replayed", object([("replayed", count()), ("left", count())])),
+        (
+            "Reloaded",
+            object([("applied", applied), ("issues", names()), ("needsRestart", names())]),
+        ),
+        ("Config", json!({ "type": "object" })),
+        ("Cluster", object([("mode", one_of(&["single"])), ("role", one_of(&["primary"]))])),
+        ("Login", object([("token", text())])),
+        ("Document", json!({ "type": "object", "required": ["openapi", "info", "paths"] })),
+    ]
+}

@@ -1,0 +1,372 @@
+//! What the views look like outside. Times are RFC 3339, credentials and tokens are not there.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value;
+use sluicegate_dispatch::{
+    BreakerState, Depth, GroupView, Message, MessageState, MessageView, Ordering, Phase, PoolView,
+    QueueView, WhyWaiting,
+};
+use sluicegate_executors::BreakerReport;
+use sluicegate_sources::sqlite::ParkedItem;
+
+use crate::time::Timestamp;
+
+/// What was seen at one moment: ages and rests become times.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen(pub(crate) Timestamp);
+
+impl Seen {
+    pub(crate) fn now() -> Self {
+        Self(Timestamp::now())
+    }
+
+    fn ago(self, age: Duration) -> String {
+        stamp(self.0.checked_sub(age).unwrap_or(Timestamp::MIN))
+    }
+
+    fn later(self, rest: Duration) -> String {
+        stamp(self.0.checked_add(rest).unwrap_or(Timestamp::MAX))
+    }
+}
+
+fn stamp(time: Timestamp) -> String {
+    format!("{time:.3}")
+}
+
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct MessageShape {
+    pub(crate) id: String,
+    pub(crate) queue: String,
+    pub(crate) pool: Option<String>,
+    pub(crate) group: Option<String>,
+    pub(crate) tenant: Option<String>,
+    pub(crate) priority: &'static str,
+    pub(crate) state: &'static str,
+    pub(crate) attempt: u32,
+    pub(crate) since: String,
+    pub(crate) visible_at: Option<String>,
+    pub(crate) why: Option<WhyShape>,
+    /// Of a parked message: what it is replayed by, and why it is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) parked: Option<ParkedBrief>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct InFlightShape {
+    #[serde(flatten)]
+    pub(crate) message: MessageShape,
+    pub(crate) running_ms: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct WhyShape {
+    reason: &'static str,
+    detail: String,
+    until: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct ParkedBrief {
+    id: String,
+    code: String,
+    reason: String,
+}
+
+/// A message and what is known of it, from wherever it is.
+pub(crate) struct Whereabouts<'a> {
+    pub(crate) message: &'a Message,
+    pub(crate) queue: &'a str,
+    pub(crate) pool: Option<&'a str>,
+    pub(crate) state: &'static str,
+    pub(crate) attempts: u32,
+    pub(crate) age: Duration,
+    pub(crate) why: Option<&'a WhyWaiting>,
+}
+
+impl MessageShape {
+    pub(crate) fn new(of: &Whereabouts<'_>, seen: Seen) -> Self {
+        let text = |name: &std::sync::Arc<str>| name.to_string();
+        let rest = of.why.and_then(|why| why.rest).filter(|_| of.state == "delayed");
+        Self {
+            id: text(&of.message.id),
+            queue: of.queue.to_owned(),
+            pool: of.pool.map(str::to_owned),
+            group: of.message.group.as_ref().map(text),
+            tenant: of.message.tenant.as_ref().map(text),
+            priority: if of.message.high_priority { "HIGH" } else { "NORMAL" },
+            state: of.state,
+            attempt: of.attempts,
+            since: seen.ago(of.age),
+            visible_at: rest.map(|rest| seen.later(rest)),
+            why: of.why.map(|why| WhyShape::new(why, seen)),
+            parked: None,
+        }
+    }
+
+    pub(crate) fn of_view(view: &MessageView, seen: Seen) -> Self {
+        let of = Whereabouts {
+            message: &view.message,
+            queue: &view.queue,
+            pool: view.pool.as_deref(),
+            state: state(view.state),
+            attempts: view.attempts,
+            age: view.age,
+            why: view.why.as_ref(),
+        };
+        Self::new(&of, seen)
+    }
+
+    /// A message that was put aside.
+    pub(crate) fn of_parked(item: &ParkedItem) -> Self {
+        let field = |name: &str| item.message[name].as_str().map(str::to_owned);
+        let high = item.message["highPriority"].as_bool().unwrap_or(false);
+        Self {
+            id: item.message_id.as_deref().unwrap_or_default().to_owned(),
+            queue: item.queue.clone(),
+            pool: item.pool.clone(),
+            group: item.group.as_deref().map(str::to_owned),
+            tenant: field("tenant"),
+            priority: if high { "HIGH" } else { "NORMAL" },
+            state: "parked",
+            attempt: item.attempts,
+            since: parked_at(item),
+            visible_at: None,
+            why: None,
+            parked: Some(ParkedBrief {
+                id: item.id.clone(),
+                code: item.code.clone(),
+                reason: item.reason.clone(),
+            }),
+        }
+    }
+}
+
+const fn state(state: MessageState) -> &'static str {
+    match state {
+        MessageState::Waiting => "waiting",
+        MessageState::Delayed => "delayed",
+        MessageState::Running => "running",
+        MessageState::Done => "done",
+    }
+}
+
+impl WhyShape {
+    fn new(why: &WhyWaiting, seen: Seen) -> Self {
+        let until = why.rest.map(|rest| seen.later(rest));
+        let detail = match &until {
+            Some(until) if why.reason == "group_retrying" => format!("{} at {until}", why.detail),
+            Some(until) => format!("{} until {until}", why.detail),
+            None => why.detail.clone(),
+        };
+        Self { reason: why.reason, detail, until }
+    }
+}
+
+impl InFlightShape {
+    pub(crate) fn new(view: &MessageView, seen: Seen) -> Self {
+        let message = MessageShape::of_view(view, seen);
+        Self { message, running_ms: view.running_for.map(millis) }
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ParkedShape {
+    id: String,
+    message_id: Option<String>,
+    queue: String,
+    pool: Option<String>,
+    group: Option<String>,
+    code: String,
+    reason: String,
+    status: Option<u16>,
+    attempts: u32,
+    parked_at: String,
+    message: Value,
+}
+
+impl From<ParkedItem> for ParkedShape {
+    fn from(item: ParkedItem) -> Self {
+        Self {
+            parked_at: parked_at(&item),
+            id: item.id,
+            message_id: item.message_id.map(|id| id.to_string()),
+            queue: item.queue,
+            pool: item.pool,
+            group: item.group.map(|group| group.to_string()),
+            code: item.code,
+            reason: item.reason,
+            status: item.status,
+            attempts: item.attempts,
+            message: item.message,
+        }
+    }
+}
+
+fn parked_at(item: &ParkedItem) -> String {
+    stamp(Timestamp::from_millisecond(item.parked_at).unwrap_or(Timestamp::MIN))
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PoolShape {
+    code: String,
+    phase: &'static str,
+    concurrency: u32,
+    running: u32,
+    queued: u32,
+    capacity: u32,
+    groups: usize,
+    rate_limit_per_minute: Option<u32>,
+    ordering: &'static str,
+    oldest_wait_ms: u64,
+    succeeded: u64,
+    failed: u64,
+    retried: u64,
+    parked: u64,
+}
+
+impl From<&PoolView> for PoolShape {
+    fn from(view: &PoolView) -> Self {
+        let gauges = &view.stats.gauges;
+        Self {
+            code: view.settings.code.to_string(),
+            phase: phase(view.phase),
+            concurrency: view.settings.concurrency,
+            running: gauges.running,
+            queued: gauges.queued,
+            capacity: view.capacity,
+            groups: view.groups,
+            rate_limit_per_minute: view.settings.rate_limit_per_minute,
+            ordering: match view.settings.ordering {
+                Ordering::Batch => "batch",
+                Ordering::Strict => "strict",
+                Ordering::None => "none",
+            },
+            oldest_wait_ms: millis(gauges.oldest_wait),
+            succeeded: view.succeeded,
+            failed: view.failed,
+            retried: view.retried,
+            parked: view.parked,
+        }
+    }
+}
+
+pub(crate) const fn phase(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Running => "running",
+        Phase::Draining => "draining",
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct QueueShape {
+    name: String,
+    uri: Option<String>,
+    phase: &'static str,
+    healthy: bool,
+    trouble: Option<String>,
+    /// How many wait in the source, those with a delay included; unknown where it cannot say.
+    depth: Option<u64>,
+    inflight: usize,
+    received: u64,
+    acked: u64,
+    retried: u64,
+    last_poll_at: Option<String>,
+}
+
+impl QueueShape {
+    pub(crate) fn new(
+        view: QueueView,
+        uri: Option<String>,
+        depth: Option<Depth>,
+        seen: Seen,
+    ) -> Self {
+        Self {
+            name: view.name.to_string(),
+            uri,
+            phase: phase(view.phase),
+            healthy: view.health.is_ok(),
+            trouble: view.health.err(),
+            depth: depth.map(|depth| depth.waiting.saturating_add(depth.delayed)),
+            inflight: view.in_flight,
+            received: view.received,
+            acked: view.acked,
+            retried: view.retried,
+            last_poll_at: view.last_poll.map(|ago| seen.ago(ago)),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct GroupShape {
+    pool: String,
+    group: String,
+    queued: usize,
+    running: usize,
+    head: String,
+    blocked_until: Option<String>,
+    /// Whether it waits for a person.
+    blocked: bool,
+}
+
+impl GroupShape {
+    pub(crate) fn new(view: &GroupView, seen: Seen) -> Self {
+        Self {
+            pool: view.pool.to_string(),
+            group: view.group.to_string(),
+            queued: view.queued,
+            running: view.running,
+            head: view.head.to_string(),
+            blocked_until: view.blocked_for.map(|rest| seen.later(rest)),
+            blocked: view.blocked,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct BreakerShape {
+    name: String,
+    state: &'static str,
+    until: Option<String>,
+    calls: u32,
+    failures: u32,
+}
+
+impl BreakerShape {
+    pub(crate) fn new(report: &BreakerReport, seen: Seen) -> Self {
+        Self {
+            name: report.name.to_string(),
+            state: match report.state {
+                BreakerState::Closed => "closed",
+                BreakerState::Open => "open",
+                BreakerState::HalfOpen => "half-open",
+            },
+            until: report.rest.map(|rest| seen.later(rest)),
+            calls: report.calls,
+            failures: report.failures,
+        }
+    }
+}
+
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TenantShape {
+    pub(crate) id: String,
+    pub(crate) weight: u32,
+    pub(crate) queued: u64,
+    pub(crate) running: u64,
+    pub(crate) served: u64,
+    pub(crate) rejected: u64,
+    pub(crate) oldest_wait_ms: u64,
+}

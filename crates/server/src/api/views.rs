@@ -1,0 +1,158 @@
+//! What there is: queues, pools, groups, messages in flight, tenants, workers, breakers, warnings.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::Response;
+use futures_util::future::join_all;
+use http::StatusCode;
+use serde_json::{Value, json};
+use sluicegate_dispatch::{MessageView, Phase, QueueView, Severity};
+use tokio::time::{Instant, timeout};
+
+use super::Api;
+use super::intake::Query;
+use super::page::{Page, bad_cursor, limit, page};
+use super::problem::Problem;
+use super::reply::reply;
+use super::shapes::{
+    BreakerShape, GroupShape, InFlightShape, ParkedShape, PoolShape, QueueShape, Seen, TenantShape,
+    millis,
+};
+
+/// How long a source may take to say how much it holds.
+const DEPTH_TIME: Duration = Duration::from_secs(2);
+
+fn shown(page: &Page<impl serde::Serialize>) -> Response {
+    reply(StatusCode::OK, page)
+}
+
+/// Those that are leaving come last.
+const fn rank(phase: Phase) -> u8 {
+    match phase {
+        Phase::Running => 0,
+        Phase::Draining => 1,
+    }
+}
+
+/// `GET /api/v1/queues`
+pub(crate) async fn queues(State(api): State<Api>, query: Query) -> Result<Response, Problem> {
+    let views = api.daemon.router().queue_views();
+    let key = |view: &QueueView| format!("{}{}", rank(view.phase), view.name);
+    let Page { items, next } = page(&query, views, key, |view| view)?;
+    let uris = api.daemon.queue_uris();
+    let seen = Seen::now();
+    let shapes = items.into_iter().map(|view| {
+        let (api, uri) = (&api, uris.get(&*view.name).cloned());
+        async move {
+            let depth = match api.daemon.router().source(&view.name) {
+                Some(source) => timeout(DEPTH_TIME, source.depth()).await.ok(),
+                None => None,
+            };
+            QueueShape::new(view, uri, depth.and_then(Result::ok), seen)
+        }
+    });
+    Ok(shown(&Page { items: join_all(shapes).await, next }))
+}
+
+/// `GET /api/v1/pools`
+pub(crate) async fn pools(State(api): State<Api>, query: Query) -> Result<Response, Problem> {
+    let key = |view: &sluicegate_dispatch::PoolView| {
+        format!("{}{}", rank(view.phase), view.settings.code)
+    };
+    let page = page(&query, api.daemon.router().pool_views(), key, |view| PoolShape::from(&view))?;
+    Ok(shown(&page))
+}
+
+/// `GET /api/v1/groups?pool=`
+pub(crate) async fn groups(State(api): State<Api>, query: Query) -> Result<Response, Problem> {
+    let seen = Seen::now();
+    let views = api.daemon.router().group_views(query.get("pool"));
+    let key = |view: &sluicegate_dispatch::GroupView| format!("{}\0{}", view.pool, view.group);
+    Ok(shown(&page(&query, views, key, |view| GroupShape::new(&view, seen))?))
+}
+
+/// `GET /api/v1/inflight?pool=&limit=`: oldest first, by the second in which they came.
+pub(crate) async fn in_flight(State(api): State<Api>, query: Query) -> Result<Response, Problem> {
+    let (now, seen) = (Instant::now(), Seen::now());
+    let views = api.daemon.router().message_views(query.get("pool"));
+    let key = |view: &MessageView| {
+        let came = now.checked_sub(view.age).unwrap_or(api.since);
+        let second = came.saturating_duration_since(api.since).as_secs();
+        format!("{second:020}{}\0{}", view.message.id, view.queue)
+    };
+    Ok(shown(&page(&query, views, key, |view| InFlightShape::new(&view, seen))?))
+}
+
+/// `GET /api/v1/tenants`: each over all pools.
+pub(crate) async fn tenants(State(api): State<Api>, query: Query) -> Result<Response, Problem> {
+    let router = api.daemon.router();
+    let mut tenants: BTreeMap<String, TenantShape> = BTreeMap::new();
+    for view in router.pool_views().into_iter().flat_map(|pool| pool.tenants) {
+        let shape = tenants.entry(view.tenant.to_string()).or_default();
+        shape.weight = shape.weight.max(view.weight);
+        shape.queued += u64::from(view.queued);
+        shape.running += u64::from(view.running);
+        shape.served += view.served;
+    }
+    for message in router.message_views(None) {
+        let waits = message.running_for.is_none();
+        let tenant = message.message.tenant.as_deref().filter(|_| waits);
+        if let Some(shape) = tenant.and_then(|tenant| tenants.get_mut(tenant)) {
+            shape.oldest_wait_ms = shape.oldest_wait_ms.max(millis(message.age));
+        }
+    }
+    let named = |(id, shape): (String, TenantShape)| TenantShape { id, ..shape };
+    let all: Vec<TenantShape> = tenants.into_iter().map(named).collect();
+    Ok(shown(&page(&query, all, |tenant| tenant.id.clone(), |tenant| tenant)?))
+}
+
+/// `GET /api/v1/workers`: this build has no agents.
+pub(crate) async fn workers(query: Query) -> Result<Response, Problem> {
+    Ok(shown(&page(&query, Vec::<Value>::new(), ToString::to_string, |worker| worker)?))
+}
+
+/// `GET /api/v1/breakers`
+pub(crate) async fn breakers(State(api): State<Api>, query: Query) -> Result<Response, Problem> {
+    let seen = Seen::now();
+    let reports = api.daemon.breakers().list();
+    let key = |report: &sluicegate_executors::BreakerReport| report.name.to_string();
+    Ok(shown(&page(&query, reports, key, |report| BreakerShape::new(&report, seen))?))
+}
+
+/// `GET /api/v1/warnings?severity=`: newest first.
+pub(crate) async fn warnings(State(api): State<Api>, query: Query) -> Result<Response, Problem> {
+    let severity = match query.get("severity") {
+        None => None,
+        Some(text) => Some(Severity::of_label(&text.to_ascii_uppercase()).ok_or_else(|| {
+            let detail = "severity must be INFO, WARNING, ERROR or CRITICAL";
+            Problem::parameter("severity", detail)
+        })?),
+    };
+    let cursor = query.get("cursor").map(str::parse).transpose().map_err(|_| bad_cursor())?;
+    let page = api.daemon.record().warnings.list(severity, cursor, limit(&query)?);
+    let items = page.items.iter().map(crate::warnings::Warning::to_json).collect();
+    Ok(shown(&Page { items, next: page.next.map(|next| next.to_string()) }))
+}
+
+/// `GET /api/v1/parked?pool=`: in the order in which they were parked.
+pub(crate) async fn parked(State(api): State<Api>, query: Query) -> Result<Response, Problem> {
+    let cursor = query.get("cursor");
+    if cursor.is_some_and(|cursor| cursor.parse::<u64>().is_err()) {
+        return Err(bad_cursor());
+    }
+    let page = api.daemon.store().parked(query.get("pool"), cursor, limit(&query)?).await?;
+    let items = page.items.into_iter().map(ParkedShape::from).collect();
+    Ok(shown(&Page { items, next: page.next }))
+}
+
+/// `GET /api/v1/config`
+pub(crate) async fn config(State(api): State<Api>) -> Response {
+    reply(StatusCode::OK, &api.daemon.settings().shown())
+}
+
+/// `GET /api/v1/cluster`
+pub(crate) async fn cluster() -> Response {
+    reply(StatusCode::OK, &json!({ "mode": "single", "role": "primary" }))
+}

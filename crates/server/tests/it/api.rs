@@ -1,0 +1,13 @@
+//! The HTTP API, asked over loopback.
+
+mod access;
+mod bounds;
+mod config;
+mod messages;
+mod openapi;
+mod operate;
+mod pages;
+mod schema;
+mod stage;
+mod stream;
+mod views;

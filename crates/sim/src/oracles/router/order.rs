@@ -1,0 +1,166 @@
+//! The oracle of order: who may start now, and what a failure does to those behind it.
+
+use std::sync::Arc;
+
+use sluicegate_dispatch::{OnExhausted, Ordering, PoolSettings, Reason};
+use sluicegate_schedule::Moment;
+
+use super::hand::{Cause, Here, Place, Standing, Verdict, exhausted, key};
+use super::{Broken, Letter, Oracles, again, gone, hold};
+
+impl Oracles {
+    /// It is the turn of a message that starts.
+    pub(super) fn in_turn(
+        &self,
+        now: Moment,
+        serial: usize,
+        here: &Here,
+        place: &Place,
+    ) -> Result<(), Broken> {
+        let letter = &self.letters[serial].letter;
+        self.not_beside_its_twin(letter)?;
+        let Some(key) = &place.key else { return Ok(()) };
+        let failed = self.has_failed(here);
+        hold("order", !failed, || format!("m{serial} starts after a failure in its batch"))?;
+        for (other, theirs) in self.hands() {
+            if other.serial != serial && theirs.line() == Some((place.pool, key)) {
+                self.before(now, letter, here, other, theirs)?;
+            }
+        }
+        self.key_is_free(letter, place, key)?;
+        self.strictly_in_turn(letter, place, key)
+    }
+
+    fn not_beside_its_twin(&self, letter: &Letter) -> Result<(), Broken> {
+        let same = |other: &Letter| (other.queue, &other.id) == (letter.queue, &letter.id);
+        let twin = self.hands().find(|(other, here)| {
+            other.serial != letter.serial && same(other) && here.is_running()
+        });
+        hold("twice", twin.is_none(), || format!("{letter} runs beside its copy {twin:?}"))
+    }
+
+    /// A message may start before another of its key in the same pool.
+    fn before(
+        &self,
+        now: Moment,
+        letter: &Letter,
+        here: &Here,
+        other: &Letter,
+        theirs: &Here,
+    ) -> Result<(), Broken> {
+        let words = || format!("m{} starts beside or before {other}: {theirs:?}", letter.serial);
+        hold("order", !theirs.is_running() && !theirs.holds_key, words)?;
+        let is_head = matches!(theirs.standing, Standing::Retrying { .. });
+        hold("order", !is_head, words)?;
+        let (Some(own), Some(their)) = (&here.place, &theirs.place) else { return Ok(()) };
+        let waits = theirs.is_waiting() && !self.has_failed(theirs);
+        let pool = self.pools.get(own.pool);
+        if !waits || pool.is_closed || self.phase != super::Phase::Living {
+            return Ok(());
+        }
+        if other.is_high == letter.is_high {
+            return hold("order", own.number < their.number, words);
+        }
+        // One that was put back for its host's sake keeps its place, and nobody sees that.
+        let is_first = here.is_waiting() && !pool.has_paused;
+        let overtakes = other.is_high && their.at < now && is_first;
+        hold("order", !overtakes, || format!("m{} does not let {other} pass", letter.serial))
+    }
+
+    /// Nothing of a parked key runs.
+    fn key_is_free(&self, letter: &Letter, place: &Place, key: &Arc<str>) -> Result<(), Broken> {
+        let pool = self.pools.get(place.pool);
+        let parks = |settings: &PoolSettings| {
+            settings.ordering == Ordering::Strict && settings.on_exhausted == OnExhausted::Park
+        };
+        let name =
+            (Arc::clone(&letter.queue_name), Arc::clone(&pool.settings.code), Arc::clone(key));
+        let is_parked = self.parked_keys.get(&name).is_some_and(|those| !those.is_empty());
+        let counts = pool.is_first && parks(&place.settings) && parks(&pool.settings);
+        hold("order", !(is_parked && counts), || format!("{letter} starts, its key is parked"))
+    }
+
+    /// Strict order holds over all deliveries and all lives, where the source can tell.
+    fn strictly_in_turn(
+        &self,
+        letter: &Letter,
+        place: &Place,
+        key: &Arc<str>,
+    ) -> Result<(), Broken> {
+        let code = &self.pools.get(place.pool).settings.code;
+        let Some(ungrouped) = self.pools.always_strict(code) else { return Ok(()) };
+        if !self.setup.queues[letter.queue] || letter.pool != *code {
+            return Ok(());
+        }
+        let line = self.lines.get(&(letter.queue, Arc::clone(code), Arc::clone(key)));
+        let earlier = line.into_iter().flatten().take_while(|other| **other < letter.serial);
+        for other in earlier {
+            let seen = &self.letters[*other];
+            let is_none = seen.letter.group.is_none();
+            let has_key = !is_none || ungrouped == sluicegate_dispatch::Ungrouped::Fifo;
+            let only_waits = seen.here.as_ref().is_none_or(Here::is_waiting);
+            let overtakes = letter.is_high && !seen.letter.is_high && only_waits;
+            let is_waiting = seen.in_source && !seen.is_finished && has_key && !overtakes;
+            hold("order", !is_waiting, || format!("{letter} starts before {}", seen.letter))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn has_failed(&self, here: &Here) -> bool {
+        let Some(place) = &here.place else { return false };
+        place.settings.ordering == Ordering::Batch
+            && here.line().is_some_and(|(pool, key)| {
+                self.failed.contains(&(pool, here.batch, Arc::clone(key)))
+            })
+    }
+
+    /// One failed: those of its batch and key do not run.
+    pub(super) fn fail(&mut self, here: &Here, place: &Place) {
+        if place.settings.ordering == Ordering::Batch
+            && let Some((pool, key)) = here.line()
+        {
+            self.failed.insert((pool, here.batch, Arc::clone(key)));
+        }
+    }
+
+    /// Its attempts are used up. What becomes of it, and of those behind it.
+    pub(super) fn exhaust(
+        &mut self,
+        serial: usize,
+        settings: &Arc<PoolSettings>,
+        place: &Place,
+        is_closed: bool,
+    ) -> Standing {
+        let own = key(settings, &self.letters[serial].letter);
+        let (cause, parks_key) = match exhausted(settings, own.as_ref()) {
+            Ok(end) => end,
+            Err(()) if is_closed => return again(std::time::Duration::ZERO, Reason::Draining),
+            Err(()) => {
+                let after = std::time::Duration::ZERO;
+                return Standing::Retrying { until: None, after, reason: Reason::Draining };
+            }
+        };
+        if parks_key {
+            self.park_behind(serial, settings, place);
+        }
+        gone(cause)
+    }
+
+    fn park_behind(&mut self, serial: usize, settings: &PoolSettings, place: &Place) {
+        if place.key.is_none() {
+            return;
+        }
+        for other in self.here.clone() {
+            let seen = &mut self.letters[other];
+            let same = key(settings, &seen.letter);
+            let Some(theirs) = &mut seen.here else { continue };
+            let is_behind = other != serial
+                && theirs.is_waiting()
+                && theirs.line() == place.key.as_ref().map(|key| (place.pool, key))
+                && same == place.key;
+            if is_behind {
+                theirs.standing = Standing::Over(Verdict::Gone(Cause::Tail));
+            }
+        }
+    }
+}

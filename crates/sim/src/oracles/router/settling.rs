@@ -1,0 +1,177 @@
+//! The oracle of settling: what sources are told, once, and what follows from it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluicegate_dispatch::{Ending, Reason, Settled};
+use sluicegate_schedule::Moment;
+
+use super::hand::{Cause, Here, Standing, Verdict};
+use super::{Broken, Delivery, Effect, KeyName, Oracles, Phase, gone, hold};
+
+/// How long those wait that came with a failure.
+const CASCADE: Duration = Duration::from_secs(10);
+/// How long those wait for whom there was no room, or who are still here from before.
+const POOL_FULL: Duration = Duration::from_secs(30);
+/// How long one waits that came again before the router heard that it was handed back.
+const BEFORE_HEARD: Duration = Duration::from_secs(1);
+
+impl Oracles {
+    pub(super) fn tell(
+        &mut self,
+        now: Moment,
+        delivery: Delivery,
+        ending: Ending,
+        effect: Effect,
+    ) -> Result<(), Broken> {
+        let (queue, number, generation) = delivery;
+        let serial = self.serial(queue, number)?;
+        let is_heard = self.heard.contains(&delivery);
+        hold("settled", !is_heard, || format!("m{serial} was settled already"))?;
+        if let Some(Some(attempts)) = self.strays.get(&delivery) {
+            let (after, reason) = (POOL_FULL, Reason::Draining);
+            let returns = ending == Ending::Again { after, attempts: *attempts, reason };
+            return hold("settled", returns, || format!("m{serial} is still here: {ending:?}"));
+        } else if self.strays.contains_key(&delivery) {
+            let seen = &self.letters[serial];
+            let is_kept = !seen.letter.is_malformed || seen.is_parked;
+            let is_late = self.phase != Phase::Living && !seen.is_parked;
+            let is_gone = ending == Ending::Gone && is_kept;
+            hold("lost", is_gone || is_late, || format!("{}: {ending:?}", seen.letter))?;
+        } else {
+            let seen = &self.letters[serial];
+            match (self.ghosts.get(&delivery), &seen.here) {
+                (Some(ghost), _) => self.ghost_fits(serial, ghost, ending)?,
+                (None, Some(here)) => self.fits(serial, here, ending)?,
+                (None, None) => {
+                    return Err(Broken::new("settled", format!("m{serial} is not here")));
+                }
+            }
+        }
+        let seen = &mut self.letters[serial];
+        if effect != Effect::Done {
+            return Ok(());
+        }
+        match ending {
+            Ending::Gone => (seen.in_source, seen.is_finished) = (false, true),
+            Ending::Again { after, reason, .. } => {
+                seen.not_before = now + after;
+                if let Some(here) = seen.here.as_mut().filter(|here| here.generation == generation)
+                {
+                    here.told = Some(reason);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a source is told is what follows.
+    fn fits(&self, serial: usize, here: &Here, ending: Ending) -> Result<(), Broken> {
+        let words = || format!("m{serial}: {ending:?}, though {here:?}");
+        match ending {
+            Ending::Gone => {
+                let oracle = if self.letters[serial].is_parked { "settled" } else { "lost" };
+                hold(oracle, self.may_go(serial, here), words)
+            }
+            Ending::Again { after, attempts, reason } => {
+                hold("attempts", attempts == here.attempts, words)?;
+                hold("settled", self.may_return(serial, here, after, reason), words)
+            }
+        }
+    }
+
+    /// What a dead router had sent. Of its pools nothing is known any more.
+    fn ghost_fits(&self, serial: usize, ghost: &Here, ending: Ending) -> Result<(), Broken> {
+        let fits = match (ending, &ghost.standing) {
+            (Ending::Gone, _) => self.may_go(serial, ghost),
+            (Ending::Again { after, reason, .. }, Standing::Over(verdict)) => {
+                *verdict == Verdict::Again { after, reason } || reason == Reason::Draining
+            }
+            (Ending::Again { .. }, standing) => !matches!(standing, Standing::Running(_)),
+        };
+        hold("settled", fits, || format!("m{serial}: {ending:?}, though {ghost:?} was here"))
+    }
+
+    fn may_go(&self, serial: usize, here: &Here) -> bool {
+        let is_parked = self.letters[serial].is_parked;
+        match here.standing {
+            Standing::Over(Verdict::Gone(Cause::Parked | Cause::Tail)) => is_parked,
+            Standing::Over(Verdict::Gone(_)) => true,
+            // Behind a key that is parked, or was when it came.
+            Standing::Waiting | Standing::Retrying { .. } => is_parked,
+            Standing::Over(Verdict::Again { .. }) | Standing::Running(_) => false,
+        }
+    }
+
+    fn may_return(&self, serial: usize, here: &Here, after: Duration, reason: Reason) -> bool {
+        let is_stopping = self.phase != Phase::Living;
+        let place = here.place.as_ref();
+        let is_closed = place.is_some_and(|place| self.pools.get(place.pool).is_closed);
+        if here.before == Some(reason) && after == BEFORE_HEARD {
+            return true;
+        }
+        let drains = (after, reason) == (Duration::ZERO, Reason::Draining);
+        let told = |verdict: Verdict| Verdict::Again { after, reason } == verdict;
+        match here.standing {
+            Standing::Over(Verdict::Gone(Cause::Parked | Cause::Tail)) => drains && is_stopping,
+            Standing::Over(Verdict::Gone(_)) | Standing::Running(_) => false,
+            Standing::Over(verdict) => told(verdict),
+            Standing::Retrying { after, reason, .. } => {
+                (is_stopping || is_closed) && (drains || told(Verdict::Again { after, reason }))
+            }
+            Standing::Waiting => match reason {
+                Reason::Cascade => after == CASCADE && self.has_failed(here),
+                Reason::PoolFull => after == POOL_FULL && here.place.is_none(),
+                Reason::Draining => {
+                    let queue = self.letters[serial].letter.queue;
+                    let is_cut = here.place.is_none() && self.stopped_queues.contains(&queue);
+                    drains && (is_stopping || is_closed || is_cut)
+                }
+                _ => false,
+            },
+        }
+    }
+
+    pub(super) fn answer(&mut self, delivery: Delivery, settled: Settled) -> Result<(), Broken> {
+        let (queue, number, generation) = delivery;
+        if settled == Settled::Done {
+            self.heard.insert(delivery);
+        }
+        if self.strays.remove(&delivery).is_some() {
+            return Ok(());
+        }
+        let serial = self.serial(queue, number)?;
+        let seen = &mut self.letters[serial];
+        let Some(here) = &seen.here else { return Ok(()) };
+        if here.generation != generation {
+            // It was handed out again before the router heard, and is to be settled again.
+            return Ok(());
+        }
+        seen.here = None;
+        self.here.remove(&serial);
+        Ok(())
+    }
+
+    pub(super) fn park(&mut self, queue: &Arc<str>, number: u64, key: Option<KeyName>) {
+        let Some(queue) = self.queue_names.get(queue) else { return };
+        let Some(serial) = self.numbers.get(&(*queue, number)) else { return };
+        let seen = &mut self.letters[*serial];
+        (seen.is_parked, seen.is_finished) = (true, true);
+        if let Some(key) = key {
+            self.parked_keys.entry(key).or_default().insert(*serial);
+        }
+    }
+
+    pub(super) fn ack(&mut self, id: &Arc<str>) -> Result<(), Broken> {
+        let find = |serial: &&usize| self.letters[**serial].letter.id == *id;
+        let Some(serial) = self.here.iter().find(find).copied() else {
+            return Err(Broken::new("settled", format!("{id} was acknowledged and is not here")));
+        };
+        self.letters[serial].is_finished = true;
+        let here = self.hand_of(serial)?;
+        let waits = matches!(here.standing, Standing::Waiting | Standing::Retrying { .. });
+        hold("settled", waits, || format!("{id} was acknowledged: {here:?}"))?;
+        here.standing = gone(Cause::Acked);
+        Ok(())
+    }
+}

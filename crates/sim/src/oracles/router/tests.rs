@@ -1,0 +1,1 @@
+//! A wrong router is caught.

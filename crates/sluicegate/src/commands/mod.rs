@@ -1,0 +1,66 @@
+//! The commands, one module each: what it is called with, and what it does.
+
+mod check;
+mod configuration;
+mod demo;
+mod discard;
+mod front;
+mod publish;
+mod replay;
+mod serve;
+mod signals;
+mod views;
+mod why;
+
+use clap::{ArgMatches, Command};
+
+use crate::exit::Failure;
+
+const ABOUT: &str = "Bounded, fair, ordered delivery of messages";
+const EXAMPLES: &str = "\
+Try it, without any set-up:
+  sluicegate demo
+
+Run it:
+  sluicegate check --config sluicegate.toml
+  sluicegate serve --config sluicegate.toml
+  sluicegate publish orders.jsonl
+  sluicegate status
+
+Exit codes: 0 done, 1 failed, 2 bad input or configuration, 3 could not reach the server.";
+
+/// All of them. Built by hand: clap's derive emits `#[allow]`s, which this workspace forbids.
+pub(crate) fn command() -> Command {
+    Command::new("sluicegate")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(ABOUT)
+        .after_help(EXAMPLES)
+        .disable_help_subcommand(true)
+        .subcommand(demo::command())
+        .subcommand(serve::command())
+        .subcommand(check::command())
+        .subcommand(publish::command())
+        .subcommand(views::status::command())
+        .subcommands(views::VIEWS.map(|view| view.command()))
+        .subcommand(why::command())
+        .subcommand(replay::command())
+        .subcommand(discard::command())
+}
+
+/// Runs the one that was asked for.
+pub(crate) async fn run(name: &str, given: &ArgMatches) -> Result<(), Failure> {
+    match name {
+        "demo" => demo::run(given).await,
+        "serve" => serve::run(given).await,
+        "check" => check::run(given).await,
+        "publish" => publish::run(given).await,
+        "status" => views::status::run(given).await,
+        "why" => why::run(given).await,
+        "replay" => replay::run(given).await,
+        "discard" => discard::run(given).await,
+        name => match views::VIEWS.iter().find(|view| view.name() == name) {
+            Some(view) => view.run(given).await,
+            None => unreachable!("clap knows only these commands"),
+        },
+    }
+}

@@ -1,0 +1,183 @@
+//! `sluicegate serve`: the daemon, from its settings to its last settlement.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Arg, ArgMatches, Command};
+use sluicegate::dispatch::ShutdownReport;
+use sluicegate::server::settings::{LogFormat, Settings};
+use sluicegate::server::{ApplyReport, Daemon, StartError, log};
+use sluicegate::tasks::{Context, Overload, TaskGroup};
+use tokio::net::TcpListener;
+
+use super::configuration;
+use super::front::Front;
+use super::signals::{Signals, Told};
+use crate::exit::Failure;
+use crate::screen;
+
+const EXAMPLES: &str = "\
+Examples:
+  sluicegate serve
+  sluicegate serve --config sluicegate.toml
+  sluicegate serve --listen 127.0.0.1:9000
+
+Without --config it reads ./sluicegate.toml if there is one; else it serves the embedded queue
+`default` with its state in ./sluicegate.db.
+
+SIGHUP reads the file again. SIGTERM and SIGINT end it gracefully: it stops receiving, finishes what
+runs, and hands the rest back; a second one ends it at once.";
+
+pub(super) fn command() -> Command {
+    Command::new("serve")
+        .about("Run the daemon")
+        .after_help(EXAMPLES)
+        .arg(configuration::argument())
+        .arg(
+            Arg::new("listen")
+                .long("listen")
+                .value_name("ADDRESS")
+                .value_parser(address)
+                .help("Where the API listens, instead of server.listen; port 0 takes a free one"),
+        )
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let numeric = match text.strip_prefix("localhost:") {
+        Some(port) => format!("127.0.0.1:{port}"),
+        None => text.to_owned(),
+    };
+    numeric.parse().map_err(|_| "must be an IP address and a port, as in 127.0.0.1:8080".to_owned())
+}
+
+pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
+    let file = configuration::file(given);
+    let mut settings = configuration::settings(file.as_deref())?;
+    if let Some(listen) = given.get_one::<SocketAddr>("listen") {
+        let moved = settings.server.clone().listening_on(*listen);
+        settings.server = moved.map_err(|unprotected| {
+            Failure::bad_input(format!("--listen: {unprotected}; set server.token"))
+        })?;
+    }
+    let format = match settings.log.format {
+        LogFormat::Text => log::Format::Text,
+        LogFormat::Json => log::Format::Json,
+    };
+    log::init(format).map_err(Failure::bad_input)?;
+    match &file {
+        Some(file) => tracing::info!(file = %file.display(), "configuration read"),
+        None => tracing::info!("no configuration file: defaults"),
+    }
+    serve(settings, file).await
+}
+
+async fn serve(settings: Settings, file: Option<PathBuf>) -> Result<(), Failure> {
+    let mut signals = Signals::new()?;
+    let listen = settings.server.listen;
+    let scheme = if settings.server.tls.is_some() { "https" } else { "http" };
+    let listener = TcpListener::bind(listen).await.map_err(|error| {
+        Failure::failed(format!("cannot listen on {listen}: {error}; --listen names another"))
+    })?;
+    let bound = listener.local_addr()?;
+    let daemon = Daemon::open(settings, file).await.map_err(not_started)?;
+    let mut front = Front::start(&daemon, listener).await?;
+    // Whether somebody reads it is not what the daemon lives on.
+    screen::line(format_args!("listening on {scheme}://{bound}")).ok();
+    tokio::select! {
+        begun = daemon.begin() => begun.map_err(not_started)?,
+        ended = front.ended() => return Err(ended),
+        // Whatever of the first configuration was applied by then is ended like the rest.
+        name = signals.end() => {
+            tracing::info!("{name}: ending before it began");
+            return end(&daemon, front, &mut signals).await;
+        }
+    }
+    screen::line("ready").ok();
+    let reloads = TaskGroup::builder("reloads", 1)
+        .overload(Overload::Queue { capacity: 1 })
+        .build()
+        .map_err(Failure::failed)?;
+    loop {
+        tokio::select! {
+            told = signals.next() => match told {
+                Told::Reload => reload(&daemon, &reloads),
+                Told::End(name) => {
+                    tracing::info!("{name}: ending; a second signal ends at once");
+                    return end(&daemon, front, &mut signals).await;
+                }
+            },
+            ended = front.ended() => {
+                tracing::error!("nobody can ask any more: ending");
+                drop(daemon.shutdown().await);
+                return Err(ended);
+            }
+        }
+    }
+}
+
+fn not_started(error: StartError) -> Failure {
+    match error {
+        StartError::Settings(_) => Failure::bad_input(error),
+        _ => Failure::failed(error),
+    }
+}
+
+/// Ends in order: the daemon first, and the API only when there is nothing left to ask about.
+async fn end(daemon: &Daemon, front: Front, signals: &mut Signals) -> Result<(), Failure> {
+    let report = tokio::select! {
+        report = daemon.shutdown() => report,
+        name = signals.end() => {
+            tracing::error!("{name}: ended at once; unsettled messages are delivered again");
+            // Nothing is waited for, neither tasks nor threads.
+            std::process::exit(1);
+        }
+    };
+    front.end().await;
+    let ShutdownReport { stuck_queues, abandoned, unsettled } = report;
+    if stuck_queues.is_empty() && abandoned.is_empty() && unsettled == 0 {
+        tracing::info!("ended; everything was settled or handed back");
+        return Ok(());
+    }
+    let abandoned: Vec<String> = abandoned.into_iter().map(|running| running.name).collect();
+    tracing::error!(
+        ?stuck_queues,
+        ?abandoned,
+        unsettled,
+        "ended, and not everything was settled: the rest is delivered again"
+    );
+    Err(Failure::failed("not everything was settled or handed back"))
+}
+
+/// Reads the file again, beside everything else. One reload runs and one waits: a third would see
+/// nothing that the second does not.
+fn reload(daemon: &Daemon, reloads: &TaskGroup) {
+    let own = daemon.clone();
+    let read = move |cx: Context| async move {
+        match cx.until_interrupted(own.reload()).await {
+            Ok(Ok(report)) => say(&report),
+            Ok(Err(why)) => tracing::error!("not reloaded: {why}"),
+            // The daemon ends.
+            Err(_) => {}
+        }
+    };
+    if reloads.try_submit(daemon.context(), read).is_err() {
+        tracing::info!("a reload is waiting already");
+    }
+}
+
+/// Says what a reload changed. What could not be put into effect was said where it failed.
+fn say(report: &ApplyReport) {
+    let ApplyReport { set_pools, removed_pools, added_queues, removed_queues, issues, fixed } =
+        report;
+    for fixed in fixed {
+        tracing::warn!("{fixed}");
+    }
+    tracing::info!(
+        ?set_pools,
+        ?removed_pools,
+        ?added_queues,
+        ?removed_queues,
+        issues = issues.len(),
+        "reloaded"
+    );
+}

@@ -1,0 +1,141 @@
+//! `sluicegate why`: what a message waits for, in a sentence.
+
+use std::time::Duration;
+
+use clap::{Arg, ArgMatches, Command};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::views;
+use crate::client::{self, Client, escaped};
+use crate::exit::Failure;
+use crate::screen::{self, plain, time};
+
+const EXAMPLES: &str = "\
+Examples:
+  sluicegate why order-4711
+  sluicegate why order-4711 --json | jq .why.reason";
+
+pub(super) fn command() -> Command {
+    let command = Command::new("why")
+        .about("What a message waits for, and since when")
+        .after_help(EXAMPLES)
+        .arg(Arg::new("id").value_name("ID").required(true).help("The message's id"))
+        .arg(views::json_argument());
+    client::arguments(command)
+}
+
+pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
+    let client = Client::of(given)?;
+    let id = given.get_one::<String>("id").map(String::as_str).unwrap_or_default();
+    let path = format!("/api/v1/messages/{}", escaped(id));
+    if given.get_flag("json") {
+        let body = client.get(&path).await?;
+        return Ok(screen::line(String::from_utf8_lossy(&body).trim_end())?);
+    }
+    let message = client.json(&path).await?;
+    Ok(screen::line(sentence(&message, Timestamp::now()))?)
+}
+
+/// Says it: `m42 waits in pool ORDERS: group head m1 retries in 12 s (since 3 s, attempt 2)`.
+fn sentence(message: &Value, now: Timestamp) -> String {
+    let text = |name: &str| message[name].as_str().filter(|text| !text.is_empty());
+    let place = match (text("pool"), text("queue")) {
+        (Some(pool), _) => format!(" in pool {pool}"),
+        (None, Some(queue)) => format!(" in queue {queue}"),
+        (None, None) => String::new(),
+    };
+    let verb = match text("state").unwrap_or_default() {
+        "running" => "runs",
+        "delayed" => "is delayed",
+        "parked" => "is parked",
+        "done" => "is delivered",
+        _ => "waits",
+    };
+    let id = text("id").unwrap_or("it");
+    let reason = reason(message, now).map(|reason| format!(": {reason}")).unwrap_or_default();
+    plain(&format!("{id} {verb}{place}{reason}{}", since(message, now)))
+}
+
+/// What holds it up, and for how long.
+fn reason(message: &Value, now: Timestamp) -> Option<String> {
+    let parked = &message["parked"];
+    if let (Some(id), Some(reason)) = (parked["id"].as_str(), parked["reason"].as_str()) {
+        return Some(format!("{reason}; `sluicegate replay {id}` gives it back to its queue"));
+    }
+    let why = &message["why"];
+    let detail = why["detail"].as_str().filter(|detail| !detail.is_empty())?;
+    let Some(until) = why["until"].as_str() else { return Some(detail.to_owned()) };
+    let Some(rest) = time::until(until, now).map(time::span) else {
+        return Some(detail.to_owned());
+    };
+    // Its time is told in words instead.
+    let moment = |word: &str| detail.strip_suffix(until)?.trim_end().strip_suffix(word);
+    Some(match (moment(" at"), moment(" until")) {
+        (Some(detail), _) => format!("{detail} in {rest}"),
+        (_, Some(detail)) => format!("{detail}, for another {rest}"),
+        _ => format!("{detail}, for another {rest}"),
+    })
+}
+
+/// Since when, and how often it was tried.
+fn since(message: &Value, now: Timestamp) -> String {
+    let span = match message["runningMs"].as_u64() {
+        Some(millis) => Some(Duration::from_millis(millis)),
+        None => message["since"].as_str().and_then(|since| time::since(since, now)),
+    };
+    let attempt = match message["attempt"].as_u64() {
+        Some(0) => Some("not tried yet".to_owned()),
+        Some(attempt) => Some(format!("attempt {attempt}")),
+        None => None,
+    };
+    let parts: Vec<String> =
+        span.map(|span| format!("since {}", time::span(span))).into_iter().chain(attempt).collect();
+    if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::sentence;
+
+    #[test]
+    fn every_state_is_a_sentence() {
+        let now = "2026-01-02T03:04:05Z".parse().unwrap();
+        let (then, soon) = ("2026-01-02T03:04:02Z", "2026-01-02T03:04:17Z");
+        let cases = [
+            (
+                json!({"id": "m42", "pool": "ORDERS", "state": "waiting", "since": then, "attempt": 2,
+                    "why": {"reason": "group_retrying", "detail": format!("group head m1 retries at {soon}"), "until": soon}}),
+                "m42 waits in pool ORDERS: group head m1 retries in 12 s (since 3.0 s, attempt 2)",
+            ),
+            (
+                json!({"id": "m1", "pool": "ORDERS", "state": "delayed", "since": then, "attempt": 1,
+                    "why": {"reason": "delayed", "detail": format!("an attempt failed until {soon}"), "until": soon}}),
+                "m1 is delayed in pool ORDERS: an attempt failed, for another 12 s \
+                 (since 3.0 s, attempt 1)",
+            ),
+            (
+                json!({"id": "m1", "pool": "P", "state": "running", "since": then, "runningMs": 250,
+                    "attempt": 1, "why": null}),
+                "m1 runs in pool P (since 250 ms, attempt 1)",
+            ),
+            (
+                json!({"id": "m1", "pool": null, "queue": "q", "state": "waiting", "attempt": 0,
+                    "why": {"reason": "ready", "detail": "it is next", "until": null}}),
+                "m1 waits in queue q: it is next (not tried yet)",
+            ),
+            (
+                json!({"id": "m1", "pool": "P", "state": "parked", "since": then, "attempt": 3,
+                    "why": null, "parked": {"id": "17", "code": "rejected", "reason": "answered 404"}}),
+                "m1 is parked in pool P: answered 404; `sluicegate replay 17` gives it back to its \
+                 queue (since 3.0 s, attempt 3)",
+            ),
+            (json!({"id": "m\u{1b}[2J", "state": "parked"}), "m\u{fffd}[2J is parked"),
+        ];
+        for (message, expected) in cases {
+            assert_eq!(sentence(&message, now), expected);
+        }
+    }
+}

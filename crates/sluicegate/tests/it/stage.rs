@@ -1,0 +1,229 @@
+//! What the tests stand on: the binary, a folder for its files, and a daemon that runs.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use sluicegate::server::fetch::{Ask, Fetch, Fetched};
+use sluicegate::tasks::{Context, TaskGroup};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStderr, ChildStdout};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// Longer than anything here takes on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How a command ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// A folder of its own, in which commands are run.
+pub(crate) struct Stage {
+    folder: TempDir,
+}
+
+/// A daemon that serves. It is killed when it is dropped.
+pub(crate) struct Daemon {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    /// All that it has said on standard error. A pipe that nobody empties would hold it up.
+    errors: watch::Receiver<String>,
+    /// What empties the pipe.
+    _reading: TaskGroup,
+    pub(crate) url: String,
+}
+
+/// The binary, without the variables of whoever runs the tests.
+fn binary(arguments: &[&str], folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
+    command.args(arguments).current_dir(folder);
+    command.env("TMPDIR", folder.join("tmp"));
+    for variable in ["SLUICEGATE_URL", "SLUICEGATE_TOKEN", "RUST_LOG", "NO_COLOR"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        std::fs::create_dir(folder.path().join("tmp")).expect("a folder in it");
+        Self { folder }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a file, and gives its name.
+    pub(crate) fn file<'a>(&self, name: &'a str, text: impl AsRef<[u8]>) -> &'a str {
+        std::fs::write(self.path(name), text).expect("a file in a temporary folder");
+        name
+    }
+
+    /// Runs a command to its end.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
+        self.run_with(arguments, &[], b"")
+    }
+
+    /// The same with variables, and something on standard input.
+    pub(crate) fn run_with(
+        &self,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+        input: &[u8],
+    ) -> Ended {
+        let mut child = binary(arguments, self.folder.path())
+            .envs(variables.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary was built for this test");
+        let mut stdin = child.stdin.take().expect("it is piped");
+        // Who does not read its input closes it.
+        stdin.write_all(input).ok();
+        drop(stdin);
+        child.wait_with_output().expect("it ends").into()
+    }
+
+    /// Starts `serve`, and waits for its line `listening on …`.
+    pub(crate) async fn serve(&self, arguments: &[&str]) -> Daemon {
+        let mut daemon = self.launch(&[&["serve"], arguments].concat());
+        let line = daemon.line().await;
+        let Some(url) = line.strip_prefix("listening on ") else {
+            panic!("{line:?}, and then: {}", daemon.errors().await)
+        };
+        daemon.url = url.to_owned();
+        daemon
+    }
+
+    /// The same, when it has begun.
+    pub(crate) async fn ready(&self, arguments: &[&str]) -> Daemon {
+        let mut daemon = self.serve(arguments).await;
+        assert_eq!(daemon.line().await, "ready");
+        daemon
+    }
+
+    /// Starts a command.
+    pub(crate) fn launch(&self, arguments: &[&str]) -> Daemon {
+        let mut child = tokio::process::Command::from(binary(arguments, self.folder.path()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("the binary was built for this test");
+        let stdout = child.stdout.take().expect("it is piped");
+        let (reading, errors) = read(child.stderr.take().expect("it is piped"));
+        let lines = BufReader::new(stdout).lines();
+        Daemon { child, lines, errors, _reading: reading, url: String::new() }
+    }
+}
+
+impl Daemon {
+    /// The next line that it prints; nothing when it has ended.
+    pub(crate) async fn line(&mut self) -> String {
+        let line = timeout(PATIENCE, self.lines.next_line()).await.expect("a line in time");
+        line.expect("lines of UTF-8").unwrap_or_default()
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let id = self.child.id().expect("it has not been waited for");
+        kill(Pid::from_raw(id.cast_signed()), signal).expect("it runs");
+    }
+
+    /// Kills it, and waits until it is gone.
+    pub(crate) async fn kill(mut self) {
+        self.child.kill().await.expect("it runs");
+    }
+
+    /// Waits until it ends by itself; gives its code and what it said on standard error.
+    pub(crate) async fn ended(mut self) -> (Option<i32>, String) {
+        let errors = self.errors().await;
+        let status = timeout(PATIENCE, self.child.wait()).await.expect("it ends in time");
+        (status.expect("it is our child").code(), errors)
+    }
+
+    /// Ends it as a system would.
+    pub(crate) async fn terminated(self) -> (Option<i32>, String) {
+        self.signal(Signal::SIGTERM);
+        self.ended().await
+    }
+
+    /// All that it says on standard error, to its end.
+    async fn errors(&mut self) -> String {
+        let end = async { while self.errors.changed().await.is_ok() {} };
+        timeout(PATIENCE, end).await.expect("it ends in time");
+        self.errors.borrow().clone()
+    }
+
+    /// Waits until it has said something on standard error.
+    pub(crate) async fn says(&mut self, words: &str) {
+        let said = timeout(PATIENCE, self.errors.wait_for(|said| said.contains(words))).await;
+        let said = said.map(|said| said.is_ok());
+        assert_eq!(said, Ok(true), "{words:?} was not said: {}", *self.errors.borrow());
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Fetched {
+        let ask = Ask::get(PATIENCE, 1 << 24);
+        Fetch::new().ask(&format!("{}{path}", self.url), ask).await.expect("it answers")
+    }
+}
+
+/// Reads all of it, as it comes.
+fn read(mut stderr: ChildStderr) -> (TaskGroup, watch::Receiver<String>) {
+    let (sender, receiver) = watch::channel(String::new());
+    let group = TaskGroup::new("stderr", 1).expect("a name and a limit");
+    let reading = group.try_submit(Context::new(), |cx| async move {
+        let mut buffer = [0; 4096];
+        while let Ok(Ok(count @ 1..)) = cx.until_interrupted(stderr.read(&mut buffer)).await {
+            let text = String::from_utf8_lossy(&buffer[..count]).into_owned();
+            sender.send_modify(|all| all.push_str(&text));
+        }
+    });
+    drop(reading.expect("the first task is let in"));
+    (group, receiver)
+}
+
+impl From<Output> for Ended {
+    fn from(output: Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self {
+            code: output.status.code(),
+            stdout: text(&output.stdout),
+            stderr: text(&output.stderr),
+        }
+    }
+}
+
+impl Ended {
+    /// Checks the code, and that these words were said, on whichever of the two.
+    #[track_caller]
+    pub(crate) fn check(&self, code: i32, words: &[&str]) -> &Self {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        for words in words {
+            let said = self.stdout.contains(words) || self.stderr.contains(words);
+            assert!(said, "{words:?} was not said: {self:?}");
+        }
+        self
+    }
+}
+
+/// A message for a target.
+pub(crate) fn message(id: &str, group: &str, target: &str) -> String {
+    serde_json::json!({
+        "id": id, "poolCode": "TEST", "messageGroupId": group, "mediationTarget": target,
+    })
+    .to_string()
+}
