@@ -12,6 +12,8 @@
 
 mod haul;
 mod order;
+#[cfg(test)]
+mod tests;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
