@@ -95,7 +95,11 @@ fn make(path: &Path) -> Result<File, OpenError> {
 }
 
 /// A connection that writes, with the tables as this version knows them.
-pub(crate) fn writer(path: &Path, max_pages: Option<u32>) -> Result<Connection, OpenError> {
+pub(crate) fn writer(
+    path: &Path,
+    max_pages: Option<u32>,
+    busy: Option<Duration>,
+) -> Result<Connection, OpenError> {
     drop(make(path)?);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags)?;
@@ -112,6 +116,7 @@ pub(crate) fn writer(path: &Path, max_pages: Option<u32>) -> Result<Connection, 
         connection.pragma_update(None, "max_page_count", pages)?;
     }
     schema::migrate(&mut connection)?;
+    connection.busy_timeout(busy.unwrap_or(BUSY))?;
     Ok(connection)
 }
 

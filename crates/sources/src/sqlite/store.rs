@@ -30,6 +30,8 @@ pub struct StoreSettings {
     pub clock: Option<Clock>,
     /// How many pages of 4 KiB the file may grow to; no limit unless told.
     pub max_pages: Option<u32>,
+    /// How long a write waits for another process that writes; 5 seconds unless told.
+    pub busy: Option<Duration>,
     /// How many messages of each queue are read ahead; 1,024 unless told.
     pub read_ahead: Option<usize>,
 }
@@ -202,7 +204,7 @@ impl Queues {
 }
 
 async fn open(path: PathBuf, settings: StoreSettings, serves: bool) -> Result<Inner, OpenError> {
-    let StoreSettings { clock, max_pages, read_ahead } = settings;
+    let StoreSettings { clock, max_pages, busy, read_ahead } = settings;
     // Names with a meaning of their own to the database, such as `:memory:`, are files like others.
     let path = std::path::absolute(&path).map_err(|cause| OpenError::Io { path, cause })?;
     let beside = path.clone();
@@ -212,7 +214,7 @@ async fn open(path: PathBuf, settings: StoreSettings, serves: bool) -> Result<In
             return Err(OpenError::Sqlite("it was given up".to_owned()));
         }
         let lock = serves.then(|| Lock::take(&beside)).transpose()?;
-        let connection = file::writer(&beside, max_pages)?;
+        let connection = file::writer(&beside, max_pages, busy)?;
         let parked = if serves { ParkedIndex::load(&connection)? } else { ParkedIndex::default() };
         Ok((lock, connection, parked))
     });

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use sluicegate_dispatch::{Depth, Settled, Source};
-use sluicegate_sources::sqlite::Store;
+use sluicegate_sources::sqlite::{Store, StoreSettings};
 use sluicegate_testkit::conformance::source::{publication, publication_in};
 use tokio::time::{Instant, sleep};
 
@@ -140,6 +140,41 @@ impl Busy {
     fn end(self) {
         self.0.execute_batch("COMMIT").unwrap();
     }
+}
+
+#[tokio::test]
+async fn what_could_not_be_settled_is_out_as_before() {
+    let mut settings = StoreSettings::default();
+    settings.busy = Some(Duration::from_millis(20));
+    let stage = Stage::open_with(tempfile::tempdir().unwrap(), settings).await;
+    stage.publish(&["m1"]).await;
+    let received = stage.take(1).await;
+    let gone = || sluicegate_dispatch::Settle {
+        receipt: received[0].receipt.clone(),
+        ending: sluicegate_dispatch::Ending::Gone,
+    };
+    let busy = Busy::begin(&stage);
+    let error = stage.queue.settle(vec![gone()]).await.unwrap_err();
+    assert_eq!(error.cause, "another process holds the state file for too long");
+    assert_eq!(stage.queue.health(), Err(error));
+    let error = stage.queue.publish(vec![publication("m2")]).await.unwrap_err();
+    assert!(error.to_string().contains("another process"), "{error}");
+    busy.end();
+    assert_eq!(
+        stage.queue.settle(vec![gone(), gone()]).await.unwrap(),
+        [Settled::Done, Settled::Stale]
+    );
+    assert_eq!(stage.queue.health(), Ok(()));
+    // It comes back if its window ended while it was tried.
+    let queue = stage.store.queue("short", Duration::from_millis(100)).await.unwrap();
+    queue.publish(vec![publication("m3")]).await.unwrap();
+    let received = queue.receive(1).await.unwrap();
+    let busy = Busy::begin(&stage);
+    sleep(Duration::from_millis(90)).await;
+    let gone = sluicegate_dispatch::Settle { receipt: received[0].receipt.clone(), ..gone() };
+    assert!(queue.settle(vec![gone]).await.is_err());
+    busy.end();
+    assert_eq!(ids(&queue.receive(1).await.unwrap()), ["m3"]);
 }
 
 #[tokio::test]
