@@ -6,7 +6,7 @@ use sluicegate_tasks::Context;
 use tokio::time::Instant;
 
 use crate::ledger::{Held, Taken};
-use crate::pool::{Fellows, Item, ParkingKey, Pool};
+use crate::pool::{Fellows, Item, Pool};
 use crate::queue::Queue;
 use crate::router::Core;
 use crate::{
@@ -205,20 +205,20 @@ fn without_parked_keys(
     let mut free = Vec::with_capacity(held.len());
     for held in held {
         let tracked = held.tracked();
-        let parked = settings.key(&tracked.message).is_some_and(|key| {
-            pool.parks_key(&key) || core.parked.holds_key(held.queue(), &pool.code, &key)
+        let parked = settings.key(&tracked.message).filter(|key| {
+            pool.parks_key(key) || core.parked.holds_key(held.queue(), &pool.code, key)
         });
-        if parked {
-            park_in_tail(pool, held, None);
-        } else {
-            free.push(held);
+        match parked {
+            Some(key) => park_in_tail(pool, held, key),
+            None => free.push(held),
         }
     }
     free
 }
 
-/// Parks a message behind a parked one of its key.
-pub(crate) fn park_in_tail(pool: &Pool, held: Held, parking: Option<ParkingKey>) {
+/// Parks a message behind a parked one of its key. Until it is kept, the key is taken for parked, also
+/// if somebody frees it meanwhile.
+pub(crate) fn park_in_tail(pool: &Pool, held: Held, key: Arc<str>) {
     let tracked = held.tracked();
     let parked = Parked {
         queue: Arc::clone(held.queue()),
@@ -231,7 +231,7 @@ pub(crate) fn park_in_tail(pool: &Pool, held: Held, parking: Option<ParkingKey>)
         holds_key: true,
         message: Ok(tracked.message.clone()),
     };
-    held.settle(Ending::Gone, Some(Box::new(parked)), None, parking);
+    held.settle(Ending::Gone, Some(Box::new(parked)), None, Some(pool.park_key(key)));
 }
 
 /// Brings together what must be handed back together: messages of one group, in the order of the

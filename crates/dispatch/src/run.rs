@@ -186,7 +186,7 @@ impl Run<'_> {
             if same && let Some(item) = self.pool.sluice.withdraw(id) {
                 self.pool.counts.parked.fetch_add(1, Memory::Relaxed);
                 self.pool.left(&tracked.message);
-                park_in_tail(self.pool, item.held, Some(self.pool.park_key(Arc::clone(key))));
+                park_in_tail(self.pool, item.held, Arc::clone(key));
             }
         }
     }

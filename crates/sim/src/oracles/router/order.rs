@@ -32,10 +32,7 @@ impl Oracles {
     }
 
     fn not_beside_its_twin(&self, letter: &Letter) -> Result<(), Broken> {
-        let same = |other: &Letter| (other.queue, &other.id) == (letter.queue, &letter.id);
-        let twin = self.hands().find(|(other, here)| {
-            other.serial != letter.serial && same(other) && here.is_running()
-        });
+        let twin = self.twins(letter.serial).find(|(_, here)| here.is_running());
         hold("twice", twin.is_none(), || format!("{letter} runs beside its copy {twin:?}"))
     }
 
@@ -76,7 +73,7 @@ impl Oracles {
         let name =
             (Arc::clone(&letter.queue_name), Arc::clone(&pool.settings.code), Arc::clone(key));
         let is_parked = self.parked_keys.get(&name).is_some_and(|those| !those.is_empty());
-        let counts = pool.is_first && parks(&place.settings) && parks(&pool.settings);
+        let counts = pool.is_steady && parks(&place.settings) && parks(&pool.settings);
         hold("order", !(is_parked && counts), || format!("{letter} starts, its key is parked"))
     }
 

@@ -35,7 +35,7 @@ impl Oracles {
         } else if self.strays.contains_key(&delivery) {
             let seen = &self.letters[serial];
             let is_kept = !seen.letter.is_malformed || seen.is_parked;
-            let is_late = self.phase != Phase::Living && !seen.is_parked;
+            let is_late = self.phase != Phase::Living;
             let is_gone = ending == Ending::Gone && is_kept;
             hold("lost", is_gone || is_late, || format!("{}: {ending:?}", seen.letter))?;
         } else {
