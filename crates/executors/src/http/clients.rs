@@ -8,11 +8,10 @@ use std::task::{Context as Poller, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, Uri};
+use http::{Request, Uri};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use hyper_rustls::HttpsConnectorBuilder;
-use hyper_util::client::legacy::{Client, Error};
+use hyper_util::client::legacy::{Client, ResponseFuture};
 use hyper_util::rt::TokioTimer;
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
@@ -84,11 +83,8 @@ impl Clients {
     ///
     /// # Cancel safety
     /// Dropped, the call is given up: its HTTP/1.1 connection is closed, its HTTP/2 stream reset.
-    pub(crate) async fn call(
-        &self,
-        request: Request<Full<Bytes>>,
-    ) -> Result<Response<Incoming>, Error> {
-        self.client_for(request.uri()).request(request).await
+    pub(crate) fn call(&self, request: Request<Full<Bytes>>) -> ResponseFuture {
+        self.client_for(request.uri()).request(request)
     }
 
     fn client_for(&self, uri: &Uri) -> &HttpClient {

@@ -31,7 +31,8 @@ pub(crate) struct Order {
     authorization: Option<HeaderValue>,
     traceparent: HeaderValue,
     body: Bytes,
-    signer: Option<Signer>,
+    /// Seldom there, and large.
+    signer: Option<Box<Signer>>,
 }
 
 /// Signs as Standard Webhooks has it.
@@ -55,7 +56,7 @@ impl Order {
             return Err("its target's port is not between 0 and 65535");
         }
         let authorization = message.auth_token.as_ref().map(bearer).transpose()?;
-        let signer = pool.signing_key.as_ref().map(|key| Signer::new(key, &message.id));
+        let signer = pool.signing_key.as_ref().map(|key| Box::new(Signer::new(key, &message.id)));
         Ok(Self {
             uri,
             authorization,

@@ -28,13 +28,14 @@ impl Traces {
 
     /// Marked as sampled: endpoints that follow their caller would else record none of these calls.
     fn begin(&self) -> HeaderValue {
-        let text = format!(
-            "00-{:016x}{:016x}-{:016x}-01",
-            self.chance(),
-            self.chance() | 1,
-            self.chance() | 1
-        );
-        HeaderValue::try_from(text).expect("hexadecimal digits and dashes are a header")
+        let mut text = *b"00-0123456789abcdef0123456789abcdef-0123456789abcdef-01";
+        let ids = [(3, self.chance()), (19, self.chance() | 1), (36, self.chance() | 1)];
+        for (at, id) in ids {
+            for (digit, shift) in text[at..at + 16].iter_mut().zip((0..16).rev()) {
+                *digit = b"0123456789abcdef"[(id >> (4 * shift)) as usize & 0xf];
+            }
+        }
+        HeaderValue::from_bytes(&text).expect("hexadecimal digits and dashes are a header")
     }
 
     /// SplitMix64: a counter, well stirred.

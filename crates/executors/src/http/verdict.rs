@@ -67,7 +67,7 @@ impl Ended {
 
     /// What it means for the message, if it was the attempt's last call.
     pub(crate) fn outcome(self, message: &Message, success: Success) -> Outcome {
-        let url = without_query(message.target.url());
+        let url = || without_query(message.target.url());
         let rejected = |status: Option<StatusCode>, severity, why| {
             let status = status.map(|status| status.as_u16());
             Outcome::Rejected(Rejection { status, why, severity })
@@ -75,16 +75,16 @@ impl Ended {
         match self {
             Self::TimedOut(limit) => Outcome::RetryLater {
                 after: None,
-                why: format!("{url}: no reply within {limit:?}"),
+                why: format!("{}: no reply within {limit:?}", url()),
                 status: None,
             },
             Self::NotConnected(cause) | Self::BrokeOff(cause) => {
-                Outcome::Unreachable { cause: format!("{url}: {cause}") }
+                Outcome::Unreachable { cause: format!("{}: {cause}", url()) }
             }
-            Self::Forbidden(why) => rejected(None, Severity::Error, format!("{url}: {why}")),
+            Self::Forbidden(why) => rejected(None, Severity::Error, format!("{}: {why}", url())),
             Self::Replied { status, pause, reply } => {
-                let said = said(&reply, message);
-                let why = || format!("{url} answered {}{said}", status.as_u16());
+                let said = || said(&reply, message);
+                let why = || format!("{} answered {}{}", url(), status.as_u16(), said());
                 match status.as_u16() {
                     200 => acknowledged(status, &reply, why),
                     201..=299 if success == Success::Any2xx => acknowledged(status, &reply, why),
