@@ -11,13 +11,13 @@ use super::world::{Life, World};
 use crate::oracles::router::{Fact, KeyName};
 
 /// The queue and the broker's id of a message that was put aside.
-type Aside = (Arc<str>, Arc<str>);
+type Delivered = (Arc<str>, Arc<str>);
 
 /// The list itself. What is parked twice is there once.
 #[derive(Debug, Default)]
 pub(super) struct List {
     /// By queue and the source's id; with its key where that is parked too.
-    parked: Mutex<BTreeMap<Aside, Option<KeyName>>>,
+    parked: Mutex<BTreeMap<Delivered, Option<KeyName>>>,
 }
 
 impl List {
