@@ -92,7 +92,7 @@ fn fast(scene: &Scene, from: From, concurrency: u32, quick: bool) -> Compared {
     let (rounds, count) = if quick { (3, 2_000) } else { (21, 10_000) };
     let baseline = bare(scene, scene.endpoint.fast(), concurrency);
     match from {
-        From::Memory => by_turns(rounds, count, from_memory(scene, concurrency), baseline),
+        From::Memory => by_turns(rounds, count, memory(scene, concurrency), baseline),
         From::File => by_turns(rounds, count, from_file(scene, concurrency), baseline),
     }
 }
@@ -110,7 +110,7 @@ type Turn<'a> = Box<dyn FnMut(u32) -> Duration + 'a>;
 fn side<'a>(scene: &'a Scene, name: &str, concurrency: u32) -> Result<Turn<'a>, String> {
     match name {
         "bare" => Ok(Box::new(bare(scene, scene.endpoint.fast(), concurrency))),
-        "memory" => Ok(Box::new(from_memory(scene, concurrency))),
+        "memory" => Ok(Box::new(memory(scene, concurrency))),
         "file" => Ok(Box::new(from_file(scene, concurrency))),
         other => Err(format!("{other:?} is none of bare, memory and file")),
     }
@@ -147,7 +147,7 @@ pub(super) fn spin(scene: &Scene, words: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-fn from_memory(scene: &Scene, concurrency: u32) -> impl FnMut(u32) -> Duration {
+fn memory(scene: &Scene, concurrency: u32) -> impl FnMut(u32) -> Duration {
     let url = scene.endpoint.fast();
     let stock = Arc::new(Stock::default());
     let rig = scene.runtime.block_on(async {
@@ -158,7 +158,7 @@ fn from_memory(scene: &Scene, concurrency: u32) -> impl FnMut(u32) -> Duration {
     move |count| {
         let count = u64::from(count);
         let messages = batch(scene.number(count), count, GROUPS, &url);
-        calls_over_http(scene, rig.from_memory(&stock, messages))
+        calls_over_http(scene, rig.memory(&stock, messages))
     }
 }
 
