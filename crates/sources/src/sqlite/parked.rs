@@ -153,7 +153,7 @@ impl Write for Park {
     /// The keys that are held by those that were not there before.
     type Answer = Vec<Option<HeldKey>>;
 
-    fn rows(&self) -> usize {
+    fn weight(&self) -> usize {
         self.parked.len()
     }
 

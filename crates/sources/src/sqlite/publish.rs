@@ -8,7 +8,7 @@ use sluicegate_dispatch::{Publication, Published, Reason};
 use super::clock::Clock;
 use super::row::Key;
 use super::store::Queue;
-use super::writer::Write;
+use super::writer::{ROW_BYTES, Write};
 
 /// How long an id is remembered, in milliseconds.
 pub(crate) const DEDUPE: i64 = 5 * 60 * 1000;
@@ -34,8 +34,9 @@ pub(crate) struct Accepted {
 impl Write for Publish {
     type Answer = Accepted;
 
-    fn rows(&self) -> usize {
-        self.messages.len()
+    fn weight(&self) -> usize {
+        let bytes: usize = self.messages.iter().map(|message| message.body.len()).sum();
+        self.messages.len() + bytes / ROW_BYTES
     }
 
     fn write(&mut self, connection: &Connection) -> rusqlite::Result<Accepted> {

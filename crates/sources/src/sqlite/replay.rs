@@ -307,7 +307,7 @@ impl Replay {
 impl Write for Replay {
     type Answer = Result<Moved, ReplayError>;
 
-    fn rows(&self) -> usize {
+    fn weight(&self) -> usize {
         self.numbers.len()
     }
 
@@ -346,7 +346,7 @@ impl Write for Discard {
     /// The keys that they held, or the number that is not there.
     type Answer = Result<Vec<Option<HeldKey>>, i64>;
 
-    fn rows(&self) -> usize {
+    fn weight(&self) -> usize {
         self.numbers.len()
     }
 

@@ -33,7 +33,7 @@ impl Settlements {
 impl Write for Settlements {
     type Answer = Vec<Settled>;
 
-    fn rows(&self) -> usize {
+    fn weight(&self) -> usize {
         self.items.len()
     }
 

@@ -253,7 +253,7 @@ struct Flush;
 impl Write for Flush {
     type Answer = ();
 
-    fn rows(&self) -> usize {
+    fn weight(&self) -> usize {
         1
     }
 
@@ -270,7 +270,7 @@ struct Enlist {
 impl Write for Enlist {
     type Answer = Option<i64>;
 
-    fn rows(&self) -> usize {
+    fn weight(&self) -> usize {
         1
     }
 

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::stage::{Stage, again, ids, state, strict};
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_another_process_publishes_is_noticed_soon() {
     let stage = Stage::open().await;
     let publisher = Store::open_publishing(state(&stage.folder)).await.unwrap();
