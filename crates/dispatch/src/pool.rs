@@ -28,7 +28,7 @@ pub(crate) struct Pool {
     pub(crate) crew: TaskGroup,
     pauses: Mutex<HashMap<Box<str>, Instant>>,
     /// Keys whose parking is decided and not durable yet, by how many messages of them.
-    parking: Arc<Mutex<HashMap<Arc<str>, u32>>>,
+    parking: Arc<Mutex<ParkingKeys>>,
     ungrouped: AtomicU32,
     looked: Mutex<Option<Instant>>,
     closed: AtomicBool,
@@ -67,12 +67,15 @@ struct Fellowship {
     places: Vec<ItemId>,
 }
 
+/// By queue and key, as in the parked list: what is parked holds up its own queue only.
+type ParkingKeys = HashMap<(Arc<str>, Arc<str>), u32>;
+
 /// A message of a key that is being parked. Dropped, it is so durably, or not at all. Each has its
 /// own: those of other queues may be kept later than the head.
 #[derive(Debug)]
 pub(crate) struct ParkingKey {
-    key: Arc<str>,
-    keys: Arc<Mutex<HashMap<Arc<str>, u32>>>,
+    key: (Arc<str>, Arc<str>),
+    keys: Arc<Mutex<ParkingKeys>>,
 }
 
 impl Pool {
@@ -189,14 +192,18 @@ impl Pool {
         *pause = (*pause).max(until);
     }
 
-    /// Says that a key is being parked, until what is returned is dropped.
-    pub(crate) fn park_key(&self, key: Arc<str>) -> ParkingKey {
-        *self.parking.lock().entry(Arc::clone(&key)).or_insert(0) += 1;
+    /// Says that a message of a queue is being parked with its key, until what is returned is
+    /// dropped.
+    pub(crate) fn park_key(&self, queue: &Arc<str>, key: &Arc<str>) -> ParkingKey {
+        let key = (Arc::clone(queue), Arc::clone(key));
+        *self.parking.lock().entry(key.clone()).or_insert(0) += 1;
         ParkingKey { key, keys: Arc::clone(&self.parking) }
     }
 
-    pub(crate) fn parks_key(&self, key: &str) -> bool {
-        self.parking.lock().contains_key(key)
+    pub(crate) fn parks_key(&self, queue: &Arc<str>, key: &Arc<str>) -> bool {
+        let parking = self.parking.lock();
+        // Nearly always there is none, and then no names are copied.
+        !parking.is_empty() && parking.contains_key(&(Arc::clone(queue), Arc::clone(key)))
     }
 
     /// A message came in. `true` if it is one without a group that waits for another beside idle

@@ -206,10 +206,11 @@ fn without_parked_keys(
     for held in held {
         let tracked = held.tracked();
         let parked = settings.key(&tracked.message).filter(|key| {
-            pool.parks_key(key) || core.parked.holds_key(held.queue(), &pool.code, key)
+            pool.parks_key(held.queue(), key)
+                || core.parked.holds_key(held.queue(), &pool.code, key)
         });
         match parked {
-            Some(key) => park_in_tail(pool, held, key),
+            Some(key) => park_in_tail(pool, held, &key),
             None => free.push(held),
         }
     }
@@ -218,7 +219,7 @@ fn without_parked_keys(
 
 /// Parks a message behind a parked one of its key. Until it is kept, the key is taken for parked, also
 /// if somebody frees it meanwhile.
-pub(crate) fn park_in_tail(pool: &Pool, held: Held, key: Arc<str>) {
+pub(crate) fn park_in_tail(pool: &Pool, held: Held, key: &Arc<str>) {
     let tracked = held.tracked();
     let parked = Parked {
         queue: Arc::clone(held.queue()),
@@ -231,7 +232,8 @@ pub(crate) fn park_in_tail(pool: &Pool, held: Held, key: Arc<str>) {
         holds_key: true,
         message: Ok(tracked.message.clone()),
     };
-    held.settle(Ending::Gone, Some(Box::new(parked)), None, Some(pool.park_key(key)));
+    let parking = pool.park_key(held.queue(), key);
+    held.settle(Ending::Gone, Some(Box::new(parked)), None, Some(parking));
 }
 
 /// Brings together what must be handed back together: messages of one group, in the order of the

@@ -162,7 +162,8 @@ impl Run<'_> {
             (Some(key), OnExhausted::Park) => {
                 let code = ParkedCode::Exhausted;
                 let parked = self.parked(&passage, tracked, code, why, status, true);
-                let parking = parked.is_some().then(|| self.pool.park_key(Arc::clone(&key)));
+                let queue = passage.value().held.queue();
+                let parking = parked.is_some().then(|| self.pool.park_key(queue, &key));
                 if parked.is_some() {
                     self.park_tail(tracked, &key);
                 }
@@ -186,7 +187,7 @@ impl Run<'_> {
             if same && let Some(item) = self.pool.sluice.withdraw(id) {
                 self.pool.counts.parked.fetch_add(1, Memory::Relaxed);
                 self.pool.left(&tracked.message);
-                park_in_tail(self.pool, item.held, Arc::clone(key));
+                park_in_tail(self.pool, item.held, key);
             }
         }
     }

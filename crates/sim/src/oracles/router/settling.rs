@@ -49,18 +49,18 @@ impl Oracles {
             }
         }
         let seen = &mut self.letters[serial];
-        if effect != Effect::Done {
+        if effect == Effect::Stale {
             return Ok(());
         }
+        let own = seen.here.as_mut().filter(|here| here.generation == generation);
+        if let (Ending::Again { reason, .. }, Some(here)) = (ending, own) {
+            // Also where it is lost: the source says so, and the router believes it.
+            here.told = Some(reason);
+        }
         match ending {
+            _ if effect == Effect::Lost => {}
             Ending::Gone => (seen.in_source, seen.is_finished) = (false, true),
-            Ending::Again { after, reason, .. } => {
-                seen.not_before = now + after;
-                if let Some(here) = seen.here.as_mut().filter(|here| here.generation == generation)
-                {
-                    here.told = Some(reason);
-                }
-            }
+            Ending::Again { after, .. } => seen.not_before = now + after,
         }
         Ok(())
     }
