@@ -96,7 +96,9 @@ impl Oracles {
             let is_none = seen.letter.group.is_none();
             let has_key = !is_none || ungrouped == sluicegate_dispatch::Ungrouped::Fifo;
             let only_waits = seen.here.as_ref().is_none_or(Here::is_waiting);
-            let overtakes = letter.is_high && !seen.letter.is_high && only_waits;
+            // One that asked to be late holds up nobody who is urgent, however urgent it is itself.
+            let gives_way = !seen.letter.is_high || !seen.letter.delay.is_zero();
+            let overtakes = letter.is_high && gives_way && only_waits;
             let is_waiting = seen.in_source && !seen.is_finished && has_key && !overtakes;
             hold("order", !is_waiting, || format!("{letter} starts before {}", seen.letter))?;
         }
