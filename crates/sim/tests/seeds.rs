@@ -9,7 +9,10 @@ fn seeds_hold() {
     for scenario in &ALL {
         let report = run_seeds(scenario, 1..=60).unwrap_or_else(|failure| panic!("{failure}"));
         assert_eq!(report.seeds, 60);
-        assert!(report.admitted > 1_000 && report.refused > 0 && report.faults > 100, "{report}");
+        // Shares can be told only where nothing else happens.
+        let is_faulty = scenario.name != "router-fair";
+        assert!(report.admitted > 1_000 && report.refused > 0, "{report}");
+        assert_eq!(report.faults > 100, is_faulty, "{}: {report}", scenario.name);
     }
 }
 
