@@ -10,6 +10,7 @@ use sluicegate_schedule::{Class, Invalid, ItemId, Rate};
 use sluicegate_tasks::{Entry, Refused, Sluice, TaskGroup};
 use tokio::time::Instant;
 
+use crate::in_flight::Tracked;
 use crate::ledger::Held;
 use crate::{DEFAULT_GROUP, FAST_FAIL_DELAY, Message, Ordering, PoolSettings, Reason, Ungrouped};
 
@@ -115,13 +116,11 @@ impl Pool {
         Ok(())
     }
 
-    /// Lets messages in, all or none, in order.
-    pub(crate) fn admit(&self, part: Vec<Item>) -> Result<(), Vec<Item>> {
+    /// Lets messages in, all or none, in order. Answers with those that were let in.
+    pub(crate) fn admit(&self, part: Vec<Item>) -> Result<Vec<Arc<Tracked>>, Vec<Item>> {
         let settings = self.settings();
-        let tracked: Vec<_> = part
-            .iter()
-            .map(|item| (Arc::clone(item.held.tracked()), item.fellows.clone()))
-            .collect();
+        let tracked: Vec<_> = part.iter().map(|item| Arc::clone(item.held.tracked())).collect();
+        let fellows: Vec<_> = part.iter().map(|item| item.fellows.clone()).collect();
         let items = part.into_iter().map(|item| (entry(&settings, &item), item)).collect();
         let ids = match self.sluice.admit_all(items) {
             Ok(ids) => ids,
@@ -129,13 +128,13 @@ impl Pool {
                 return Err(work.into_iter().map(|(_, item)| item).collect());
             }
         };
-        for ((tracked, fellows), id) in tracked.into_iter().zip(ids) {
+        for ((tracked, fellows), id) in tracked.iter().zip(fellows).zip(ids) {
             tracked.change(|standing| standing.place = Some((Arc::clone(&self.code), id)));
             if fellows.is_some_and(|fellows| !fellows.record(id)) {
                 self.turn_back(id);
             }
         }
-        Ok(())
+        Ok(tracked)
     }
 
     /// Hands back those that came in one batch with a message of theirs that failed:
@@ -243,6 +242,15 @@ impl Pool {
 impl PoolSettings {
     pub(crate) fn rate(&self) -> Result<Option<Rate>, Invalid> {
         self.rate_limit_per_minute.filter(|rate| *rate > 0).map(Rate::per_minute).transpose()
+    }
+
+    /// The name of what a message stays in order with in this pool, if with anything.
+    pub(crate) fn key_name<'a>(&self, message: &'a Message) -> Option<&'a str> {
+        match (self.ordering, &message.group, self.ungrouped) {
+            (Ordering::None, _, _) | (_, None, Ungrouped::Parallel) => None,
+            (_, Some(group), _) => Some(group),
+            (_, None, Ungrouped::Fifo) => Some(DEFAULT_GROUP),
+        }
     }
 
     /// What a message stays in order with in this pool, if with anything.
