@@ -126,7 +126,9 @@ fn what_is_due_beyond_the_cursor_is_found_when_it_is_read() {
     bring(&mut front, 9, Haul { due: vec![due(5, "POOL", 3)], ..Haul::default() });
     front.published(&[]);
     assert_eq!(take(&mut front), [""; 0]);
-    bring(&mut front, 9, Haul { fresh: vec![fresh(due(5, "POOL", 3))], ..Haul::default() });
+    let errand = front.errand(9).expect("there is something to read");
+    assert!(errand.bare.is_empty(), "{errand:?}");
+    front.bring(&errand, Haul { fresh: vec![fresh(due(5, "POOL", 3))], ..Haul::default() });
     assert_eq!(take(&mut front), ["m5"]);
 }
 
