@@ -13,7 +13,7 @@ use super::endpoint::SLOWNESS;
 use super::rig::{File, Rig, VISIBILITY, batch};
 use super::sample::POOL;
 use super::stock::Stock;
-use crate::child::{cpu_time, number};
+use crate::child::number;
 use crate::probe::Probe;
 use crate::report::{Promise, Report, Row};
 use crate::timing::{Compared, by_turns};
@@ -92,7 +92,7 @@ fn fast(scene: &Scene, from: From, concurrency: u32, quick: bool) -> Compared {
     let (rounds, count) = if quick { (3, 2_000) } else { (21, 10_000) };
     let baseline = bare(scene, scene.endpoint.fast(), concurrency);
     match from {
-        From::Memory => by_turns(rounds, count, memory(scene, concurrency), baseline),
+        From::Memory => by_turns(rounds, count, from_memory(scene, concurrency), baseline),
         From::File => by_turns(rounds, count, from_file(scene, concurrency), baseline),
     }
 }
@@ -110,7 +110,7 @@ type Turn<'a> = Box<dyn FnMut(u32) -> Duration + 'a>;
 fn side<'a>(scene: &'a Scene, name: &str, concurrency: u32) -> Result<Turn<'a>, String> {
     match name {
         "bare" => Ok(Box::new(bare(scene, scene.endpoint.fast(), concurrency))),
-        "memory" => Ok(Box::new(memory(scene, concurrency))),
+        "memory" => Ok(Box::new(from_memory(scene, concurrency))),
         "file" => Ok(Box::new(from_file(scene, concurrency))),
         other => Err(format!("{other:?} is none of bare, memory and file")),
     }
@@ -125,29 +125,74 @@ pub(super) fn count(scene: &Scene, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What callgrind counts: the calls, and not the making of the messages.
+/// What is counted: the calls, and not the making of the messages.
 #[inline(never)]
 fn calls_over_http(scene: &Scene, calling: impl Future<Output = Duration>) -> Duration {
-    scene.runtime.block_on(calling)
+    let before = scene.cpu_times();
+    let took = scene.runtime.block_on(calling);
+    let after = scene.cpu_times();
+    *scene.ran.lock() = (after.0 - before.0, after.1 - before.1);
+    took
 }
 
-/// One of them alone, for a profiler: says how many calls a second, and the microseconds that this
-/// process and the endpoint's ran for one.
+/// One side alone, for a profiler, and beside the bare loop by turns: says the calls a second, and
+/// the microseconds that this process and the endpoint's ran for one.
 pub(super) fn spin(scene: &Scene, words: &[String]) -> Result<(), String> {
     let (concurrency, seconds) = (number(words, 1)? as u32, number(words, 2)?);
-    let mut turn = side(scene, &words[0], concurrency)?;
+    let name = words[0].as_str();
+    let names = name.strip_prefix("by-turns-").map_or(vec![name], |name| vec!["bare", name]);
+    let sides: Result<Vec<_>, _> =
+        names.iter().map(|name| side(scene, name, concurrency)).collect();
+    let (mut sides, mut turns) = (sides?, vec![Vec::new(); names.len()]);
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(seconds) {
-        let before = (cpu_time("self")?, cpu_time(&scene.endpoint.id())?);
-        let rate = 10_000.0 / turn(10_000).as_secs_f64();
-        let micros = |before: f64, after: f64| (after - before) / 1e3 / 10_000.0;
-        let (ours, its) = (cpu_time("self")?, cpu_time(&scene.endpoint.id())?);
-        println!("{rate:.0}/s {:.1}+{:.1} us", micros(before.0, ours), micros(before.1, its));
+        for (side, turns) in sides.iter_mut().zip(&mut turns) {
+            turns.push(Spun::of(scene, side));
+        }
+    }
+    for (name, turns) in names.iter().zip(&mut turns) {
+        turns.remove(0);
+        let median = |of: fn(&Spun) -> f64| {
+            let mut all: Vec<f64> = turns.iter().map(of).collect();
+            all.sort_by(f64::total_cmp);
+            all[all.len() / 2]
+        };
+        let (rate, ours, its) = (median(|s| s.rate), median(|s| s.ours), median(|s| s.its));
+        println!("{name}: {rate:.0}/s {ours:.1} + {its:.1} us");
+    }
+    if let [bare, ours] = &turns[..] {
+        let median = |of: fn(&Spun) -> f64| {
+            let mut all: Vec<f64> = bare.iter().zip(ours).map(|(b, o)| of(o) / of(b)).collect();
+            all.sort_by(f64::total_cmp);
+            all[all.len() / 2]
+        };
+        let (rate, cpu) = (median(|s| s.rate), median(|s| s.ours + s.its));
+        println!("rate x {rate:.3}, CPU time x {:.3}", 1.0 / cpu);
     }
     Ok(())
 }
 
-fn memory(scene: &Scene, concurrency: u32) -> impl FnMut(u32) -> Duration {
+/// What one turn took.
+#[derive(Clone, Copy)]
+struct Spun {
+    rate: f64,
+    ours: f64,
+    its: f64,
+}
+
+impl Spun {
+    const CALLS: u32 = 4_000;
+
+    fn of(scene: &Scene, turn: &mut Turn<'_>) -> Self {
+        let took = turn(Self::CALLS);
+        let calls = f64::from(Self::CALLS);
+        let (ours, its) = *scene.ran.lock();
+        let micros = |nanos: f64| nanos / 1e3 / calls;
+        Self { rate: calls / took.as_secs_f64(), ours: micros(ours), its: micros(its) }
+    }
+}
+
+fn from_memory(scene: &Scene, concurrency: u32) -> impl FnMut(u32) -> Duration {
     let url = scene.endpoint.fast();
     let stock = Arc::new(Stock::default());
     let rig = scene.runtime.block_on(async {
