@@ -7,6 +7,7 @@
 //! 3. The lock of the indexes is taken before that of an entry, never after.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -80,22 +81,22 @@ impl InFlight {
         now: Instant,
     ) -> Begun {
         let mut indexes = self.indexes.lock();
-        if let Some(tracked) = indexes.by_broker_id.get(&broker_id) {
-            tracked.standing.lock().receipt = receipt;
-            return Begun::Redelivered;
-        }
-        if indexes.by_id.contains_key(&message.id) {
+        let Indexes { by_broker_id, by_id } = &mut *indexes;
+        let place = match by_broker_id.entry(Arc::clone(&broker_id)) {
+            Entry::Vacant(place) => place,
+            Entry::Occupied(known) => {
+                known.get().standing.lock().receipt = receipt;
+                return Begun::Redelivered;
+            }
+        };
+        let Entry::Vacant(place_by_id) = by_id.entry(Arc::clone(&message.id)) else {
             return Begun::Requeued;
-        }
+        };
         let standing = Standing { receipt, attempts, place: None, now: Now::Waiting };
-        let tracked = Arc::new(Tracked {
-            broker_id: Arc::clone(&broker_id),
-            message,
-            received: now,
-            standing: Mutex::new(standing),
-        });
-        indexes.by_id.insert(Arc::clone(&tracked.message.id), Arc::clone(&tracked));
-        indexes.by_broker_id.insert(broker_id, Arc::clone(&tracked));
+        let standing = Mutex::new(standing);
+        let tracked = Arc::new(Tracked { broker_id, message, received: now, standing });
+        place_by_id.insert(Arc::clone(&tracked));
+        place.insert(Arc::clone(&tracked));
         Begun::New(tracked)
     }
 

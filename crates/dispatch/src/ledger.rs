@@ -102,21 +102,20 @@ impl Ledger {
         self.changed.notify_one();
     }
 
-    /// At most `max` of what is over, oldest first; waits for the first one.
+    /// At most `max` of what is over, oldest first; waits for the first one, and lets whoever can end
+    /// at this very moment end too.
     ///
     /// Cancel safe: nothing is taken before it answers.
     pub(crate) async fn next_ended(&self, max: usize) -> Vec<Ended> {
-        loop {
-            let taken = self.take_ended(max);
-            if !taken.is_empty() {
-                return taken;
-            }
+        while self.ended.lock().is_empty() {
             self.changed.notified().await;
         }
+        tokio::task::yield_now().await;
+        self.take_ended(max)
     }
 
     /// At most `max` of what is over, oldest first.
-    pub(crate) fn take_ended(&self, max: usize) -> Vec<Ended> {
+    fn take_ended(&self, max: usize) -> Vec<Ended> {
         let mut ended = self.ended.lock();
         if ended.len() <= max {
             return std::mem::take(&mut *ended);

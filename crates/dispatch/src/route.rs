@@ -6,7 +6,7 @@ use sluicegate_tasks::Context;
 use tokio::time::Instant;
 
 use crate::ledger::{Held, Taken};
-use crate::pool::{Fellows, Item, ParkingKey, Pool};
+use crate::pool::{Fellows, Item, Pool};
 use crate::queue::Queue;
 use crate::router::Core;
 use crate::{
@@ -105,7 +105,6 @@ fn return_later(core: &Core, queue: &Queue, delivery: Delivery) {
 fn by_pool(core: &Arc<Core>, fresh: Vec<Held>) -> Vec<Part> {
     let pools = core.pools();
     let mut parts: Vec<Part> = Vec::new();
-    let mut at = std::collections::HashMap::new();
     for held in fresh {
         let message = &held.tracked().message;
         let pool = match pools.get(&message.pool) {
@@ -118,11 +117,11 @@ fn by_pool(core: &Arc<Core>, fresh: Vec<Held>) -> Vec<Part> {
                 core.default_pool()
             }
         };
-        let part = *at.entry(Arc::clone(&pool.code)).or_insert_with(|| {
-            parts.push(Part { pool, held: Vec::new() });
-            parts.len() - 1
-        });
-        parts[part].held.push(held);
+        // Batches are small, and their pools few.
+        match parts.iter_mut().find(|part| Arc::ptr_eq(&part.pool, &pool)) {
+            Some(part) => part.held.push(held),
+            None => parts.push(Part { pool, held: vec![held] }),
+        }
     }
     parts
 }
@@ -148,9 +147,7 @@ fn enter(core: &Arc<Core>, pool: &Arc<Pool>, items: Vec<Item>) -> Result<(), Vec
     if items.is_empty() {
         return Ok(());
     }
-    let tracked: Vec<_> = items.iter().map(|item| Arc::clone(item.held.tracked())).collect();
-    pool.admit(items)?;
-    for tracked in tracked {
+    for tracked in pool.admit(items)? {
         core.observe(&Fact::Admitted { pool: &pool.code, message: &tracked.message });
         if pool.entered(&tracked.message) {
             core.observe(&Fact::UngroupedSerial { pool: &pool.code });
@@ -205,20 +202,21 @@ fn without_parked_keys(
     let mut free = Vec::with_capacity(held.len());
     for held in held {
         let tracked = held.tracked();
-        let parked = settings.key(&tracked.message).is_some_and(|key| {
-            pool.parks_key(&key) || core.parked.holds_key(held.queue(), &pool.code, &key)
+        let parked = settings.key(&tracked.message).filter(|key| {
+            pool.parks_key(held.queue(), key)
+                || core.parked.holds_key(held.queue(), &pool.code, key)
         });
-        if parked {
-            park_in_tail(pool, held, None);
-        } else {
-            free.push(held);
+        match parked {
+            Some(key) => park_in_tail(pool, held, &key),
+            None => free.push(held),
         }
     }
     free
 }
 
-/// Parks a message behind a parked one of its key.
-pub(crate) fn park_in_tail(pool: &Pool, held: Held, parking: Option<ParkingKey>) {
+/// Parks a message behind a parked one of its key. Until it is kept, the key is taken for parked, also
+/// if somebody frees it meanwhile.
+pub(crate) fn park_in_tail(pool: &Pool, held: Held, key: &Arc<str>) {
     let tracked = held.tracked();
     let parked = Parked {
         queue: Arc::clone(held.queue()),
@@ -231,7 +229,8 @@ pub(crate) fn park_in_tail(pool: &Pool, held: Held, parking: Option<ParkingKey>)
         holds_key: true,
         message: Ok(tracked.message.clone()),
     };
-    held.settle(Ending::Gone, Some(Box::new(parked)), None, parking);
+    let parking = pool.park_key(held.queue(), key);
+    held.settle(Ending::Gone, Some(Box::new(parked)), None, Some(parking));
 }
 
 /// Brings together what must be handed back together: messages of one group, in the order of the
@@ -240,19 +239,14 @@ fn fellowship(settings: &PoolSettings, held: Vec<Held>) -> Vec<Item> {
     if settings.ordering != Ordering::Batch || held.len() < 2 {
         return held.into_iter().map(|held| Item { held, fellows: None }).collect();
     }
-    let keys: Vec<_> = held.iter().map(|held| settings.key(&held.tracked().message)).collect();
-    let mut sizes = std::collections::HashMap::new();
-    for key in keys.iter().flatten() {
-        *sizes.entry(Arc::clone(key)).or_insert(0u32) += 1;
+    let keys: Vec<_> = held.iter().map(|held| settings.key_name(&held.tracked().message)).collect();
+    let mut by_key: Vec<usize> = (0..held.len()).filter(|at| keys[*at].is_some()).collect();
+    by_key.sort_unstable_by_key(|at| keys[*at]);
+    let mut fellows: Vec<Option<Arc<Fellows>>> = vec![None; held.len()];
+    for group in by_key.chunk_by(|a, b| keys[*a] == keys[*b]).filter(|group| group.len() > 1) {
+        let shared = Arc::<Fellows>::default();
+        group.iter().for_each(|at| fellows[*at] = Some(Arc::clone(&shared)));
     }
-    let mut groups: std::collections::HashMap<Arc<str>, Arc<Fellows>> =
-        std::collections::HashMap::new();
-    held.into_iter()
-        .zip(keys)
-        .map(|(held, key)| {
-            let key = key.filter(|key| sizes[key] > 1);
-            let fellows = key.map(|key| Arc::clone(groups.entry(key).or_default()));
-            Item { held, fellows }
-        })
-        .collect()
+    let with = |(held, fellows)| Item { held, fellows };
+    held.into_iter().zip(fellows).map(with).collect()
 }

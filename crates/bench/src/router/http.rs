@@ -13,7 +13,7 @@ use super::endpoint::SLOWNESS;
 use super::rig::{File, Rig, VISIBILITY, batch};
 use super::sample::POOL;
 use super::stock::Stock;
-use crate::child::{cpu_time, number};
+use crate::child::number;
 use crate::probe::Probe;
 use crate::report::{Promise, Report, Row};
 use crate::timing::{Compared, by_turns};
@@ -101,7 +101,7 @@ fn bare(scene: &Scene, url: String, loops: u32) -> impl FnMut(u32) -> Duration {
     let (uri, bare): (Uri, _) = (url.parse().expect("it is a URL"), Bare::new());
     move |calls| {
         let body = Bytes::from_static(BODY);
-        scene.runtime.block_on(bare.call(&uri, &body, u64::from(calls), loops as usize))
+        calls_over_http(scene, bare.call(&uri, &body, u64::from(calls), loops as usize))
     }
 }
 
@@ -117,35 +117,79 @@ fn side<'a>(scene: &'a Scene, name: &str, concurrency: u32) -> Result<Turn<'a>, 
 }
 
 /// How many calls are counted under callgrind.
-pub(crate) const COUNTED: u32 = 2_000;
+pub(crate) const COUNTED: u32 = 4_000;
 
-/// Under callgrind: one side, after it has warmed up.
+/// Under callgrind: one side, from its first call on.
 pub(super) fn count(scene: &Scene, name: &str) -> Result<(), String> {
-    let mut turn = side(scene, name, CONCURRENCIES[0])?;
-    turn(COUNTED);
-    calls_over_http(|| turn(COUNTED));
+    side(scene, name, CONCURRENCIES[0])?(COUNTED);
     Ok(())
 }
 
+/// What is counted: the calls, and not the making of the messages.
 #[inline(never)]
-fn calls_over_http(work: impl FnOnce() -> Duration) {
-    std::hint::black_box(work());
+fn calls_over_http(scene: &Scene, calling: impl Future<Output = Duration>) -> Duration {
+    let before = scene.cpu_times();
+    let took = scene.runtime.block_on(calling);
+    let after = scene.cpu_times();
+    *scene.ran.lock() = (after.0 - before.0, after.1 - before.1);
+    took
 }
 
-/// One of them alone, for a profiler: says how many calls a second, and the microseconds that this
-/// process and the endpoint's ran for one.
+/// One side alone, for a profiler, and beside the bare loop by turns: says the calls a second, and
+/// the microseconds that this process and the endpoint's ran for one.
 pub(super) fn spin(scene: &Scene, words: &[String]) -> Result<(), String> {
     let (concurrency, seconds) = (number(words, 1)? as u32, number(words, 2)?);
-    let mut turn = side(scene, &words[0], concurrency)?;
+    let name = words[0].as_str();
+    let names = name.strip_prefix("by-turns-").map_or(vec![name], |name| vec!["bare", name]);
+    let sides: Result<Vec<_>, _> =
+        names.iter().map(|name| side(scene, name, concurrency)).collect();
+    let (mut sides, mut turns) = (sides?, vec![Vec::new(); names.len()]);
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(seconds) {
-        let before = (cpu_time("self")?, cpu_time(&scene.endpoint.id())?);
-        let rate = 10_000.0 / turn(10_000).as_secs_f64();
-        let micros = |before: f64, after: f64| (after - before) / 1e3 / 10_000.0;
-        let (ours, its) = (cpu_time("self")?, cpu_time(&scene.endpoint.id())?);
-        println!("{rate:.0}/s {:.1}+{:.1} us", micros(before.0, ours), micros(before.1, its));
+        for (side, turns) in sides.iter_mut().zip(&mut turns) {
+            turns.push(Spun::of(scene, side));
+        }
+    }
+    for (name, turns) in names.iter().zip(&mut turns) {
+        turns.remove(0);
+        let median = |of: fn(&Spun) -> f64| {
+            let mut all: Vec<f64> = turns.iter().map(of).collect();
+            all.sort_by(f64::total_cmp);
+            all[all.len() / 2]
+        };
+        let (rate, ours, its) = (median(|s| s.rate), median(|s| s.ours), median(|s| s.its));
+        println!("{name}: {rate:.0}/s {ours:.1} + {its:.1} us");
+    }
+    if let [bare, ours] = &turns[..] {
+        let median = |of: fn(&Spun) -> f64| {
+            let mut all: Vec<f64> = bare.iter().zip(ours).map(|(b, o)| of(o) / of(b)).collect();
+            all.sort_by(f64::total_cmp);
+            all[all.len() / 2]
+        };
+        let (rate, cpu) = (median(|s| s.rate), median(|s| s.ours + s.its));
+        println!("rate x {rate:.3}, CPU time x {:.3}", 1.0 / cpu);
     }
     Ok(())
+}
+
+/// What one turn took.
+#[derive(Clone, Copy)]
+struct Spun {
+    rate: f64,
+    ours: f64,
+    its: f64,
+}
+
+impl Spun {
+    const CALLS: u32 = 4_000;
+
+    fn of(scene: &Scene, turn: &mut Turn<'_>) -> Self {
+        let took = turn(Self::CALLS);
+        let calls = f64::from(Self::CALLS);
+        let (ours, its) = *scene.ran.lock();
+        let micros = |nanos: f64| nanos / 1e3 / calls;
+        Self { rate: calls / took.as_secs_f64(), ours: micros(ours), its: micros(its) }
+    }
 }
 
 fn from_memory(scene: &Scene, concurrency: u32) -> impl FnMut(u32) -> Duration {
@@ -159,7 +203,7 @@ fn from_memory(scene: &Scene, concurrency: u32) -> impl FnMut(u32) -> Duration {
     move |count| {
         let count = u64::from(count);
         let messages = batch(scene.number(count), count, GROUPS, &url);
-        scene.runtime.block_on(rig.from_memory(&stock, messages))
+        calls_over_http(scene, rig.memory(&stock, messages))
     }
 }
 
@@ -173,11 +217,12 @@ fn from_file(scene: &Scene, concurrency: u32) -> impl FnMut(u32) -> Duration {
         let count = u64::from(count);
         let first = scene.number(count);
         let (messages, name) = (batch(first, count, GROUPS, &url), format!("queue-{first}"));
-        scene.runtime.block_on(async {
+        let source = scene.runtime.block_on(async {
             let source = file.store.queue(&*name, VISIBILITY).await.expect("the file can be used");
             file.publish(&source, &messages).await;
-            rig.drain_queue(&name, Arc::new(source), count).await
-        })
+            Arc::new(source)
+        });
+        calls_over_http(scene, rig.drain_queue(&name, source, count))
     }
 }
 

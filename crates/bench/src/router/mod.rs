@@ -13,9 +13,10 @@ mod stock;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::child::number;
+use crate::child::{cpu_time, number};
 use crate::report::Report;
 use endpoint::Endpoint;
 
@@ -69,6 +70,8 @@ struct Scene {
     runtime: Runtime,
     endpoint: Endpoint,
     numbers: AtomicU64,
+    /// The nanoseconds that this process and the endpoint's ran in the last turn.
+    ran: Mutex<(f64, f64)>,
 }
 
 impl Scene {
@@ -79,7 +82,14 @@ impl Scene {
     fn with(threads: &mut Builder) -> Result<Self, String> {
         let runtime = threads.enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
-        Ok(Self { runtime, endpoint: Endpoint::start()?, numbers: AtomicU64::new(0) })
+        let (endpoint, numbers) = (Endpoint::start()?, AtomicU64::new(0));
+        Ok(Self { runtime, endpoint, numbers, ran: Mutex::default() })
+    }
+
+    /// The nanoseconds that this process and the endpoint's have run.
+    fn cpu_times(&self) -> (f64, f64) {
+        let of = |process: &str| cpu_time(process).unwrap_or_default();
+        (of("self"), of(&self.endpoint.id()))
     }
 
     /// Numbers that no message has had.

@@ -87,7 +87,7 @@ impl Rig {
     }
 
     /// Sends messages from memory, and waits until all are settled.
-    pub(crate) async fn from_memory(&self, stock: &Stock, messages: Vec<Message>) -> Duration {
+    pub(crate) async fn memory(&self, stock: &Stock, messages: Vec<Message>) -> Duration {
         let reached = self.tally.expect(messages.len() as u64);
         let begun = Instant::now();
         stock.put(messages);

@@ -181,6 +181,24 @@ async fn a_tail_of_another_queue_may_have_the_ids_of_the_head() {
     assert_eq!(parked, ["m1 exhausted", "m1 key_parked"]);
 }
 
+/// docs/rules.md#strict-4
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_freed_while_its_tail_is_being_kept_is_not_overtaken() {
+    let settings = PoolSettings { max_attempts: 1, ..pool("A", 4, Ordering::Strict) };
+    let rig = Rig::new([settings]).await;
+    rig.executor.on("head", [fails()]);
+    rig.hand_out([grouped("head", "A", "g")]);
+    rig.source.until_settled(1).await;
+    rig.parked.fail(3);
+    rig.hand_out([grouped("tail", "A", "g")]);
+    rig.settle_down().await;
+    rig.parked.clear();
+    rig.hand_out([grouped("later", "A", "g")]);
+    rig.source.until_settled(3).await;
+    assert_eq!(rig.parked.words(), ["tail key_parked", "later key_parked"]);
+    assert_eq!(rig.executor.started(), ["head#1"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn used_up_attempts_skip_the_head_or_block_the_key() {
     for on_exhausted in [OnExhausted::Skip, OnExhausted::Block] {

@@ -28,7 +28,7 @@ use super::intake::discard;
 use super::problem::{CONTENT, Code, Problem};
 
 /// How many connections are served at once.
-const MOST: u32 = 1_024;
+pub(super) const MOST: u32 = 1_024;
 /// How long the head of a request may take to come, and a connection may idle.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 /// How large the head of a request may be.
@@ -47,10 +47,15 @@ pub(super) struct Site {
     pub(super) routes: axum::Router,
 }
 
-/// Accepts connections until the context ends, then lets running requests end.
-pub(super) async fn accept(site: Site, listener: TcpListener, cx: &Context) -> io::Result<()> {
-    let group = TaskGroup::new("api connections", MOST).map_err(io::Error::other)?;
-    let places = Arc::new(Permits::new(MOST).map_err(io::Error::other)?);
+/// Accepts at most so many connections until the context ends, then lets running requests end.
+pub(super) async fn accept(
+    site: Site,
+    listener: TcpListener,
+    cx: &Context,
+    most: u32,
+) -> io::Result<()> {
+    let group = TaskGroup::new("api connections", most).map_err(io::Error::other)?;
+    let places = Arc::new(Permits::new(most).map_err(io::Error::other)?);
     loop {
         match cx.until_interrupted(listener.accept()).await {
             Err(_) => break,
@@ -69,7 +74,7 @@ pub(super) async fn accept(site: Site, listener: TcpListener, cx: &Context) -> i
                 group.submit(cx, serve).await.ok();
             }
             Ok(Err(error)) => {
-                tracing::warn!("a connection could not be accepted: {error}");
+                tracing::warn!(target: "sluicegate", %error, "a connection could not be accepted");
                 if cx.until_interrupted(sleep(PAUSE)).await.is_err() {
                     break;
                 }
@@ -126,7 +131,7 @@ async fn answer(site: Site, request: Request<Incoming>) -> Result<Response, Infa
     let mut response = match answered.await {
         Ok(Ok(response)) => response,
         Ok(Err(_)) => {
-            tracing::error!("{method} {path}: the handler panicked");
+            tracing::error!(target: "sluicegate", %method, path, "a request panicked");
             Problem::new(Code::Internal, "the daemon failed; its log says more").into_response()
         }
         Err(_) => {
@@ -174,4 +179,60 @@ fn fits(head: &Parts) -> Result<(), Problem> {
     }
     let detail = format!("the head of the request has more than {HEAD_BYTES} bytes");
     Err(Problem::new(Code::HeadTooLarge, detail).with("limit", HEAD_BYTES))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::daemon::Daemon;
+    use crate::settings::Settings;
+
+    async fn begins(socket: &mut TcpStream) -> String {
+        let mut some = [0; 12];
+        let read = timeout(Duration::from_secs(5), socket.read_exact(&mut some)).await;
+        read.expect("in time").expect("an answer");
+        String::from_utf8_lossy(&some).into_owned()
+    }
+
+    /// Whoever comes when all places are taken is told so at once, and a place that becomes free is
+    /// given again.
+    #[tokio::test]
+    async fn places_are_bounded() {
+        const MOST: usize = 2;
+        let folder = tempfile::tempdir().unwrap();
+        let mut settings = Settings::default();
+        settings.state.path = folder.path().join("state.db");
+        let daemon = Daemon::open(settings, None).await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = Context::new();
+        let api = Api::new(daemon, address, &serving).unwrap();
+        let site = Site { routes: super::super::routes::router(api.clone()), api };
+        let group = TaskGroup::new("test", 1).unwrap();
+        let serve = |cx: Context| async move { accept(site, listener, &cx, MOST as u32).await };
+        let served = group.submit(&serving, serve).await.unwrap();
+        let ask = async || {
+            let mut socket = TcpStream::connect(address).await.unwrap();
+            let request = b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n";
+            socket.write_all(request).await.unwrap();
+            let answer = begins(&mut socket).await;
+            (socket, answer)
+        };
+        let mut held = Vec::new();
+        for _ in 0..MOST {
+            let (socket, answer) = ask().await;
+            assert_eq!(answer, "HTTP/1.1 200");
+            held.push(socket);
+        }
+        assert_eq!(ask().await.1, "HTTP/1.1 503");
+        held.pop();
+        // When the server sees that it is gone is its own affair.
+        while ask().await.1 != "HTTP/1.1 200" {
+            tokio::task::yield_now().await;
+        }
+        serving.cancel();
+        served.await.unwrap().unwrap();
+    }
 }

@@ -26,6 +26,8 @@ use super::problem::{Code, Problem};
 use super::reply::reply;
 use super::shapes::{MessageShape, Seen, Whereabouts};
 use crate::convert;
+use crate::daemon::NotPublished;
+use crate::health::Probe;
 
 /// How many messages one request may bring.
 const MOST_MESSAGES: usize = 10_000;
@@ -43,7 +45,14 @@ pub(crate) async fn publish(
     if let Some(parent) = headers.get("traceparent").and_then(|parent| parent.to_str().ok()) {
         carry(parent, &mut publications);
     }
-    let published = api.daemon.publish(query.get("queue"), publications).await?;
+    let published = api.daemon.publish(query.get("queue"), publications).await;
+    let published = published.map_err(|error| match error {
+        // Its queues come with the first configuration.
+        NotPublished::UnknownQueue { .. } if !api.daemon.health(Probe::Startup).is_ok() => {
+            Problem::new(Code::Starting, "the configuration has not been applied yet")
+        }
+        error => error.into(),
+    })?;
     Ok(reply(StatusCode::ACCEPTED, &json!({ "accepted": published.accepted })))
 }
 

@@ -22,6 +22,7 @@ mod stream;
 mod views;
 
 use std::io;
+use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -66,26 +67,31 @@ impl Deref for Api {
     }
 }
 
+impl Api {
+    fn new(daemon: Daemon, local: SocketAddr, cx: &Context) -> io::Result<Self> {
+        let shared = Shared {
+            guard: Guard::new(&daemon.settings().server, local)?,
+            daemon,
+            intake: Intake::new(),
+            streams: Arc::new(Permits::new(stream::MOST).map_err(io::Error::other)?),
+            searches: Permits::new(SEARCHES).map_err(io::Error::other)?,
+            errands: TaskGroup::new("api errands", ERRANDS).map_err(io::Error::other)?,
+            cx: cx.clone(),
+            since: Instant::now(),
+        };
+        Ok(Self(Arc::new(shared)))
+    }
+}
+
 /// Serves until the context ends, and then a few seconds longer, so that running requests can end.
 ///
 /// # Errors
 /// When the listener cannot be used.
 pub async fn serve(daemon: Daemon, listener: TcpListener, cx: &Context) -> io::Result<()> {
-    let guard = Guard::new(&daemon.settings().server, listener.local_addr()?)?;
-    let shared = Shared {
-        daemon,
-        guard,
-        intake: Intake::new(),
-        streams: Arc::new(Permits::new(stream::MOST).map_err(io::Error::other)?),
-        searches: Permits::new(SEARCHES).map_err(io::Error::other)?,
-        errands: TaskGroup::new("api errands", ERRANDS).map_err(io::Error::other)?,
-        cx: cx.clone(),
-        since: Instant::now(),
-    };
-    let api = Api(Arc::new(shared));
+    let api = Api::new(daemon, listener.local_addr()?, cx)?;
     let errands = api.errands.clone();
     let routes = routes::router(api.clone());
-    connections::accept(Site { api, routes }, listener, cx).await?;
+    connections::accept(Site { api, routes }, listener, cx, connections::MOST).await?;
     // Those who asked are gone, and the daemon is ending: what still runs is cut off.
     drop(errands.drain(Instant::now()).await);
     Ok(())

@@ -70,6 +70,7 @@ codes! {
     InvalidConfig, "invalid_config", UNPROCESSABLE_ENTITY, "The configuration file is wrong.";
     HeadTooLarge, "head_too_large", REQUEST_HEADER_FIELDS_TOO_LARGE, "The head is too large.";
     Internal, "internal", INTERNAL_SERVER_ERROR, "The daemon failed; its log says more.";
+    Starting, "starting", SERVICE_UNAVAILABLE, "The first configuration is not applied yet.";
     ShuttingDown, "shutting_down", SERVICE_UNAVAILABLE, "The daemon is ending.";
     Overloaded, "overloaded", SERVICE_UNAVAILABLE, "Too many requests are served at once.";
     TimedOut, "timed_out", SERVICE_UNAVAILABLE, "The answer took too long.";
@@ -129,7 +130,7 @@ impl Problem {
             Code::Unauthorized => {
                 Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"sluicegate\"")))
             }
-            Code::Overloaded | Code::StorageFailed | Code::TimedOut => {
+            Code::Overloaded | Code::Starting | Code::StorageFailed | Code::TimedOut => {
                 Some((RETRY_AFTER, HeaderValue::from_static("1")))
             }
             _ => None,

@@ -301,6 +301,7 @@ fn publishing() -> Route {
         Code::InvalidMessages,
         Code::ForbiddenTarget,
         Code::NotPublishable,
+        Code::Starting,
         Code::StorageFailed,
         Code::StorageFull,
     ])

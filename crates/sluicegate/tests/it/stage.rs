@@ -42,11 +42,12 @@ pub(crate) struct Daemon {
     pub(crate) url: String,
 }
 
-/// The binary, without the variables of whoever runs the tests.
-fn binary(arguments: &[&str], folder: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
-    command.args(arguments).current_dir(folder);
-    command.env("TMPDIR", folder.join("tmp"));
+const BINARY: &str = env!("CARGO_BIN_EXE_sluicegate");
+
+/// A command in a folder, without the variables of whoever runs the tests.
+fn command(program: &str, arguments: &[&str], folder: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(folder).env("TMPDIR", folder.join("tmp"));
     for variable in ["SLUICEGATE_URL", "SLUICEGATE_TOKEN", "RUST_LOG", "NO_COLOR"] {
         command.env_remove(variable);
     }
@@ -82,7 +83,9 @@ impl Stage {
         variables: &[(&str, &str)],
         input: &[u8],
     ) -> Ended {
-        let mut child = binary(arguments, self.folder.path())
+        // What should have ended and has not is ended: the test says so, and goes on.
+        let limited = [&["--kill-after=5", "100", BINARY], arguments].concat();
+        let mut child = command("timeout", &limited, self.folder.path())
             .envs(variables.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -116,13 +119,14 @@ impl Stage {
 
     /// Starts a command.
     pub(crate) fn launch(&self, arguments: &[&str]) -> Daemon {
-        let mut child = tokio::process::Command::from(binary(arguments, self.folder.path()))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .expect("the binary was built for this test");
+        let mut child =
+            tokio::process::Command::from(command(BINARY, arguments, self.folder.path()))
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .kill_on_drop(true)
+                .spawn()
+                .expect("the binary was built for this test");
         let stdout = child.stdout.take().expect("it is piped");
         let (reading, errors) = read(child.stderr.take().expect("it is piped"));
         let lines = BufReader::new(stdout).lines();

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sluicegate_testkit::endpoint::{Answer, Endpoint};
 
-use super::stage::{Ask, Stage, names};
+use super::stage::{Ask, Reply, Stage, names};
 
 const TOKEN: &str = "tok-secret-1";
 
@@ -180,4 +180,57 @@ async fn a_waiting_message_says_what_it_waits_for() {
     }
     let shown = stage.get("/api/v1/messages/m2").await.json();
     assert_eq!(shown["why"]["detail"], "group head m1 is running");
+}
+
+/// A group in strict order is held by its head, wherever its other messages are.
+#[tokio::test]
+async fn a_message_behind_a_retrying_head_says_until_when() {
+    let endpoint = Endpoint::start().await;
+    endpoint.otherwise(Answer::status(200).body(r#"{"ack":false,"delaySeconds":600}"#));
+    let stage = Stage::start("[[pool]]\ncode = \"P\"\nordering = \"strict\"\n").await;
+    let send = async |id: &str| {
+        let mut body = message(id, &endpoint.url("/in"));
+        body["poolCode"] = "P".into();
+        body["messageGroupId"] = "g".into();
+        assert_eq!(stage.post("/api/v1/messages", &body.to_string()).await.status, 202);
+    };
+    send("m1").await;
+    let delayed = |reply: &Reply| reply.json()["state"] == "delayed";
+    let head = stage.until("/api/v1/messages/m1", delayed).await.json();
+    assert_eq!(
+        (&head["why"]["reason"], &head["attempt"]),
+        (&json!("delayed"), &json!(1)),
+        "{head}"
+    );
+    send("m2").await;
+    let behind = stage.get("/api/v1/messages/m2").await.json();
+    assert_eq!(behind["state"], "waiting", "{behind}");
+    assert_eq!(behind["why"]["reason"], "group_retrying", "{behind}");
+    let detail = behind["why"]["detail"].as_str().unwrap();
+    assert!(detail.starts_with("group head m1 retries at 20"), "{behind}");
+    assert!(behind["why"]["until"].is_string() && behind["visibleAt"].is_null(), "{behind}");
+    let group = stage.get("/api/v1/groups").await.items().remove(0);
+    assert_eq!(group["head"], "m1");
+    assert!(group["blockedUntil"].is_string(), "{group}");
+}
+
+#[tokio::test]
+async fn an_id_may_be_any_text() {
+    let stage = Stage::start("").await;
+    for (id, path) in [("a/b", "a%2Fb"), ("ü ?#%", "%C3%BC%20%3F%23%25"), ("..", "%2E%2E")] {
+        let mut body = message(id, "http://127.0.0.1:1/");
+        body["delaySeconds"] = 600.into();
+        stage.post("/api/v1/messages", &body.to_string()).await;
+        let shown = stage.get(&format!("/api/v1/messages/{path}")).await.json();
+        assert_eq!(shown["id"], id);
+    }
+}
+
+#[tokio::test]
+async fn before_the_first_configuration_there_is_no_queue_yet() {
+    let stage = Stage::open("").await;
+    let body = message("m", "http://127.0.0.1:1/").to_string();
+    let reply = stage.post("/api/v1/messages", &body).await;
+    reply.problem(503, "starting");
+    assert_eq!(reply.header("retry-after"), Some("1"));
 }

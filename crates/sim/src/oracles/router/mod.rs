@@ -218,19 +218,16 @@ impl Oracles {
         let Handed { number, generation, attempts } = handed;
         let serial = self.serial(queue, number)?;
         let disturbed = self.disturbed_until[queue];
-        let id = Arc::clone(&self.letters[serial].letter.id);
-        let twin = self
-            .hands()
-            .find(|(other, _)| other.serial != serial && (other.queue, &other.id) == (queue, &id));
-        let is_twin = twin.is_some_and(|(_, here)| here.opening == opening);
         // What came by a queue that was removed since stays with it, until it has run.
         let is_elsewhere = |here: &Here| here.opening != opening && !self.is_over(here);
         let own = self.letters[serial].here.as_ref();
         let is_known =
-            twin.is_some_and(|(_, here)| is_elsewhere(here)) || own.is_some_and(is_elsewhere);
+            own.is_some_and(is_elsewhere) || self.twins(serial).any(|(_, here)| is_elsewhere(here));
+        let is_twin = self.twins(serial).any(|(_, here)| here.opening == opening);
         let has_run = own.is_some_and(|here| here.opening != opening && self.is_over(here));
         if has_run && let Some(here) = self.letters[serial].here.take() {
             self.ghosts.insert((queue, number, here.generation), here);
+            self.here.remove(&serial);
         }
         let batch = self.batches;
         let seen = &mut self.letters[serial];
@@ -434,6 +431,13 @@ impl Oracles {
     fn hand_of(&mut self, serial: usize) -> Result<&mut Here, Broken> {
         let gone = || Broken::new("twice", format!("m{serial} is not here"));
         self.letters[serial].here.as_mut().ok_or_else(gone)
+    }
+
+    /// The copies of a message that are here.
+    fn twins(&self, serial: usize) -> impl Iterator<Item = (&Letter, &Here)> {
+        let own = &self.letters[serial].letter;
+        let same = |other: &Letter| (other.queue, &other.id) == (own.queue, &own.id);
+        self.hands().filter(move |(other, _)| other.serial != serial && same(other))
     }
 
     fn hands(&self) -> impl Iterator<Item = (&Letter, &Here)> {

@@ -24,8 +24,8 @@ pub(super) struct Pools {
 pub(super) struct Pool {
     pub(super) settings: Arc<PoolSettings>,
     pub(super) is_closed: bool,
-    /// No other of its code was there before it in this life.
-    pub(super) is_first: bool,
+    /// No other of its code was there before it in this life, and it has kept its order.
+    pub(super) is_steady: bool,
     /// It has been told to leave a host alone.
     pub(super) has_paused: bool,
     pub(super) running: u32,
@@ -59,9 +59,9 @@ impl Pools {
             Some(at) => self.all[*at].change(now, settings),
             None => {
                 let same = |pool: &Pool| pool.settings.code == settings.code;
-                let is_first = !self.all.iter().any(same);
+                let is_steady = !self.all.iter().any(same);
                 self.open.insert(Arc::clone(&settings.code), self.all.len());
-                self.all.push(Pool::new(now, settings, is_first));
+                self.all.push(Pool::new(now, settings, is_steady));
             }
         }
     }
@@ -112,14 +112,14 @@ impl Pools {
 }
 
 impl Pool {
-    fn new(now: Moment, settings: PoolSettings, is_first: bool) -> Self {
+    fn new(now: Moment, settings: PoolSettings, is_steady: bool) -> Self {
         let mut bucket = None;
         Bucket::change(&mut bucket, now, flow(&settings));
         Self {
             most: (settings.capacity(), settings.concurrency),
             settings: Arc::new(settings),
             is_closed: false,
-            is_first,
+            is_steady,
             has_paused: false,
             running: 0,
             changed: (now, Vec::new()),
@@ -134,6 +134,8 @@ impl Pool {
         }
         let (capacity, concurrency) = self.most;
         self.most = (capacity.max(settings.capacity()), concurrency.max(settings.concurrency));
+        self.is_steady &= (settings.ordering, settings.ungrouped)
+            == (self.settings.ordering, self.settings.ungrouped);
         let old = std::mem::replace(&mut self.settings, Arc::new(settings));
         // What was told to start under the old settings may be on its way, at this instant only.
         if self.changed.0 < now {

@@ -35,7 +35,7 @@ impl Oracles {
         } else if self.strays.contains_key(&delivery) {
             let seen = &self.letters[serial];
             let is_kept = !seen.letter.is_malformed || seen.is_parked;
-            let is_late = self.phase != Phase::Living && !seen.is_parked;
+            let is_late = self.phase != Phase::Living;
             let is_gone = ending == Ending::Gone && is_kept;
             hold("lost", is_gone || is_late, || format!("{}: {ending:?}", seen.letter))?;
         } else {
@@ -49,18 +49,18 @@ impl Oracles {
             }
         }
         let seen = &mut self.letters[serial];
-        if effect != Effect::Done {
+        if effect == Effect::Stale {
             return Ok(());
         }
+        let own = seen.here.as_mut().filter(|here| here.generation == generation);
+        if let (Ending::Again { reason, .. }, Some(here)) = (ending, own) {
+            // Also where it is lost: the source says so, and the router believes it.
+            here.told = Some(reason);
+        }
         match ending {
+            _ if effect == Effect::Lost => {}
             Ending::Gone => (seen.in_source, seen.is_finished) = (false, true),
-            Ending::Again { after, reason, .. } => {
-                seen.not_before = now + after;
-                if let Some(here) = seen.here.as_mut().filter(|here| here.generation == generation)
-                {
-                    here.told = Some(reason);
-                }
-            }
+            Ending::Again { after, .. } => seen.not_before = now + after,
         }
         Ok(())
     }

@@ -211,7 +211,7 @@ impl Plan {
             5..=30 => Arc::clone(&rng.one_of(&self.pools).code),
             _ => Arc::clone(&self.pools[usual].code),
         };
-        let draft = Draft {
+        Draft {
             queue,
             pool: if self.fair { Arc::clone(&self.pools[0].code) } else { pool },
             group: rng.percent(80).then(|| number("g", rng.between(1, groups))),
@@ -225,8 +225,7 @@ impl Plan {
                 4..=7 => Kind::Copy,
                 _ => Kind::Message,
             },
-        };
-        draft
+        }
     }
 
     fn draw_faults(&mut self, theme: &Theme, span: Duration, rng: &mut Rng) {
