@@ -130,7 +130,7 @@ impl Oracles {
                 return self.stop(unsettled, is_stuck, in_flight, is_healthy);
             }
             Fact::PoolSet(settings) => self.pools.set(now, settings),
-            Fact::PoolRemoved(code) => self.pools.remove(&code),
+            Fact::PoolRemoved(code) => self.pools.remove(now, &code),
             Fact::QueueStopped { queue } => {
                 self.stopped_queues.insert(queue);
             }

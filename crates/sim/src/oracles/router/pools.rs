@@ -24,6 +24,7 @@ pub(super) struct Pools {
 pub(super) struct Pool {
     pub(super) settings: Arc<PoolSettings>,
     pub(super) is_closed: bool,
+    closed: Moment,
     /// No other of its code was there before it in this life, and it has kept its order.
     pub(super) is_steady: bool,
     /// It has been told to leave a host alone.
@@ -66,10 +67,11 @@ impl Pools {
         }
     }
 
-    pub(super) fn remove(&mut self, code: &Arc<str>) {
+    pub(super) fn remove(&mut self, now: Moment, code: &Arc<str>) {
         self.strict.insert(Arc::clone(code), None);
         if let Some(at) = self.open.remove(code) {
-            self.all[at].is_closed = true;
+            let pool = &mut self.all[at];
+            (pool.is_closed, pool.closed) = (true, now);
         }
     }
 
@@ -119,6 +121,7 @@ impl Pool {
             most: (settings.capacity(), settings.concurrency),
             settings: Arc::new(settings),
             is_closed: false,
+            closed: now,
             is_steady,
             has_paused: false,
             running: 0,
@@ -158,6 +161,9 @@ impl Pool {
         let is_new = self.old(now).next().is_none();
         let is_known = *settings == *self.settings || !is_new;
         hold("pools", is_known, || format!("starts under old settings: {settings:?}"))?;
+        // What was told to start before may be on its way, at this instant only.
+        let is_open = !self.is_closed || self.closed == now;
+        hold("pools", is_open, || format!("something starts in {}, removed", settings.code))?;
         self.running += 1;
         let old = self.old(now).map(|old| old.concurrency).max().unwrap_or_default();
         let (runs, limit) = (self.running, old.max(self.settings.concurrency));

@@ -303,8 +303,14 @@ fn limits_rates_and_pauses() {
         (
             "after it shrank",
             waiting(&none, 3),
-            vec![run(0), Fact::PoolSet(one.clone()), heard(2), starts(1, 1, &one)],
+            vec![run(0), Fact::PoolSet(one.clone()), waits_in(2), starts(1, 1, &one)],
             Some("limits"),
+        ),
+        (
+            "in a pool that is gone",
+            waiting(&none, 1),
+            vec![Fact::PoolRemoved("A".into()), again(0, 0, 0, Reason::Draining), run(0)],
+            Some("pools"),
         ),
         ("under old settings", waiting(&none, 1), vec![starts(0, 1, &one)], Some("pools")),
         ("refused with room", waiting(&none, 3), vec![refused(47)], Some("limits")),
