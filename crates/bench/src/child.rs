@@ -24,3 +24,15 @@ pub(crate) fn number(words: &[String], at: usize) -> Result<u64, String> {
     let number = words.get(at).and_then(|word| word.parse().ok());
     number.ok_or_else(|| format!("word {at} of {words:?} must be a number"))
 }
+
+/// The nanoseconds that the threads of a process have run.
+pub(crate) fn cpu_time(process: &str) -> Result<f64, String> {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
+    let run = tasks.map_err(|error| error.to_string())?.map(|thread| {
+        let path = thread.ok()?.path().join("schedstat");
+        let text = std::fs::read_to_string(path).ok()?;
+        text.split_whitespace().next()?.parse::<f64>().ok()
+    });
+    // A thread that has ended meanwhile has no file any more.
+    Ok(run.flatten().sum())
+}

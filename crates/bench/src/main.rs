@@ -44,6 +44,7 @@ fn main() -> ExitCode {
     let ran = match words.split_first() {
         Some((first, rest)) if first == "probe" => probe::run(rest).map(|()| true),
         Some((first, _)) if first == "endpoint" => router::endpoint::serve().map(|()| true),
+        Some((first, rest)) if first == "spin" => router::spin(rest).map(|()| true),
         Some((first, rest)) if first == "held" => router::held(rest).map(|()| true),
         Some((first, rest)) if first == "idle" => router::idle(rest).map(|()| true),
         _ => parse(&words).and_then(|order| benchmark(&order)),

@@ -21,6 +21,8 @@ pub(crate) enum Probe {
     Schedule(Phase, Many, u64),
     /// From a source in memory through a router to an executor that does nothing.
     RouterNoOp,
+    /// A call over HTTP, by this side of the comparison.
+    Http(&'static str),
     /// Out of a full pool, with so many groups.
     PoolDispatch(u64),
 }
@@ -45,6 +47,7 @@ impl Probe {
                 return vec!["schedule-keys".to_owned(), count.to_string()];
             }
             Self::RouterNoOp => &["router-no-op"],
+            Self::Http(side) => return vec!["http".to_owned(), side.to_owned()],
             Self::PoolDispatch(groups) => {
                 return vec!["pool-dispatch".to_owned(), groups.to_string()];
             }
@@ -67,6 +70,7 @@ impl Probe {
             Self::Schedule(Phase::Admit, ..) => "phase_admit",
             Self::RouterNoOp => "router_no_op",
             Self::PoolDispatch(_) => "phase_dispatch",
+            Self::Http(_) => "calls_over_http",
         }
     }
 
@@ -75,6 +79,7 @@ impl Probe {
             Self::Schedule(..) => (CYCLES * BATCH) as u64,
             Self::RouterNoOp => router::COUNTED,
             Self::PoolDispatch(_) => router::dispatched(),
+            Self::Http(_) => router::COUNTED_CALLS as u64,
             _ => LOOPS as u64,
         }
     }
@@ -123,6 +128,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), String> {
         Some("submit-ours") => in_runtime(submit_ours),
         Some("spawn-tokio") => in_runtime(spawn_tokio),
         Some("router-no-op") => router::no_op(),
+        Some("http") => router::count_http(words.get(1).map_or("", String::as_str))?,
         Some("pool-dispatch") => router::dispatch_some(count()?),
         Some("schedule-keys") => schedule(Many::Keys, count()?),
         Some("schedule-tenants") => schedule(Many::Tenants, count()?),

@@ -7,6 +7,7 @@
 //! 3. The lock of the indexes is taken before that of an entry, never after.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -14,7 +15,7 @@ use sluicegate_schedule::ItemId;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::{Message, Reason, Receipt};
+use crate::{Delivery, Message, Reason, Receipt};
 
 /// The messages of one queue that are here.
 #[derive(Debug, Default)]
@@ -80,22 +81,22 @@ impl InFlight {
         now: Instant,
     ) -> Begun {
         let mut indexes = self.indexes.lock();
-        if let Some(tracked) = indexes.by_broker_id.get(&broker_id) {
-            tracked.standing.lock().receipt = receipt;
-            return Begun::Redelivered;
-        }
-        if indexes.by_id.contains_key(&message.id) {
+        let Indexes { by_broker_id, by_id } = &mut *indexes;
+        let place = match by_broker_id.entry(Arc::clone(&broker_id)) {
+            Entry::Vacant(place) => place,
+            Entry::Occupied(known) => {
+                known.get().standing.lock().receipt = receipt;
+                return Begun::Redelivered;
+            }
+        };
+        let Entry::Vacant(place_by_id) = by_id.entry(Arc::clone(&message.id)) else {
             return Begun::Requeued;
-        }
+        };
         let standing = Standing { receipt, attempts, place: None, now: Now::Waiting };
-        let tracked = Arc::new(Tracked {
-            broker_id: Arc::clone(&broker_id),
-            message,
-            received: now,
-            standing: Mutex::new(standing),
-        });
-        indexes.by_id.insert(Arc::clone(&tracked.message.id), Arc::clone(&tracked));
-        indexes.by_broker_id.insert(broker_id, Arc::clone(&tracked));
+        let standing = Mutex::new(standing);
+        let tracked = Arc::new(Tracked { broker_id, message, received: now, standing });
+        place_by_id.insert(Arc::clone(&tracked));
+        place.insert(Arc::clone(&tracked));
         Begun::New(tracked)
     }
 
@@ -108,6 +109,16 @@ impl InFlight {
             drop(indexes);
             self.emptied.notify_waiters();
         }
+    }
+
+    /// Whether the message of a delivery, by either of its ids, runs here or is going to. What only
+    /// waits to be settled is over.
+    pub(crate) fn runs(&self, delivery: &Delivery) -> bool {
+        let indexes = self.indexes.lock();
+        let by_id = |message: &Message| indexes.by_id.get(&message.id);
+        let known = indexes.by_broker_id.get(&delivery.broker_id);
+        let known = known.or_else(|| delivery.message.as_ref().ok().and_then(by_id));
+        known.is_some_and(|tracked| tracked.standing.lock().now != Now::Settling)
     }
 
     pub(crate) fn find(&self, id: &str) -> Option<Arc<Tracked>> {

@@ -27,7 +27,8 @@ pub(crate) struct Ledger {
     changed: Notify,
 }
 
-/// A message that was taken in and must be settled. Dropped, it goes back to its source.
+/// A message that was taken in and must be settled: docs/rules.md#settle-3. Dropped, it goes back to its
+/// source.
 #[derive(Debug)]
 #[must_use = "dropping it hands the message back"]
 pub(crate) struct Held {
@@ -86,10 +87,10 @@ impl Ledger {
     }
 
     /// Ends something that was never in flight.
-    pub(crate) fn end_stray(&self, receipt: Receipt, parked: Option<Box<Parked>>) {
+    pub(crate) fn end_stray(&self, receipt: Receipt, ending: Ending, parked: Option<Box<Parked>>) {
         self.push(Ended {
             subject: Subject::Stray(receipt),
-            ending: Ending::Gone,
+            ending,
             parked,
             hold: None,
             parking_key: None,
@@ -101,21 +102,20 @@ impl Ledger {
         self.changed.notify_one();
     }
 
-    /// At most `max` of what is over, oldest first; waits for the first one.
+    /// At most `max` of what is over, oldest first; waits for the first one, and lets whoever can end
+    /// at this very moment end too.
     ///
     /// Cancel safe: nothing is taken before it answers.
     pub(crate) async fn next_ended(&self, max: usize) -> Vec<Ended> {
-        loop {
-            let taken = self.take_ended(max);
-            if !taken.is_empty() {
-                return taken;
-            }
+        while self.ended.lock().is_empty() {
             self.changed.notified().await;
         }
+        tokio::task::yield_now().await;
+        self.take_ended(max)
     }
 
     /// At most `max` of what is over, oldest first.
-    pub(crate) fn take_ended(&self, max: usize) -> Vec<Ended> {
+    fn take_ended(&self, max: usize) -> Vec<Ended> {
         let mut ended = self.ended.lock();
         if ended.len() <= max {
             return std::mem::take(&mut *ended);

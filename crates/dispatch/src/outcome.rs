@@ -104,7 +104,7 @@ pub enum Settlement {
     Retry {
         /// Not before this has passed.
         after: Duration,
-        /// Whether this was an attempt by `max_attempts`.
+        /// Whether this was an attempt by `max_attempts`: docs/rules.md#settle-2.
         counts: bool,
         /// Why.
         reason: Reason,

@@ -10,6 +10,7 @@ use sluicegate_schedule::{Class, Invalid, ItemId, Rate};
 use sluicegate_tasks::{Entry, Refused, Sluice, TaskGroup};
 use tokio::time::Instant;
 
+use crate::in_flight::Tracked;
 use crate::ledger::Held;
 use crate::{DEFAULT_GROUP, FAST_FAIL_DELAY, Message, Ordering, PoolSettings, Reason, Ungrouped};
 
@@ -28,7 +29,7 @@ pub(crate) struct Pool {
     pub(crate) crew: TaskGroup,
     pauses: Mutex<HashMap<Box<str>, Instant>>,
     /// Keys whose parking is decided and not durable yet, by how many messages of them.
-    parking: Arc<Mutex<HashMap<Arc<str>, u32>>>,
+    parking: Arc<Mutex<ParkingKeys>>,
     ungrouped: AtomicU32,
     looked: Mutex<Option<Instant>>,
     closed: AtomicBool,
@@ -67,12 +68,15 @@ struct Fellowship {
     places: Vec<ItemId>,
 }
 
+/// By queue and key, as in the parked list: what is parked holds up its own queue only.
+type ParkingKeys = HashMap<(Arc<str>, Arc<str>), u32>;
+
 /// A message of a key that is being parked. Dropped, it is so durably, or not at all. Each has its
 /// own: those of other queues may be kept later than the head.
 #[derive(Debug)]
 pub(crate) struct ParkingKey {
-    key: Arc<str>,
-    keys: Arc<Mutex<HashMap<Arc<str>, u32>>>,
+    key: (Arc<str>, Arc<str>),
+    keys: Arc<Mutex<ParkingKeys>>,
 }
 
 impl Pool {
@@ -112,13 +116,11 @@ impl Pool {
         Ok(())
     }
 
-    /// Lets messages in, all or none, in order.
-    pub(crate) fn admit(&self, part: Vec<Item>) -> Result<(), Vec<Item>> {
+    /// Lets messages in, all or none, in order. Answers with those that were let in.
+    pub(crate) fn admit(&self, part: Vec<Item>) -> Result<Vec<Arc<Tracked>>, Vec<Item>> {
         let settings = self.settings();
-        let tracked: Vec<_> = part
-            .iter()
-            .map(|item| (Arc::clone(item.held.tracked()), item.fellows.clone()))
-            .collect();
+        let tracked: Vec<_> = part.iter().map(|item| Arc::clone(item.held.tracked())).collect();
+        let fellows: Vec<_> = part.iter().map(|item| item.fellows.clone()).collect();
         let items = part.into_iter().map(|item| (entry(&settings, &item), item)).collect();
         let ids = match self.sluice.admit_all(items) {
             Ok(ids) => ids,
@@ -126,13 +128,13 @@ impl Pool {
                 return Err(work.into_iter().map(|(_, item)| item).collect());
             }
         };
-        for ((tracked, fellows), id) in tracked.into_iter().zip(ids) {
+        for ((tracked, fellows), id) in tracked.iter().zip(fellows).zip(ids) {
             tracked.change(|standing| standing.place = Some((Arc::clone(&self.code), id)));
             if fellows.is_some_and(|fellows| !fellows.record(id)) {
                 self.turn_back(id);
             }
         }
-        Ok(())
+        Ok(tracked)
     }
 
     /// Hands back those that came in one batch with a message of theirs that failed:
@@ -189,14 +191,18 @@ impl Pool {
         *pause = (*pause).max(until);
     }
 
-    /// Says that a key is being parked, until what is returned is dropped.
-    pub(crate) fn park_key(&self, key: Arc<str>) -> ParkingKey {
-        *self.parking.lock().entry(Arc::clone(&key)).or_insert(0) += 1;
+    /// Says that a message of a queue is being parked with its key, until what is returned is
+    /// dropped.
+    pub(crate) fn park_key(&self, queue: &Arc<str>, key: &Arc<str>) -> ParkingKey {
+        let key = (Arc::clone(queue), Arc::clone(key));
+        *self.parking.lock().entry(key.clone()).or_insert(0) += 1;
         ParkingKey { key, keys: Arc::clone(&self.parking) }
     }
 
-    pub(crate) fn parks_key(&self, key: &str) -> bool {
-        self.parking.lock().contains_key(key)
+    pub(crate) fn parks_key(&self, queue: &Arc<str>, key: &Arc<str>) -> bool {
+        let parking = self.parking.lock();
+        // Nearly always there is none, and then no names are copied.
+        !parking.is_empty() && parking.contains_key(&(Arc::clone(queue), Arc::clone(key)))
     }
 
     /// A message came in. `true` if it is one without a group that waits for another beside idle
@@ -238,6 +244,15 @@ impl PoolSettings {
         self.rate_limit_per_minute.filter(|rate| *rate > 0).map(Rate::per_minute).transpose()
     }
 
+    /// The name of what a message stays in order with in this pool, if with anything.
+    pub(crate) fn key_name<'a>(&self, message: &'a Message) -> Option<&'a str> {
+        match (self.ordering, &message.group, self.ungrouped) {
+            (Ordering::None, _, _) | (_, None, Ungrouped::Parallel) => None,
+            (_, Some(group), _) => Some(group),
+            (_, None, Ungrouped::Fifo) => Some(DEFAULT_GROUP),
+        }
+    }
+
     /// What a message stays in order with in this pool, if with anything.
     #[must_use]
     pub fn key(&self, message: &Message) -> Option<Arc<str>> {
@@ -261,6 +276,7 @@ fn no_tenant() -> Arc<str> {
     Arc::clone(TENANT.get_or_init(|| "".into()))
 }
 
+/// Its key and its class: docs/rules.md#fifo-1.
 fn entry(settings: &PoolSettings, item: &Item) -> Entry {
     let message = &item.held.tracked().message;
     let entry = Entry::of(message.tenant.clone().unwrap_or_else(no_tenant));

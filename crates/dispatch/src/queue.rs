@@ -252,11 +252,14 @@ async fn wait_for_room(pools: &[Arc<Pool>], settings: &QueueSettings) {
 
 /// Extends every message that is here at a third of its visibility window: docs/rules.md#window-1.
 async fn keep_alive(core: Arc<Core>, queue: Arc<Queue>, cx: Context) {
+    let mut round = Instant::now();
     loop {
-        let window = queue.source().profile().visibility;
-        if cx.until_interrupted(tokio::time::sleep(window / 3)).await.is_err() {
+        // From the beginning of one round to that of the next, however long a round takes.
+        let next = round + queue.source().profile().visibility / 3;
+        if cx.until_interrupted(tokio::time::sleep_until(next)).await.is_err() {
             return;
         }
+        round = Instant::now();
         let all: Vec<Receipt> =
             queue.ledger.in_flight.all().iter().map(|tracked| tracked.receipt()).collect();
         for lot in all.chunks(queue.source().profile().settle_batch.max(1)) {

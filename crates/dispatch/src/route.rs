@@ -6,7 +6,7 @@ use sluicegate_tasks::Context;
 use tokio::time::Instant;
 
 use crate::ledger::{Held, Taken};
-use crate::pool::{Fellows, Item, ParkingKey, Pool};
+use crate::pool::{Fellows, Item, Pool};
 use crate::queue::Queue;
 use crate::router::Core;
 use crate::{
@@ -45,8 +45,13 @@ pub(crate) async fn route(
 /// Phase 1: what is here already is not taken in twice.
 fn dedupe(core: &Core, queue: &Arc<Queue>, batch: Vec<Delivery>) -> Vec<Held> {
     let now = Instant::now();
+    let leaving = core.leaving_before(queue);
     let mut fresh = Vec::with_capacity(batch.len());
     for delivery in batch {
+        if leaving.iter().any(|before| before.ledger.in_flight.runs(&delivery)) {
+            return_later(core, queue, delivery);
+            continue;
+        }
         match queue.ledger.begin(delivery, now) {
             Taken::New(held) => fresh.push(held),
             Taken::Redelivered { id } => {
@@ -54,7 +59,7 @@ fn dedupe(core: &Core, queue: &Arc<Queue>, batch: Vec<Delivery>) -> Vec<Held> {
             }
             Taken::Requeued { id, receipt } => {
                 core.observe(&Fact::Requeued { queue: &queue.name, id: &id });
-                queue.ledger.end_stray(receipt, None);
+                queue.ledger.end_stray(receipt, Ending::Gone, None);
             }
             Taken::Malformed { broker_id, receipt, malformed } => {
                 set_aside(core, queue, broker_id, receipt, malformed);
@@ -83,14 +88,23 @@ fn set_aside(
         holds_key: false,
         message: Err(malformed.raw),
     };
-    queue.ledger.end_stray(receipt, Some(Box::new(parked)));
+    queue.ledger.end_stray(receipt, Ending::Gone, Some(Box::new(parked)));
+}
+
+/// What a queue of the same name that is leaving still runs comes again when that is over:
+/// docs/rules.md#dedupe-1.
+fn return_later(core: &Core, queue: &Queue, delivery: Delivery) {
+    let Delivery { receipt, attempts, message, broker_id } = delivery;
+    let id = message.map_or(broker_id, |message| message.id);
+    core.observe(&Fact::Redelivered { queue: &queue.name, id: &id });
+    let ending = Ending::Again { after: DEFAULT_DELAY, attempts, reason: Reason::Draining };
+    queue.ledger.end_stray(receipt, ending, None);
 }
 
 /// Phase 2: the pool of each message, in the order in which the batch first names them.
 fn by_pool(core: &Arc<Core>, fresh: Vec<Held>) -> Vec<Part> {
     let pools = core.pools();
     let mut parts: Vec<Part> = Vec::new();
-    let mut at = std::collections::HashMap::new();
     for held in fresh {
         let message = &held.tracked().message;
         let pool = match pools.get(&message.pool) {
@@ -103,16 +117,17 @@ fn by_pool(core: &Arc<Core>, fresh: Vec<Held>) -> Vec<Part> {
                 core.default_pool()
             }
         };
-        let part = *at.entry(Arc::clone(&pool.code)).or_insert_with(|| {
-            parts.push(Part { pool, held: Vec::new() });
-            parts.len() - 1
-        });
-        parts[part].held.push(held);
+        // Batches are small, and their pools few.
+        match parts.iter_mut().find(|part| Arc::ptr_eq(&part.pool, &pool)) {
+            Some(part) => part.held.push(held),
+            None => parts.push(Part { pool, held: vec![held] }),
+        }
     }
     parts
 }
 
-/// Phase 3: all of a part or none of it. Returns a part that is larger than its pool.
+/// Phase 3: all of a part or none of it: docs/rules.md#route-1. Returns a part that is larger than its
+/// pool.
 fn admit(core: &Arc<Core>, part: Part) -> Option<Part> {
     let Part { pool, held } = part;
     let settings = pool.settings();
@@ -132,9 +147,7 @@ fn enter(core: &Arc<Core>, pool: &Arc<Pool>, items: Vec<Item>) -> Result<(), Vec
     if items.is_empty() {
         return Ok(());
     }
-    let tracked: Vec<_> = items.iter().map(|item| Arc::clone(item.held.tracked())).collect();
-    pool.admit(items)?;
-    for tracked in tracked {
+    for tracked in pool.admit(items)? {
         core.observe(&Fact::Admitted { pool: &pool.code, message: &tracked.message });
         if pool.entered(&tracked.message) {
             core.observe(&Fact::UngroupedSerial { pool: &pool.code });
@@ -189,20 +202,21 @@ fn without_parked_keys(
     let mut free = Vec::with_capacity(held.len());
     for held in held {
         let tracked = held.tracked();
-        let parked = settings.key(&tracked.message).is_some_and(|key| {
-            pool.parks_key(&key) || core.parked.holds_key(held.queue(), &pool.code, &key)
+        let parked = settings.key(&tracked.message).filter(|key| {
+            pool.parks_key(held.queue(), key)
+                || core.parked.holds_key(held.queue(), &pool.code, key)
         });
-        if parked {
-            park_in_tail(pool, held, None);
-        } else {
-            free.push(held);
+        match parked {
+            Some(key) => park_in_tail(pool, held, &key),
+            None => free.push(held),
         }
     }
     free
 }
 
-/// Parks a message behind a parked one of its key.
-pub(crate) fn park_in_tail(pool: &Pool, held: Held, parking: Option<ParkingKey>) {
+/// Parks a message behind a parked one of its key. Until it is kept, the key is taken for parked, also
+/// if somebody frees it meanwhile.
+pub(crate) fn park_in_tail(pool: &Pool, held: Held, key: &Arc<str>) {
     let tracked = held.tracked();
     let parked = Parked {
         queue: Arc::clone(held.queue()),
@@ -215,7 +229,8 @@ pub(crate) fn park_in_tail(pool: &Pool, held: Held, parking: Option<ParkingKey>)
         holds_key: true,
         message: Ok(tracked.message.clone()),
     };
-    held.settle(Ending::Gone, Some(Box::new(parked)), None, parking);
+    let parking = pool.park_key(held.queue(), key);
+    held.settle(Ending::Gone, Some(Box::new(parked)), None, Some(parking));
 }
 
 /// Brings together what must be handed back together: messages of one group, in the order of the
@@ -224,19 +239,14 @@ fn fellowship(settings: &PoolSettings, held: Vec<Held>) -> Vec<Item> {
     if settings.ordering != Ordering::Batch || held.len() < 2 {
         return held.into_iter().map(|held| Item { held, fellows: None }).collect();
     }
-    let keys: Vec<_> = held.iter().map(|held| settings.key(&held.tracked().message)).collect();
-    let mut sizes = std::collections::HashMap::new();
-    for key in keys.iter().flatten() {
-        *sizes.entry(Arc::clone(key)).or_insert(0u32) += 1;
+    let keys: Vec<_> = held.iter().map(|held| settings.key_name(&held.tracked().message)).collect();
+    let mut by_key: Vec<usize> = (0..held.len()).filter(|at| keys[*at].is_some()).collect();
+    by_key.sort_unstable_by_key(|at| keys[*at]);
+    let mut fellows: Vec<Option<Arc<Fellows>>> = vec![None; held.len()];
+    for group in by_key.chunk_by(|a, b| keys[*a] == keys[*b]).filter(|group| group.len() > 1) {
+        let shared = Arc::<Fellows>::default();
+        group.iter().for_each(|at| fellows[*at] = Some(Arc::clone(&shared)));
     }
-    let mut groups: std::collections::HashMap<Arc<str>, Arc<Fellows>> =
-        std::collections::HashMap::new();
-    held.into_iter()
-        .zip(keys)
-        .map(|(held, key)| {
-            let key = key.filter(|key| sizes[key] > 1);
-            let fellows = key.map(|key| Arc::clone(groups.entry(key).or_default()));
-            Item { held, fellows }
-        })
-        .collect()
+    let with = |(held, fellows)| Item { held, fellows };
+    held.into_iter().zip(fellows).map(with).collect()
 }

@@ -284,7 +284,7 @@ impl Core {
         Arc::clone(&self.pools.read())
     }
 
-    /// The pool for messages that have none, made when it is first needed.
+    /// The pool for messages that have none, made when it is first needed: docs/rules.md#route-2.
     pub(crate) fn default_pool(self: &Arc<Self>) -> Arc<Pool> {
         if let Some(pool) = self.pools().get(DEFAULT_POOL) {
             return Arc::clone(pool);
@@ -329,6 +329,12 @@ impl Core {
 
     pub(crate) fn is_leaving(&self, queue: &Arc<Queue>) -> bool {
         self.leaving.lock().queues.iter().any(|leaving| Arc::ptr_eq(leaving, queue))
+    }
+
+    /// The queues of the same name that are not quite gone.
+    pub(crate) fn leaving_before(&self, queue: &Arc<Queue>) -> Vec<Arc<Queue>> {
+        let same = |other: &&Arc<Queue>| other.name == queue.name && !Arc::ptr_eq(other, queue);
+        self.leaving.lock().queues.iter().filter(same).cloned().collect()
     }
 
     pub(crate) fn any_pool(&self, code: &str) -> Option<Arc<Pool>> {

@@ -31,10 +31,13 @@ pub(crate) async fn pump(core: Arc<Core>, pool: Arc<Pool>) {
 async fn serve(core: Arc<Core>, pool: Arc<Pool>, first: Passage<Item>, cx: Context) {
     let mut next = Some(first);
     while let Some(passage) = next {
-        Run { core: &core, pool: &pool, settings: pool.settings() }.attempt(passage, &cx).await;
-        next = pool.sluice.try_next();
+        let run = Run { core: &core, pool: &pool, settings: pool.settings() };
+        next = run.attempt(passage, &cx).await;
     }
 }
+
+/// What may start in the place of a message that is over.
+type Next = Option<Passage<Item>>;
 
 /// One attempt at a message of a pool.
 struct Run<'a> {
@@ -44,17 +47,18 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    async fn attempt(&self, passage: Passage<Item>, cx: &Context) {
+    /// Runs a message and answers with the next one, if one may start in its place.
+    async fn attempt(&self, passage: Passage<Item>, cx: &Context) -> Next {
         let started = Instant::now();
         let tracked = Arc::clone(passage.value().held.tracked());
         if passage.value().fellows.as_ref().is_some_and(|fellows| fellows.failed()) {
-            self.pool.cascaded(passage.finish());
-            return;
+            let (item, next) = passage.finish_and_next();
+            self.pool.cascaded(item);
+            return next;
         }
         let host = tracked.message.target.authority();
         if let Some(until) = self.pool.paused_until(host, started) {
-            self.postpone(passage, &tracked, until);
-            return;
+            return self.postpone(passage, &tracked, until);
         }
         let waited = started - passage.since();
         let number = tracked.change(|standing| {
@@ -66,7 +70,7 @@ impl Run<'_> {
         let outcome = self.execute(&tracked, number, cx).await;
         let took = started.elapsed();
         self.core.observe(&Fact::Finished { pool, message, outcome: &outcome, took });
-        self.conclude(passage, &tracked, outcome);
+        self.conclude(passage, &tracked, outcome)
     }
 
     /// Asks the executor. A panic of it is an outcome like others.
@@ -91,7 +95,7 @@ impl Run<'_> {
 
     /// The host of a message is to be left alone: it waits at the front of its key, as if it had
     /// not started. docs/rules.md#throttle-1
-    fn postpone(&self, passage: Passage<Item>, tracked: &Tracked, until: Instant) {
+    fn postpone(&self, passage: Passage<Item>, tracked: &Tracked, until: Instant) -> Next {
         let reason = Reason::Throttled;
         tracked.change(|standing| {
             standing.now = Now::Retrying { until, reason, breaker: None };
@@ -99,10 +103,11 @@ impl Run<'_> {
         if let Err(item) = passage.postpone(until) {
             item.held.hand_back(Duration::ZERO, Reason::Draining);
         }
+        self.pool.sluice.try_next()
     }
 
     /// The whole of what follows from an outcome: docs/rules.md#settle-1.
-    fn conclude(&self, passage: Passage<Item>, tracked: &Arc<Tracked>, outcome: Outcome) {
+    fn conclude(&self, passage: Passage<Item>, tracked: &Arc<Tracked>, outcome: Outcome) -> Next {
         self.count(&outcome);
         if let Outcome::Throttled { after } = &outcome {
             let host = tracked.message.target.authority();
@@ -119,13 +124,13 @@ impl Run<'_> {
                 });
                 let max = self.settings.max_attempts;
                 if counts && max > 0 && attempts >= max {
-                    self.exhaust(passage, tracked, &outcome);
+                    self.exhaust(passage, tracked, &outcome)
                 } else if self.settings.ordering == Ordering::Strict
                     && outcome != Outcome::Interrupted
                 {
-                    self.retry_here(passage, tracked, after, reason, &outcome);
+                    self.retry_here(passage, tracked, after, reason, &outcome)
                 } else {
-                    self.retry_at_source(passage, after, attempts, reason);
+                    self.retry_at_source(passage, after, attempts, reason)
                 }
             }
         }
@@ -142,16 +147,16 @@ impl Run<'_> {
     }
 
     /// It will never work: kept for a person, or dropped where the pool says so.
-    fn reject(&self, passage: Passage<Item>, tracked: &Tracked, rejection: Rejection) {
+    fn reject(&self, passage: Passage<Item>, tracked: &Tracked, rejection: Rejection) -> Next {
         let Rejection { status, why, severity } = rejection;
         let (pool, message) = (&self.pool.code, &tracked.message);
         self.core.observe(&Fact::Rejected { pool, message, severity, why: &why });
         let parked = self.parked(&passage, tracked, ParkedCode::Rejected, why, status, false);
-        self.end(passage, Ending::Gone, parked, None);
+        self.end(passage, Ending::Gone, parked, None)
     }
 
     /// Its attempts are used up: docs/rules.md#strict-3.
-    fn exhaust(&self, passage: Passage<Item>, tracked: &Arc<Tracked>, outcome: &Outcome) {
+    fn exhaust(&self, passage: Passage<Item>, tracked: &Arc<Tracked>, outcome: &Outcome) -> Next {
         let (why, status) = last_words(outcome);
         let why =
             format!("{} of {} attempts: {why}", tracked.attempts(), self.settings.max_attempts);
@@ -162,31 +167,32 @@ impl Run<'_> {
             (Some(key), OnExhausted::Park) => {
                 let code = ParkedCode::Exhausted;
                 let parked = self.parked(&passage, tracked, code, why, status, true);
-                let parking = parked.is_some().then(|| self.pool.park_key(Arc::clone(&key)));
+                let queue = passage.value().held.queue();
+                let parking = parked.is_some().then(|| self.pool.park_key(queue, &key));
                 if parked.is_some() {
                     self.park_tail(tracked, &key);
                 }
-                self.end(passage, Ending::Gone, parked, parking);
+                self.end(passage, Ending::Gone, parked, parking)
             }
             (None, _) | (Some(_), OnExhausted::Skip) => {
                 let code = ParkedCode::Exhausted;
                 let parked = self.parked(&passage, tracked, code, why, status, false);
-                self.end(passage, Ending::Gone, parked, None);
+                self.end(passage, Ending::Gone, parked, None)
             }
         }
     }
 
     /// Parks what waits behind a head in this pool, in order.
-    fn park_tail(&self, head: &Tracked, key: &Arc<str>) {
+    fn park_tail(&self, head: &Arc<Tracked>, key: &Arc<str>) {
         for tracked in self.core.in_flight() {
             let Some((pool, id)) = tracked.standing().place else { continue };
             let same = pool == self.pool.code
-                && tracked.broker_id != head.broker_id
+                && !Arc::ptr_eq(&tracked, head)
                 && self.settings.key(&tracked.message).as_ref() == Some(key);
             if same && let Some(item) = self.pool.sluice.withdraw(id) {
                 self.pool.counts.parked.fetch_add(1, Memory::Relaxed);
                 self.pool.left(&tracked.message);
-                park_in_tail(self.pool, item.held, Some(self.pool.park_key(Arc::clone(key))));
+                park_in_tail(self.pool, item.held, key);
             }
         }
     }
@@ -218,21 +224,25 @@ impl Run<'_> {
         }))
     }
 
-    /// Over and done with. In strict order the next of the key waits until the source knows.
+    /// Over and done with. In strict order the next of the key waits until the source knows:
+    /// docs/rules.md#strict-1.
     fn end(
         &self,
         passage: Passage<Item>,
         ending: Ending,
         parked: Option<Box<Parked>>,
         parking: Option<ParkingKey>,
-    ) {
+    ) -> Next {
         self.pool.left(&passage.value().held.tracked().message);
-        if self.settings.ordering == Ordering::Strict {
-            let (item, hold) = passage.linger();
-            item.held.settle(ending, parked, Some(hold), parking);
+        let (item, hold, next) = if self.settings.ordering == Ordering::Strict {
+            let (item, hold, next) = passage.linger_and_next();
+            (item, Some(hold), next)
         } else {
-            passage.finish().held.settle(ending, parked, None, parking);
-        }
+            let (item, next) = passage.finish_and_next();
+            (item, None, next)
+        };
+        item.held.settle(ending, parked, hold, parking);
+        next
     }
 
     /// Strict order: the head stays here, at the front, and its key waits: docs/rules.md#strict-2.
@@ -243,7 +253,7 @@ impl Run<'_> {
         after: Duration,
         reason: Reason,
         outcome: &Outcome,
-    ) {
+    ) -> Next {
         let until = Instant::now() + after;
         let breaker = match outcome {
             Outcome::BreakerOpen { name, .. } => Some(Arc::clone(name)),
@@ -257,9 +267,10 @@ impl Run<'_> {
             }
             Err(item) => item.held.hand_back(after, reason),
         }
+        self.pool.sluice.try_next()
     }
 
-    fn block(&self, passage: Passage<Item>, tracked: &Tracked) {
+    fn block(&self, passage: Passage<Item>, tracked: &Tracked) -> Next {
         tracked.change(|standing| standing.now = Now::Blocked);
         match passage.retry_at(None) {
             Ok(_) => {
@@ -269,6 +280,7 @@ impl Run<'_> {
             }
             Err(item) => item.held.hand_back(Duration::ZERO, Reason::Draining),
         }
+        self.pool.sluice.try_next()
     }
 
     /// It comes again from its source, and those of its batch and group with it:
@@ -279,11 +291,11 @@ impl Run<'_> {
         after: Duration,
         attempts: u32,
         reason: Reason,
-    ) {
+    ) -> Next {
         if let Some(fellows) = passage.value().fellows.as_ref() {
             self.pool.cascade(fellows);
         }
-        self.end(passage, Ending::Again { after, attempts, reason }, None, None);
+        self.end(passage, Ending::Again { after, attempts, reason }, None, None)
     }
 }
 

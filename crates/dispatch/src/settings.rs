@@ -90,7 +90,7 @@ impl PoolSettings {
         Self::new(DEFAULT_POOL, Self::DEFAULT_CONCURRENCY)
     }
 
-    /// How many messages may wait in it.
+    /// How many messages may wait in it: docs/rules.md#pool-1.
     #[must_use]
     pub fn capacity(&self) -> u32 {
         self.concurrency.saturating_mul(Self::CAPACITY_FACTOR).max(Self::MIN_CAPACITY)

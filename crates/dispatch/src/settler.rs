@@ -71,7 +71,7 @@ fn conclude(core: &Core, queue: &Queue, mut ended: Ended, answer: Settled, used:
     queue.ledger.push(ended);
 }
 
-/// Keeps what is to be parked. What could not be kept before the context ended goes back instead.
+/// Keeps what is to be parked: docs/rules.md#park-1. What could not be kept before the context ended goes back instead.
 async fn keep_parked(core: &Core, queue: &Queue, ended: &mut [Ended], cx: &Context) {
     let parked: Vec<Parked> =
         ended.iter().filter_map(|ended| ended.parked.as_deref().cloned()).collect();

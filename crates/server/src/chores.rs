@@ -7,12 +7,13 @@ use std::time::Duration;
 use sluicegate_dispatch::Severity;
 use sluicegate_tasks::{Context, TaskGroup};
 
+use crate::alerts;
 use crate::daemon::Daemon;
 use crate::health::leak;
 use crate::warnings::Code;
 
 /// How many chores there are.
-pub(crate) const COUNT: u32 = 5;
+pub(crate) const COUNT: u32 = 6;
 
 /// How often queues that do not answer are looked for.
 pub const STALLED_SOURCES: Duration = Duration::from_secs(60);
@@ -21,6 +22,7 @@ pub const LEAKS: Duration = Duration::from_secs(30);
 /// How often what was removed is cleaned up.
 pub const LEFTOVERS: Duration = Duration::from_secs(10);
 const WARNINGS: Duration = Duration::from_secs(60);
+const ALERTS: Duration = Duration::from_secs(2);
 
 /// Starts all of them.
 pub(crate) async fn start(daemon: &Daemon, group: &TaskGroup) {
@@ -33,6 +35,9 @@ pub(crate) async fn start(daemon: &Daemon, group: &TaskGroup) {
     every(daemon, group, "leak detector", LEAKS, detect_leaks).await;
     every(daemon, group, "drained pool remover", LEFTOVERS, clean_up).await;
     every(daemon, group, "warning expirer", WARNINGS, expire_warnings).await;
+    if daemon.settings().alerts.webhook.is_some() {
+        every(daemon, group, "alerter", ALERTS, alerts::tell).await;
+    }
 }
 
 /// Does a chore every so often, until the daemon ends.

@@ -18,6 +18,7 @@ use sluicegate_tasks::{Context, Invalid, TaskGroup};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use crate::alerts::Told;
 use crate::apply::Applied;
 use crate::fetch::Fetch;
 use crate::health::{Health, Probe, Pulse, assess};
@@ -45,6 +46,7 @@ pub(crate) struct Inner {
     pub(crate) record: Arc<Record>,
     pub(crate) fetch: Fetch,
     pub(crate) pulse: Pulse,
+    pub(crate) told: Told,
     /// Held while configuration is applied: one at a time.
     pub(crate) applied: Mutex<Applied>,
     /// Where the queues were when that was last looked at.
@@ -121,6 +123,7 @@ impl Daemon {
             record,
             fetch: Fetch::new(),
             pulse: Pulse::new(),
+            told: Told::default(),
             applied: Mutex::default(),
             uris: RwLock::default(),
             chores: TaskGroup::builder("chores", chores::COUNT)

@@ -1,5 +1,6 @@
 //! The daemon: what it is told, and what it does about it.
 
+mod alerts;
 pub mod api;
 mod apply;
 pub mod chores;

@@ -24,7 +24,9 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { scenario, seed, broken } = self;
         writeln!(f, "{scenario}, seed {seed}: {broken}")?;
-        write!(f, "replay: cargo xtask sim --seed {seed}")
+        writeln!(f, "replay: cargo xtask sim --seed {seed}")?;
+        write!(f, "trace:  cargo run -p sluicegate-sim --release -- ")?;
+        write!(f, "--scenario {scenario} --seed {seed} --trace")
     }
 }
 

@@ -7,9 +7,14 @@ use sluicegate_sim::trace::Trace;
 #[test]
 fn seeds_hold() {
     for scenario in &ALL {
-        let report = run_seeds(scenario, 1..=60).unwrap_or_else(|failure| panic!("{failure}"));
-        assert_eq!(report.seeds, 60);
-        assert!(report.admitted > 1_000 && report.refused > 0 && report.faults > 100, "{report}");
+        let seeds = if scenario.name == "kernel" { 60 } else { 20 };
+        let report = run_seeds(scenario, 1..=seeds).unwrap_or_else(|failure| panic!("{failure}"));
+        assert_eq!(report.seeds, seeds);
+        assert!(report.admitted > 1_000 && report.refused > 0, "{}: {report}", scenario.name);
+        // Where tenants are measured nothing else happens to them.
+        let is_fair = scenario.name == "router-fair";
+        assert!(is_fair || report.faults > 2 * seeds, "{}: {report}", scenario.name);
+        assert!(!is_fair || report.widest > 0, "{report}");
     }
 }
 
@@ -24,7 +29,7 @@ fn the_same_seed_gives_the_same_trace() {
             (scenario.run)(seed, &mut trace).unwrap_or_else(|broken| panic!("{broken}"));
             trace.text().to_owned()
         };
-        assert!(trace(1).lines().count() > 100);
+        assert!(trace(1).lines().count() > 100, "{}", scenario.name);
         assert_ne!(trace(1), trace(2), "different seeds differ");
     }
 }

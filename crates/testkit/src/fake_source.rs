@@ -90,7 +90,7 @@ impl FakeSource {
     /// Ends the window of everything that is out: it is delivered again at once, and the receipts
     /// are stale.
     pub fn redeliver_now(&self) {
-        self.shared.shelf.lock().give_all_back();
+        self.shared.shelf.lock().give_all_back(Instant::now());
         self.shared.changed.notify_waiters();
     }
 
@@ -102,10 +102,23 @@ impl FakeSource {
     /// The source as it is after a crash: all that is unsettled can be delivered again.
     #[must_use]
     pub fn restarted(&self) -> Self {
-        self.shared.shelf.lock().give_all_back();
+        let mut shelf = self.shared.shelf.lock();
+        let now = Instant::now();
+        shelf.give_all_back(now);
+        // Whoever keeps order says so again.
+        shelf.keep_order_for(&[], now);
+        drop(shelf);
         self.shared.changed.notify_waiters();
         let shared = Arc::clone(&self.shared);
         Self { shared, visibility: self.visibility, is_stopped: Arc::default() }
+    }
+
+    /// Hands out this message, if it can be received now: for whoever holds another source against
+    /// this one, which may hand out in another order.
+    #[must_use]
+    pub fn receive_this(&self, broker_id: &str) -> Option<Delivery> {
+        let (number, now) = (broker_id.parse().ok()?, Instant::now());
+        self.shared.shelf.lock().take_this(number, now, self.visibility)
     }
 
     /// How many messages it holds.
@@ -229,7 +242,7 @@ impl Source for FakeSource {
     }
 
     fn keep_order_for(&self, pools: &[Arc<str>]) {
-        self.shared.shelf.lock().keep_order_for(pools);
+        self.shared.shelf.lock().keep_order_for(pools, Instant::now());
         self.shared.changed.notify_waiters();
     }
 }

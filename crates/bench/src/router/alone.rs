@@ -10,7 +10,7 @@ use super::Scene;
 use super::rig::{File, Rig, VISIBILITY, batch, publication};
 use super::sample::POOL;
 use super::stock::Stock;
-use crate::child::{figures, number};
+use crate::child::{cpu_time, figures, number};
 use crate::probe::Probe;
 use crate::report::{Promise, Report, Row};
 use crate::timing::median;
@@ -39,13 +39,13 @@ fn overhead(report: &mut Report, quick: bool) {
     ];
     for (name, runtime) in threads {
         let runtime = runtime.expect("a runtime");
-        let (rig, stock) = from_memory(&runtime);
+        let (rig, stock) = memory(&runtime);
         let (rounds, count) = if quick { (3, 5_000) } else { (21, 20_000) };
         let mut first = 0;
         let nanos = median(rounds, count, || {
             let messages = batch(first, u64::from(count), GROUPS, URL);
             first += u64::from(count);
-            runtime.block_on(rig.from_memory(&stock, messages))
+            runtime.block_on(rig.memory(&stock, messages))
         });
         let what = format!("receive to settle, nothing to do, {name}");
         report.rows.push(Row::new(what, "ns", nanos));
@@ -58,7 +58,7 @@ fn overhead(report: &mut Report, quick: bool) {
     }
 }
 
-fn from_memory(runtime: &Runtime) -> (Rig, Arc<Stock>) {
+fn memory(runtime: &Runtime) -> (Rig, Arc<Stock>) {
     let stock = Arc::new(Stock::default());
     let rig = runtime.block_on(async {
         let rig = Rig::in_process().pool(PoolSettings::new(POOL, 64));
@@ -74,10 +74,10 @@ pub(crate) const COUNTED: u64 = 10_000;
 /// Under callgrind: messages through a router to an executor that does nothing.
 pub(crate) fn no_op() {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let (rig, stock) = from_memory(&runtime);
-    runtime.block_on(rig.from_memory(&stock, batch(0, COUNTED, GROUPS, URL)));
+    let (rig, stock) = memory(&runtime);
+    runtime.block_on(rig.memory(&stock, batch(0, COUNTED, GROUPS, URL)));
     let messages = batch(COUNTED, COUNTED, GROUPS, URL);
-    router_no_op(|| runtime.block_on(rig.from_memory(&stock, messages)));
+    router_no_op(|| runtime.block_on(rig.memory(&stock, messages)));
 }
 
 #[inline(never)]
@@ -144,23 +144,11 @@ pub(crate) fn idle(words: &[String]) -> Result<(), String> {
         let source = file.store.queue("idle", VISIBILITY).await.map_err(|e| e.to_string())?;
         rig.queue("idle", Arc::new(source)).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let (begun, before) = (Instant::now(), cpu_time()?);
+        let (begun, before) = (Instant::now(), cpu_time("self")?);
         tokio::time::sleep(Duration::from_secs(seconds)).await;
-        let used = cpu_time()? - before;
+        let used = cpu_time("self")? - before;
         println!("{}", 100.0 * used / begun.elapsed().as_nanos() as f64);
         rig.stop().await;
         Ok(())
     })
-}
-
-/// The nanoseconds that the threads of this process have run.
-fn cpu_time() -> Result<f64, String> {
-    let threads = std::fs::read_dir("/proc/self/task").map_err(|error| error.to_string())?;
-    let run = threads.map(|thread| {
-        let path = thread.ok()?.path().join("schedstat");
-        let text = std::fs::read_to_string(path).ok()?;
-        text.split_whitespace().next()?.parse::<f64>().ok()
-    });
-    // A thread that has ended meanwhile has no file any more.
-    Ok(run.flatten().sum())
 }

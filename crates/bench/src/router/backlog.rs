@@ -8,6 +8,7 @@ use sluicegate_sources::sqlite::SqliteSource;
 use tokio::runtime::Builder;
 
 use super::Scene;
+use super::portion::Portion;
 use super::rig::{File, Rig, VISIBILITY, batch};
 use super::sample::POOL;
 use super::spring::Spring;
@@ -162,10 +163,10 @@ pub(super) fn in_a_file(report: &mut Report, scene: &Scene, quick: bool) -> Resu
         let rig =
             || Rig::in_process().pool(PoolSettings { ordering, ..PoolSettings::new(POOL, 64) });
         let (ours, baseline) = scene.runtime.block_on(async { (rig(), rig()) });
-        let turn = |rig: &Rig, stored: &Stored, count| {
+        let turn = |rig: &Rig, stored: &Stored, count: u32| {
             scene.runtime.block_on(async {
-                let source = stored.source().await;
-                rig.drain_queue("backlog", Arc::new(source), u64::from(count)).await
+                let portion = Portion::of(stored.source().await, count as usize);
+                rig.drain_queue("backlog", Arc::new(portion), u64::from(count)).await
             })
         };
         let compared = by_turns(

@@ -48,6 +48,11 @@ impl Endpoint {
         }
     }
 
+    /// The number of its process.
+    pub(crate) fn id(&self) -> String {
+        self.child.id().to_string()
+    }
+
     /// A URL of about 60 bytes that is answered at once.
     pub(crate) fn fast(&self) -> String {
         format!("http://{}/hooks/orders/created?source=shop-01", self.address)

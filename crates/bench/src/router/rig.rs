@@ -22,6 +22,9 @@ pub(crate) const QUEUE: QueueSettings = QueueSettings { connections: 1, max_mess
 /// How long what was received stays hidden.
 pub(crate) const VISIBILITY: Duration = Duration::from_secs(120);
 
+/// How long a turn may take at most.
+const LONGEST: Duration = Duration::from_secs(300);
+
 /// A router with its executor.
 pub(crate) struct Rig {
     pub(crate) router: Router,
@@ -84,7 +87,7 @@ impl Rig {
     }
 
     /// Sends messages from memory, and waits until all are settled.
-    pub(crate) async fn from_memory(&self, stock: &Stock, messages: Vec<Message>) -> Duration {
+    pub(crate) async fn memory(&self, stock: &Stock, messages: Vec<Message>) -> Duration {
         let reached = self.tally.expect(messages.len() as u64);
         let begun = Instant::now();
         stock.put(messages);
@@ -92,7 +95,7 @@ impl Rig {
         begun.elapsed()
     }
 
-    /// Sends what a source holds until so many are settled; then ends what was begun.
+    /// Sends what a source hands out until so many are settled; then ends what was begun.
     pub(crate) async fn drain_queue(
         &self,
         name: &str,
@@ -128,11 +131,12 @@ pub(crate) fn publication(message: &Message) -> Publication {
 
 impl Tally {
     /// Waits for so many settlements from now on.
-    pub(crate) fn expect(&self, count: u64) -> impl Future<Output = ()> {
+    pub(crate) fn expect(&self, count: u64) -> impl Future<Output = ()> + use<'_> {
         let before = self.settled.load(Memory::SeqCst);
         self.wanted.store(before + count, Memory::SeqCst);
-        async {
-            self.reached.notified().await;
+        async move {
+            let reached = tokio::time::timeout(LONGEST, self.reached.notified()).await;
+            assert!(reached.is_ok(), "{} of {count} were settled", self.settled() - before);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_dispatch::{Ordering, PoolSettings};
+use sluicegate_dispatch::{Delivery, Ordering, PoolSettings};
 use sluicegate_testkit::scripted::{ScriptedSource, Step, grouped, message};
 use tokio::time::Instant;
 
@@ -105,6 +105,28 @@ async fn a_removed_queue_settles_what_is_here_and_goes() {
     );
 }
 
+/// docs/rules.md#dedupe-1
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_is_back_does_not_take_what_it_had_before() {
+    let rig = Rig::new([PoolSettings::new("A", 4)]).await;
+    rig.executor.on("m1", [done_after(5_000)]);
+    rig.hand_out([grouped("m1", "A", "g")]);
+    rig.executor.until_started(1).await;
+    assert!(rig.router.remove_queue("q", Instant::now() + seconds(1)).await);
+    let back = ScriptedSource::new();
+    assert!(rig.router.add_queue("q", QUEUE, back.clone()).await.expect("a queue"));
+    let again = || sluicegate_testkit::scripted::delivery(grouped("m1", "A", "g"));
+    let copy = Delivery { broker_id: "another".into(), ..again() };
+    back.hand_out(vec![again(), copy]);
+    back.until_settled(2).await;
+    assert_eq!(back.settlements(), ["m1 again 30s draining #0", "m1 again 30s draining #0"]);
+    rig.source.until_settled(1).await;
+    assert_eq!(rig.source.settlements(), ["m1 gone"]);
+    back.hand_out(vec![again()]);
+    back.until_settled(3).await;
+    assert_eq!(rig.executor.started(), ["m1#1", "m1#1"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_stalled_source_is_replaced_and_its_messages_stay_known() {
     let rig = Rig::new([PoolSettings::new("A", 1)]).await;
@@ -140,7 +162,8 @@ async fn what_hangs_at_a_stalled_source_is_settled_and_extended_at_the_new_one()
     assert!(rig.router.restart_queue("q", fresh.clone()).await.expect("a queue"));
     rig.pass(30).await;
     assert_eq!(fresh.settlements(), ["done gone"]);
-    assert_eq!(fresh.extensions(), [("r-runs".to_owned(), 3)]);
+    // At once, as the round that hung is long overdue, and in time from then on.
+    assert_eq!(fresh.extensions(), [("r-done".to_owned(), 1), ("r-runs".to_owned(), 4)]);
     fresh.until_settled(2).await;
     assert_eq!(rig.source.settlements(), Vec::<String>::new());
 }

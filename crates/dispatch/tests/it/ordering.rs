@@ -161,6 +161,44 @@ async fn a_tail_of_another_queue_is_not_overtaken_before_it_is_kept() {
     assert_eq!(rig.executor.started(), ["head#1", "else#1"]);
 }
 
+/// docs/rules.md#strict-4
+#[tokio::test(start_paused = true)]
+async fn a_tail_of_another_queue_may_have_the_ids_of_the_head() {
+    let settings = PoolSettings { max_attempts: 2, ..pool("A", 4, Ordering::Strict) };
+    let rig = Rig::new([settings]).await;
+    let other = ScriptedSource::new();
+    assert!(rig.router.add_queue("other", QUEUE, other.clone()).await.expect("a queue"));
+    rig.executor.on("m1", [fails_for(Some(5)), fails()]);
+    rig.hand_out([grouped("m1", "A", "g")]);
+    rig.executor.until_started(1).await;
+    other.hand_out(vec![delivery(grouped("m1", "A", "g"))]);
+    other.until_settled(1).await;
+    rig.source.until_settled(1).await;
+    rig.settle_down().await;
+    assert_eq!(rig.executor.started(), ["m1#1", "m1#2"]);
+    let mut parked = rig.parked.words();
+    parked.sort();
+    assert_eq!(parked, ["m1 exhausted", "m1 key_parked"]);
+}
+
+/// docs/rules.md#strict-4
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_freed_while_its_tail_is_being_kept_is_not_overtaken() {
+    let settings = PoolSettings { max_attempts: 1, ..pool("A", 4, Ordering::Strict) };
+    let rig = Rig::new([settings]).await;
+    rig.executor.on("head", [fails()]);
+    rig.hand_out([grouped("head", "A", "g")]);
+    rig.source.until_settled(1).await;
+    rig.parked.fail(3);
+    rig.hand_out([grouped("tail", "A", "g")]);
+    rig.settle_down().await;
+    rig.parked.clear();
+    rig.hand_out([grouped("later", "A", "g")]);
+    rig.source.until_settled(3).await;
+    assert_eq!(rig.parked.words(), ["tail key_parked", "later key_parked"]);
+    assert_eq!(rig.executor.started(), ["head#1"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn used_up_attempts_skip_the_head_or_block_the_key() {
     for on_exhausted in [OnExhausted::Skip, OnExhausted::Block] {

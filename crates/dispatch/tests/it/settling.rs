@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use sluicegate_dispatch::{Delivery, Ordering, Outcome, PoolSettings, Receipt, Target};
-use sluicegate_testkit::scripted::{Step, delivery, grouped, message};
+use sluicegate_dispatch::{Delivery, Ordering, Outcome, PoolSettings, Profile, Receipt, Target};
+use sluicegate_testkit::scripted::{ScriptedSource, Step, delivery, grouped, message};
 
 use sluicegate_testkit::scripted::rig::{
-    Rig, answers, done_after, fails, fails_for, pool, rejects,
+    QUEUE, Rig, answers, done_after, fails, fails_for, pool, rejects,
 };
 
 /// docs/rules.md#settle-1
@@ -122,7 +122,7 @@ async fn a_message_delivered_anew_while_it_is_settled_is_settled_anew() {
 async fn a_message_delivered_anew_before_its_settlement_is_heard_of_is_settled_anew() {
     let rig = Rig::new([PoolSettings::new("A", 1)]).await;
     rig.executor.otherwise(done_after(500));
-    rig.source.answer_settles_after(Duration::from_millis(50));
+    rig.source.answer_after(Duration::from_millis(50));
     rig.hand_out([grouped("runs", "A", "g"), grouped("waits", "A", "g")]);
     rig.executor.until_started(1).await;
     assert!(rig.router.remove_pool("A"));
@@ -148,6 +148,22 @@ async fn waiting_and_running_messages_are_extended_at_a_third_of_the_window() {
     rig.source.until_settled(2).await;
     let extensions = rig.source.extensions();
     assert_eq!(extensions, [("r-runs".to_owned(), 6), ("r-waits".to_owned(), 6)]);
+}
+
+/// docs/rules.md#window-1
+#[tokio::test(start_paused = true)]
+async fn extending_takes_its_time_and_begins_in_time() {
+    let profile = Profile { visibility: Duration::from_secs(30), settle_batch: 1 };
+    let (source, rig) =
+        (ScriptedSource::with(profile), Rig::new([pool("A", 1, Ordering::Batch)]).await);
+    assert!(rig.router.add_queue("slow", QUEUE, source.clone()).await.expect("a queue"));
+    source.answer_after(Duration::from_secs(6));
+    rig.executor.on("runs", [done_after(64_000)]);
+    source
+        .hand_out(vec![delivery(grouped("runs", "A", "g")), delivery(grouped("waits", "A", "g"))]);
+    rig.pass(60).await;
+    // Two calls take 12 seconds: a round begins every 12, not every 22.
+    assert_eq!(source.extensions(), [("r-runs".to_owned(), 5), ("r-waits".to_owned(), 4)]);
 }
 
 /// docs/rules.md#throttle-1

@@ -89,14 +89,14 @@ impl HttpExecutor {
             Err(why) => return never(why),
         };
         let named = self.breakers.of(&message.target);
-        let mut last: Option<Ended> = None;
+        let mut last: Option<Box<Ended>> = None;
         let mut delays = self.settings.retry_delays.iter();
         loop {
             let begun = Instant::now();
             let call = match self.admitted(named.as_deref(), begun) {
                 Ok(call) => call,
                 // Calls that were made are an attempt, and say what became of it.
-                Err(open) => return last.map_or(open, |ended| self.outcome(ended, attempt)),
+                Err(open) => return last.map_or(open, |ended| self.outcome(*ended, attempt)),
             };
             let ended = self.call(&order).await;
             let now = Instant::now();
@@ -105,13 +105,14 @@ impl HttpExecutor {
             if let (Some(call), Some(verdict)) = (call, ended.verdict()) {
                 call.ended(verdict, now);
             }
-            match delays.next() {
+            let delay = match delays.next() {
                 Some(delay) if ended.is_repeatable() && self.may_be_called(&named, *delay) => {
-                    sleep(*delay).await;
+                    *delay
                 }
                 _ => return self.outcome(ended, attempt),
-            }
-            last = Some(ended);
+            };
+            last = Some(Box::new(ended));
+            Box::pin(sleep(delay)).await;
         }
     }
 
@@ -177,9 +178,14 @@ impl Executor for HttpExecutor {
             if attempt.cx.is_cancelled() {
                 return Outcome::Interrupted;
             }
-            // Pinned where it is: moving it would cost more than all else here.
-            let delivering = pin!(self.deliver(attempt));
-            attempt.cx.until_interrupted(delivering).await.unwrap_or(Outcome::Interrupted)
+            // What is seldom needed is in boxes of its own: an allocation of more than a kilobyte is
+            // dear, and this one is made for every message.
+            let interrupted = Box::pin(attempt.cx.cancelled());
+            tokio::select! {
+                biased;
+                outcome = self.deliver(attempt) => outcome,
+                _ = interrupted => Outcome::Interrupted,
+            }
         })
     }
 }

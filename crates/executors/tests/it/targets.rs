@@ -266,11 +266,3 @@ async fn redirects_are_not_followed() {
     assert_eq!(endpoint.count(), 5);
     assert!(endpoint.asked().iter().all(|asked| asked.path == "/hook"));
 }
-
-#[tokio::test]
-async fn a_port_that_is_none_is_refused() {
-    let stage = Stage::new(settings());
-    let outcome = stage.execute(&message("http://127.0.0.1:65536/")).await;
-    assert!(matches!(&outcome, Outcome::Rejected(r) if r.why.contains("port")), "{outcome:?}");
-    assert_eq!(stage.calls(), []);
-}

@@ -1,5 +1,6 @@
 //! Integration tests of the server crate.
 
+mod alerts;
 mod api;
 mod feed;
 mod health;

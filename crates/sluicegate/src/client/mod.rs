@@ -61,6 +61,11 @@ impl Client {
         let url = HttpUrl::parse(text("server"))
             .map_err(|invalid| Failure::bad_input(format!("--server {invalid}")))?;
         let base = url.expose().split(['?', '#']).next().unwrap_or_default();
+        let authority = base.split('/').nth(2).unwrap_or_default();
+        if authority.contains('@') {
+            let message = "--server must not carry a user or password; there is --token";
+            return Err(Failure::bad_input(message));
+        }
         let token = Some(text("token")).filter(|token| !token.is_empty()).map(str::to_owned);
         Ok(Self { fetch: Fetch::new(), base: base.trim_end_matches('/').to_owned(), token })
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgMatches, Command};
 use sluicegate::dispatch::ShutdownReport;
 use sluicegate::server::settings::{LogFormat, Settings};
-use sluicegate::server::{ApplyReport, Daemon, log};
+use sluicegate::server::{ApplyReport, Daemon, StartError, log};
 use sluicegate::tasks::{Context, Overload, TaskGroup};
 use tokio::net::TcpListener;
 
@@ -79,11 +79,12 @@ async fn serve(settings: Settings, file: Option<PathBuf>) -> Result<(), Failure>
         Failure::failed(format!("cannot listen on {listen}: {error}; --listen names another"))
     })?;
     let bound = listener.local_addr()?;
-    let daemon = Daemon::open(settings, file).await.map_err(Failure::failed)?;
+    let daemon = Daemon::open(settings, file).await.map_err(not_started)?;
     let mut front = Front::start(&daemon, listener).await?;
-    screen::line(format_args!("listening on {scheme}://{bound}"))?;
+    // Whether somebody reads it is not what the daemon lives on.
+    screen::line(format_args!("listening on {scheme}://{bound}")).ok();
     tokio::select! {
-        begun = daemon.begin() => begun.map_err(Failure::failed)?,
+        begun = daemon.begin() => begun.map_err(not_started)?,
         ended = front.ended() => return Err(ended),
         // Whatever of the first configuration was applied by then is ended like the rest.
         name = signals.end() => {
@@ -91,7 +92,7 @@ async fn serve(settings: Settings, file: Option<PathBuf>) -> Result<(), Failure>
             return end(&daemon, front, &mut signals).await;
         }
     }
-    screen::line("ready")?;
+    screen::line("ready").ok();
     let reloads = TaskGroup::builder("reloads", 1)
         .overload(Overload::Queue { capacity: 1 })
         .build()
@@ -105,8 +106,19 @@ async fn serve(settings: Settings, file: Option<PathBuf>) -> Result<(), Failure>
                     return end(&daemon, front, &mut signals).await;
                 }
             },
-            ended = front.ended() => return Err(ended),
+            ended = front.ended() => {
+                tracing::error!("nobody can ask any more: ending");
+                drop(daemon.shutdown().await);
+                return Err(ended);
+            }
         }
+    }
+}
+
+fn not_started(error: StartError) -> Failure {
+    match error {
+        StartError::Settings(_) => Failure::bad_input(error),
+        _ => Failure::failed(error),
     }
 }
 

@@ -6,7 +6,7 @@ pub(crate) mod time;
 use std::fmt;
 use std::io::{self, Write};
 
-pub(crate) use table::{Align, Cell, Shade, Table, plain};
+pub(crate) use table::{Align, Cell, Shade, Table, plain, width};
 
 /// Prints a line. `println!` would panic when nobody reads any more.
 pub(crate) fn line(text: impl fmt::Display) -> io::Result<()> {

@@ -122,6 +122,11 @@ impl Cell {
     }
 }
 
+/// How wide the terminal is, if there is one.
+pub(crate) fn width() -> Option<usize> {
+    comfy_table::Table::new().width().map(usize::from)
+}
+
 /// A text without control characters and without those that turn its direction.
 pub(crate) fn plain(text: &str) -> String {
     let shown = |c: char| match c {

@@ -23,7 +23,7 @@ fn help_and_version_are_said() {
 #[test]
 fn bad_input_is_exit_code_2_and_names_what_is_wrong() {
     let stage = Stage::new();
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 13] = [
         (&["dance"], "dance"),
         (&["demo", "--messages", "0"], "--messages"),
         (&["demo", "--groups", "none"], "--groups"),
@@ -31,6 +31,7 @@ fn bad_input_is_exit_code_2_and_names_what_is_wrong() {
         (&["serve", "--listen", "everywhere"], "--listen"),
         (&["serve", "--listen", "0.0.0.0:0"], "server.token"),
         (&["pools", "--server", "ftp://x"], "--server"),
+        (&["pools", "--server", "http://me:tiger@127.0.0.1:9"], "--token"),
         (&["pools", "--limit", "0"], "--limit"),
         (&["why"], "<ID>"),
         (&["replay"], "--all"),

@@ -142,7 +142,8 @@ fn check(delivered: &[String], publishers: &[Publisher]) {
     let mut latest: HashMap<usize, u32> = HashMap::new();
     for (call, id) in delivered.iter().enumerate() {
         let (group, number) = id.split_once('-').expect("an id of ours");
-        let (group, number): (usize, u32) = (group.parse().unwrap(), number.parse().unwrap());
+        let group: usize = group.parse().expect("a group of ours");
+        let number: u32 = number.parse().expect("a number of ours");
         let next = latest.get(&group).map_or(0, |latest| latest + 1);
         // The next one, or the one before it once more.
         assert!(

@@ -1,18 +1,37 @@
 //! `sluicegate demo`.
 
+use nix::sys::signal::Signal;
+
 use crate::stage::Stage;
 
 #[test]
 fn the_demo_delivers_everything_in_order_and_says_so() {
     let stage = Stage::new();
-    let folder = stage.path("");
-    let variables = [("TMPDIR", folder.to_str().expect("a plain name"))];
-    let demo = stage.run_with(&["demo", "--messages", "400", "--groups", "7"], &variables, b"");
+    let demo = stage.run(&["demo", "--messages", "400", "--groups", "7"]);
     demo.check(0, &["400 messages in 7 groups", "--server http://127.0.0.1:", "p99"]);
     let last: Vec<&str> = demo.stdout.lines().rev().take(2).collect();
     assert_eq!(last, ["order violations 0", "delivered 400"], "{}", demo.stdout);
-    let left: Vec<_> = std::fs::read_dir(folder).expect("a folder").collect();
-    assert!(left.is_empty(), "{left:?}");
+    assert_eq!(left(&stage), 0);
+}
+
+/// How many temporary files are left.
+fn left(stage: &Stage) -> usize {
+    std::fs::read_dir(stage.path("tmp")).expect("a folder").count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn interrupted_it_leaves_nothing_behind() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let stage = Stage::new();
+        let mut demo = stage.launch(&["demo", "--messages", "100000"]);
+        while !demo.line().await.contains("published") {}
+        assert_eq!(left(&stage), 1);
+        demo.signal(signal);
+        let (code, errors) = demo.ended().await;
+        assert_eq!(code, Some(1), "{errors}");
+        assert!(errors.contains("ended early"), "{errors}");
+        assert_eq!(left(&stage), 0);
+    }
 }
 
 #[test]

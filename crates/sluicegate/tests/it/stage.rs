@@ -42,10 +42,12 @@ pub(crate) struct Daemon {
     pub(crate) url: String,
 }
 
-/// The binary, without the variables of whoever runs the tests.
-fn binary(arguments: &[&str], folder: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
-    command.args(arguments).current_dir(folder);
+const BINARY: &str = env!("CARGO_BIN_EXE_sluicegate");
+
+/// A command in a folder, without the variables of whoever runs the tests.
+fn command(program: &str, arguments: &[&str], folder: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(folder).env("TMPDIR", folder.join("tmp"));
     for variable in ["SLUICEGATE_URL", "SLUICEGATE_TOKEN", "RUST_LOG", "NO_COLOR"] {
         command.env_remove(variable);
     }
@@ -54,7 +56,9 @@ fn binary(arguments: &[&str], folder: &Path) -> Command {
 
 impl Stage {
     pub(crate) fn new() -> Self {
-        Self { folder: tempfile::tempdir().expect("a temporary folder") }
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        std::fs::create_dir(folder.path().join("tmp")).expect("a folder in it");
+        Self { folder }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -79,7 +83,9 @@ impl Stage {
         variables: &[(&str, &str)],
         input: &[u8],
     ) -> Ended {
-        let mut child = binary(arguments, self.folder.path())
+        // What should have ended and has not is ended: the test says so, and goes on.
+        let limited = [&["--kill-after=5", "100", BINARY], arguments].concat();
+        let mut child = command("timeout", &limited, self.folder.path())
             .envs(variables.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -95,7 +101,7 @@ impl Stage {
 
     /// Starts `serve`, and waits for its line `listening on …`.
     pub(crate) async fn serve(&self, arguments: &[&str]) -> Daemon {
-        let mut daemon = self.launch(arguments);
+        let mut daemon = self.launch(&[&["serve"], arguments].concat());
         let line = daemon.line().await;
         let Some(url) = line.strip_prefix("listening on ") else {
             panic!("{line:?}, and then: {}", daemon.errors().await)
@@ -111,16 +117,16 @@ impl Stage {
         daemon
     }
 
-    /// Starts `serve`.
+    /// Starts a command.
     pub(crate) fn launch(&self, arguments: &[&str]) -> Daemon {
-        let arguments = [&["serve"], arguments].concat();
-        let mut child = tokio::process::Command::from(binary(&arguments, self.folder.path()))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .expect("the binary was built for this test");
+        let mut child =
+            tokio::process::Command::from(command(BINARY, arguments, self.folder.path()))
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .kill_on_drop(true)
+                .spawn()
+                .expect("the binary was built for this test");
         let stdout = child.stdout.take().expect("it is piped");
         let (reading, errors) = read(child.stderr.take().expect("it is piped"));
         let lines = BufReader::new(stdout).lines();

@@ -66,17 +66,11 @@ const STATEMENTS: usize = 64;
 impl Lock {
     pub(crate) fn take(path: &Path) -> Result<Self, OpenError> {
         let beside = beside(path);
-        let io = |cause| OpenError::Io { path: beside.clone(), cause };
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&beside)
-            .map_err(io)?;
+        let file = make(&beside)?;
         match file.try_lock() {
             Ok(()) => Ok(Self { _file: file }),
             Err(TryLockError::WouldBlock) => Err(OpenError::Served { path: path.to_owned() }),
-            Err(TryLockError::Error(cause)) => Err(io(cause)),
+            Err(TryLockError::Error(cause)) => Err(OpenError::Io { path: beside, cause }),
         }
     }
 }
@@ -90,9 +84,21 @@ fn beside(path: &Path) -> PathBuf {
     name.into()
 }
 
+/// Opens a file to write, and makes it if it is not there: for nobody else to read, because tokens are
+/// in it.
+fn make(path: &Path) -> Result<File, OpenError> {
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path).map_err(|cause| OpenError::Io { path: path.to_owned(), cause })
+}
+
 /// A connection that writes, with the tables as this version knows them.
 pub(crate) fn writer(path: &Path, max_pages: Option<u32>) -> Result<Connection, OpenError> {
-    let mut connection = Connection::open(path).map_err(|error| unopened(path, error))?;
+    drop(make(path)?);
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(path, flags)?;
     settle_in(&connection)?;
     // What is not ours is left as it is.
     schema::inspect(&connection)?;
@@ -112,8 +118,7 @@ pub(crate) fn writer(path: &Path, max_pages: Option<u32>) -> Result<Connection, 
 /// A connection that only reads.
 pub(crate) fn reader(path: &Path) -> Result<Connection, OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection =
-        Connection::open_with_flags(path, flags).map_err(|error| unopened(path, error))?;
+    let connection = Connection::open_with_flags(path, flags)?;
     settle_in(&connection)?;
     connection.pragma_update(None, "cache_size", READER_CACHE)?;
     Ok(connection)
@@ -125,24 +130,6 @@ fn settle_in(connection: &Connection) -> Result<(), rusqlite::Error> {
     // Without it the database plans a statement anew for almost every value that is bound to it.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(())
-}
-
-fn unopened(path: &Path, error: rusqlite::Error) -> OpenError {
-    match error.sqlite_error_code() {
-        Some(ErrorCode::CannotOpen) => {
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            let missing = folder.is_some_and(|folder| !folder.exists());
-            let cause = match File::open(path) {
-                Err(_) if missing => {
-                    io::Error::new(io::ErrorKind::NotFound, "there is no such folder")
-                }
-                Err(cause) => cause,
-                Ok(_) => io::Error::other(error),
-            };
-            OpenError::Io { path: path.to_owned(), cause }
-        }
-        _ => error.into(),
-    }
 }
 
 impl From<rusqlite::Error> for OpenError {

@@ -6,6 +6,8 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use sluicegate_dispatch::{Found, FoundState, Reason, SourceError};
 
+use tokio::time::Instant;
+
 use super::front::Standing;
 use super::reader::next_of;
 use super::row::Key;
@@ -47,7 +49,7 @@ pub(crate) async fn find(
 }
 
 fn standing(queue: &Queue, stored: &Stored) -> Standing {
-    queue.front.lock().standing(stored.seq, &stored.key)
+    queue.front.lock().standing(stored.seq, &stored.key, Instant::now())
 }
 
 /// It waits behind the head of its key, or behind the one that will be when it is read.
@@ -58,10 +60,11 @@ async fn behind(
     head: Option<i64>,
 ) -> Result<FoundState, SourceError> {
     let (number, seq, key) = (queue.id, stored.seq, stored.key.clone());
+    let now = store.clock.now();
     let read = store.readers.read(move |connection| {
         let head = match head {
             Some(head) => Some(head),
-            None => next_of(connection, number, &key, true)?.map(|head| head.seq),
+            None => next_of(connection, number, &key, now, true)?.map(|head| head.seq),
         };
         let Some(head) = head.filter(|&head| head != seq) else { return Ok(None) };
         connection

@@ -13,6 +13,11 @@
 //!    crash makes everything unsettled deliverable again, in order.
 //! 3. Memory does not grow with the backlog: it holds what is out, a bounded read-ahead, and a mark
 //!    for each key whose head is one of these or waits for its time.
+//! 4. Locks are taken in this order: the queues by name, the front of a queue, the index of what is
+//!    parked. None of them is held while the file is read or written, or over an await.
+//!
+//! Nothing of it needs a thread while nothing happens: writer and readers run, in task groups, while
+//! there is something to write or to read.
 
 mod clock;
 mod file;

@@ -1,4 +1,4 @@
-//! Messages that were put aside: parking them, and looking at them.
+//! Messages that were put aside: parking them, and looking at them. `docs/rules.md#park-1`.
 //!
 //! What holds a key, and what was replayed, is known in memory from the start on. Only the writer
 //! changes either, after it is on the disk.
@@ -153,7 +153,7 @@ impl Write for Park {
     /// The keys that are held by those that were not there before.
     type Answer = Vec<Option<HeldKey>>;
 
-    fn rows(&self) -> usize {
+    fn weight(&self) -> usize {
         self.parked.len()
     }
 

@@ -8,7 +8,7 @@ use sluicegate_dispatch::{Publication, Published, Reason};
 use super::clock::Clock;
 use super::row::Key;
 use super::store::Queue;
-use super::writer::Write;
+use super::writer::{ROW_BYTES, Write};
 
 /// How long an id is remembered, in milliseconds.
 pub(crate) const DEDUPE: i64 = 5 * 60 * 1000;
@@ -27,15 +27,16 @@ pub(crate) struct Publish {
 /// What became of them.
 pub(crate) struct Accepted {
     pub(crate) published: Published,
-    /// Those of high priority.
+    /// Those of high priority that can be handed out.
     raised: Vec<(Key, i64)>,
 }
 
 impl Write for Publish {
     type Answer = Accepted;
 
-    fn rows(&self) -> usize {
-        self.messages.len()
+    fn weight(&self) -> usize {
+        let bytes: usize = self.messages.iter().map(|message| message.body.len()).sum();
+        self.messages.len() + bytes / ROW_BYTES
     }
 
     fn write(&mut self, connection: &Connection) -> rusqlite::Result<Accepted> {
@@ -57,7 +58,7 @@ impl Write for Publish {
             let due = (!delay.is_zero()).then(|| Clock::after(self.now, *delay));
             let high = message.high_priority;
             insert(connection, seq, self.queue.id, &key, high, due, self.now, body)?;
-            if high {
+            if high && due.is_none() {
                 raised.push((key, seq));
             }
         }

@@ -165,7 +165,7 @@ fn read(connection: &Connection, queue: i64, errand: &Errand) -> rusqlite::Resul
     let has_high = !errand.strict.is_empty() && has_high(&snapshot, queue)?;
     fresh(&snapshot, queue, errand, has_high, &mut room, &mut haul)?;
     for key in &errand.choosing {
-        let next = next_of(&snapshot, queue, key, has_high)?;
+        let next = next_of(&snapshot, queue, key, errand.now, has_high)?;
         let next = next.map(|head| with_content(&snapshot, head, &mut room)).transpose()?;
         haul.chosen.push((key.clone(), next));
     }
@@ -211,34 +211,45 @@ fn load(
     Ok(())
 }
 
-/// The message of a key that is to be handed out next: its first one if that was tried before, else
-/// the first of high priority, else the first.
+/// The message of a key that is to be handed out next: one that was tried before, else the first of
+/// high priority whose time has come, else the first.
 pub(crate) fn next_of(
     connection: &Connection,
     queue: i64,
     key: &Key,
+    now: i64,
     has_high: bool,
 ) -> rusqlite::Result<Option<Head>> {
-    let regular = first_of(connection, queue, key, false)?;
+    let first = |high, until| first_of(connection, queue, key, high, until);
+    let regular = first(false, i64::MAX)?;
     if !has_high || regular.as_ref().is_some_and(|head| head.held) {
         return Ok(regular);
     }
-    Ok(first_of(connection, queue, key, true)?.or(regular))
+    let Some(high) = first(true, i64::MAX)? else { return Ok(regular) };
+    if high.held || high.due.is_none_or(|due| due <= now) {
+        return Ok(Some(high));
+    }
+    let due = first(true, now)?;
+    Ok(due.or(regular.into_iter().chain([high]).min_by_key(|head| head.seq)))
 }
 
+/// The first of a key whose time comes by then.
 fn first_of(
     connection: &Connection,
     queue: i64,
     key: &Key,
     high: bool,
+    until: i64,
 ) -> rusqlite::Result<Option<Head>> {
     let columns = Head::COLUMNS;
     let mut statement = connection.prepare_cached(&format!(
         "SELECT {columns} FROM messages \
-         WHERE pool = ?1 AND grp = ?2 AND high = ?3 AND seq > ?4 AND seq < ?5 ORDER BY seq LIMIT 1"
+         WHERE pool = ?1 AND grp = ?2 AND high = ?3 AND seq > ?4 AND seq < ?5 \
+         AND ifnull(due, ?6) <= ?6 ORDER BY seq LIMIT 1"
     ))?;
     let (from, to) = (schema::base(queue), schema::base(queue + 1));
-    statement.query_row(params![key.pool, key.group, high, from, to], Head::read).optional()
+    let params = params![key.pool, key.group, high, from, to, until];
+    statement.query_row(params, Head::read).optional()
 }
 
 /// Messages in order of their times, and the first time that is still to come.
@@ -248,7 +259,7 @@ fn due(
     errand: &Errand,
     haul: &mut Haul,
 ) -> rusqlite::Result<()> {
-    let Some((after, now)) = errand.due else { return Ok(()) };
+    let Some(after) = errand.due else { return Ok(()) };
     // Many may have the same time: those that were read are not stepped over one by one.
     for later in ["due = ?2 AND seq > ?3", "due > ?2 AND ?3 IS NOT NULL"] {
         let left = DUE_CHUNK - haul.due.len();
@@ -260,7 +271,7 @@ fn due(
         let mut rows = statement.query(params![queue, after.0, after.1, left])?;
         while let Some(row) = rows.next()? {
             let head = Head::read(row)?;
-            if let Some(due) = head.due.filter(|&due| due > now) {
+            if let Some(due) = head.due.filter(|&due| due > errand.now) {
                 haul.next_due = Some(due);
                 return Ok(());
             }
@@ -294,8 +305,8 @@ fn fresh(
         // Of a key that is kept in order no other can be the head.
         let is_first = !is_strict || seen.insert(head.key.clone());
         if is_strict && is_first && has_high {
-            let first = first_of(connection, queue, &head.key, true)?;
-            haul.high.extend(first.map(|first| (head.key.clone(), first)));
+            let next = next_of(connection, queue, &head.key, errand.now, true)?;
+            haul.first.extend(next.map(|next| (head.key.clone(), next)));
         }
         let content = if is_first && *room > 0 && head.due.is_none() {
             let content = Content::new(row.get(6)?, row.get_ref(7)?.as_str()?);

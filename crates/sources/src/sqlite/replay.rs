@@ -1,4 +1,4 @@
-//! Parked messages that are given back to their queues, or up.
+//! Parked messages that are given back to their queues, or up. `docs/rules.md#strict-4`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -307,7 +307,7 @@ impl Replay {
 impl Write for Replay {
     type Answer = Result<Moved, ReplayError>;
 
-    fn rows(&self) -> usize {
+    fn weight(&self) -> usize {
         self.numbers.len()
     }
 
@@ -346,7 +346,7 @@ impl Write for Discard {
     /// The keys that they held, or the number that is not there.
     type Answer = Result<Vec<Option<HeldKey>>, i64>;
 
-    fn rows(&self) -> usize {
+    fn weight(&self) -> usize {
         self.numbers.len()
     }
 

@@ -1,4 +1,4 @@
-//! Settling deliveries: one write for a whole batch of them.
+//! Settling deliveries: one write for a whole batch of them. `docs/rules.md#settle-1`.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl Settlements {
 impl Write for Settlements {
     type Answer = Vec<Settled>;
 
-    fn rows(&self) -> usize {
+    fn weight(&self) -> usize {
         self.items.len()
     }
 

@@ -124,7 +124,7 @@ impl SqliteSource {
                 statement.query_row(params![queue, now], |row| Ok((row.get(0)?, row.get(1)?)))
             })
             .await?;
-        let out = self.queue.front.lock().out() as u64;
+        let out = self.queue.front.lock().out(Instant::now()) as u64;
         Ok(Depth { waiting: stored.saturating_sub(delayed + out), delayed, out })
     }
 }

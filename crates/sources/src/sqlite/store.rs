@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use super::clock::Clock;
 use super::file::{self, Lock, OpenError};
-use super::front::Front;
+use super::front::{AHEAD, Front};
 use super::parked::ParkedIndex;
 use super::publish::Publish;
 use super::reader::Readers;
@@ -30,6 +30,8 @@ pub struct StoreSettings {
     pub clock: Option<Clock>,
     /// How many pages of 4 KiB the file may grow to; no limit unless told.
     pub max_pages: Option<u32>,
+    /// How many messages of each queue are read ahead; 1,024 unless told.
+    pub read_ahead: Option<usize>,
 }
 
 /// One state file, served by this process alone.
@@ -49,6 +51,7 @@ pub(crate) struct Inner {
     pub(crate) writer: Arc<Writer>,
     pub(crate) readers: Arc<Readers>,
     pub(crate) clock: Clock,
+    read_ahead: usize,
     pub(crate) idle: Arc<Idle>,
     pub(crate) queues: Arc<Queues>,
     pub(crate) parked: Arc<ParkedIndex>,
@@ -174,7 +177,7 @@ impl Inner {
                 id,
                 name,
                 clock: self.clock.clone(),
-                front: Mutex::new(Front::new(id, generation)),
+                front: Mutex::new(Front::new(id, generation, self.read_ahead)),
                 changed: Notify::new(),
                 parked: Arc::clone(&self.parked),
                 swept: Mutex::default(),
@@ -199,7 +202,9 @@ impl Queues {
 }
 
 async fn open(path: PathBuf, settings: StoreSettings, serves: bool) -> Result<Inner, OpenError> {
-    let StoreSettings { clock, max_pages } = settings;
+    let StoreSettings { clock, max_pages, read_ahead } = settings;
+    // Names with a meaning of their own to the database, such as `:memory:`, are files like others.
+    let path = std::path::absolute(&path).map_err(|cause| OpenError::Io { path, cause })?;
     let beside = path.clone();
     let group = TaskGroup::new("sqlite-open", 1).expect("the name and the limit are constants");
     let opened = group.submit_blocking(Context::new(), move |cx| {
@@ -220,6 +225,7 @@ async fn open(path: PathBuf, settings: StoreSettings, serves: bool) -> Result<In
         writer: Writer::new(connection),
         readers,
         clock: clock.unwrap_or_else(Clock::system),
+        read_ahead: read_ahead.unwrap_or(AHEAD),
         idle,
         queues,
         parked: Arc::new(parked),
@@ -247,7 +253,7 @@ struct Flush;
 impl Write for Flush {
     type Answer = ();
 
-    fn rows(&self) -> usize {
+    fn weight(&self) -> usize {
         1
     }
 
@@ -264,7 +270,7 @@ struct Enlist {
 impl Write for Enlist {
     type Answer = Option<i64>;
 
-    fn rows(&self) -> usize {
+    fn weight(&self) -> usize {
         1
     }
 

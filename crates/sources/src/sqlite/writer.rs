@@ -18,16 +18,18 @@ use super::reader::cause;
 
 /// How many requests may wait to be written; further ones wait for their turn to wait.
 const WAITING: u32 = 4096;
-/// How many rows one transaction changes, give or take the last request.
-const BATCH_ROWS: usize = 4096;
+/// How much one transaction writes, give or take the last request.
+const BATCH_WEIGHT: usize = 4096;
+/// How many bytes weigh as much as a row.
+pub(crate) const ROW_BYTES: usize = 4096;
 
 /// Something to write, all or nothing.
 pub(crate) trait Write: Send + 'static {
     /// What it answers.
     type Answer: Send + 'static;
 
-    /// How many rows it changes, about.
-    fn rows(&self) -> usize;
+    /// How much it writes: its rows, and more for long ones.
+    fn weight(&self) -> usize;
 
     /// Writes it. It may be called again after a failure, on a transaction without a trace of the
     /// first call.
@@ -66,14 +68,14 @@ struct Request<W: Write> {
 }
 
 trait Pending: Send {
-    fn rows(&self) -> usize;
+    fn weight(&self) -> usize;
     fn write(&mut self, connection: &Connection) -> rusqlite::Result<()>;
     fn end(self: Box<Self>, result: Result<(), &str>);
 }
 
 impl std::fmt::Debug for dyn Pending {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} rows", self.rows())
+        write!(f, "a write of weight {}", self.weight())
     }
 }
 
@@ -141,11 +143,11 @@ impl Run {
         let mut batch = Vec::new();
         {
             let mut line = self.writer.line.lock();
-            let mut rows = 0;
-            while rows < BATCH_ROWS
+            let mut weight = 0;
+            while weight < BATCH_WEIGHT
                 && let Some(request) = line.waiting.pop_front()
             {
-                rows += request.rows();
+                weight += request.weight();
                 batch.push(request);
             }
             if batch.is_empty() {
@@ -204,8 +206,8 @@ fn commit(connection: &mut Connection, batch: &mut [Box<dyn Pending>]) -> rusqli
 }
 
 impl<W: Write> Pending for Request<W> {
-    fn rows(&self) -> usize {
-        self.write.rows()
+    fn weight(&self) -> usize {
+        self.write.weight()
     }
 
     fn write(&mut self, connection: &Connection) -> rusqlite::Result<()> {

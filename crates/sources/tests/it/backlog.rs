@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rusqlite::{Connection, StatementStatus};
-use sluicegate_dispatch::{Ending, Publication, Settle, Source};
+use sluicegate_dispatch::{Publication, Source};
 use sluicegate_testkit::conformance::source::publication_in;
 use tokio::time::Duration;
 
@@ -41,11 +41,7 @@ async fn a_hundred_thousand_in_ten_thousand_groups_come_in_order_past_blocked_he
             *next += 1;
         }
         count += received.len();
-        let gone = |delivery: sluicegate_dispatch::Delivery| Settle {
-            receipt: delivery.receipt,
-            ending: Ending::Gone,
-        };
-        stage.queue.settle(received.into_iter().map(gone).collect()).await.unwrap();
+        stage.all_done(received).await;
     }
     assert!(seen.keys().all(|group| *group >= 100), "a blocked group went on");
     assert_eq!(stage.take(10).await, []);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use sluicegate_dispatch::{Settled, Source};
 use sluicegate_testkit::conformance::source::publication;
 
@@ -25,8 +26,8 @@ async fn a_crash_while_publishing_keeps_all_or_none() {
         let stage = stage.crash().await;
         // A write that is on its way when its caller is gone is done all the same.
         stage.store.flush().await.unwrap();
-        let count = stage.take(100).await.len();
-        let expected: &[usize] = if cut.is_ok() { &[50] } else { &[0, 50] };
+        let count = stage.queue.depth().await.unwrap().waiting;
+        let expected: &[u64] = if cut.is_ok() { &[50] } else { &[0, 50] };
         assert!(expected.contains(&count), "{count} after {} us", round * 100);
     }
 }
@@ -52,7 +53,7 @@ async fn a_crash_while_settling_settles_or_does_not() {
     for round in 0..20u64 {
         let stage = Stage::open().await;
         stage.publish(&["m1", "m2", "m3"]).await;
-        let received = stage.take(9).await;
+        let received = stage.take(3).await;
         let settle = received.iter().map(|delivery| sluicegate_dispatch::Settle {
             receipt: delivery.receipt.clone(),
             ending: sluicegate_dispatch::Ending::Gone,
@@ -61,8 +62,8 @@ async fn a_crash_while_settling_settles_or_does_not() {
         let cut = tokio::time::timeout(Duration::from_micros(round * 50), settle).await;
         let stage = stage.crash().await;
         stage.store.flush().await.unwrap();
-        let left = stage.take(9).await.len();
-        let expected: &[usize] = if cut.is_ok() { &[0] } else { &[0, 3] };
+        let left = stage.queue.depth().await.unwrap().waiting;
+        let expected: &[u64] = if cut.is_ok() { &[0] } else { &[0, 3] };
         assert!(expected.contains(&left), "{left} after {} us", round * 50);
     }
 }
@@ -93,7 +94,7 @@ async fn a_dropped_settle_is_done_all_the_same_or_not_at_all() {
     };
     // Polled once, it is on its way.
     let settle = stage.queue.settle(vec![gone.clone()]);
-    assert!(tokio::time::timeout(Duration::ZERO, settle).await.is_err());
+    assert!(settle.now_or_never().is_none());
     stage.store.flush().await.unwrap();
     assert_eq!(stage.queue.settle(vec![gone]).await.unwrap(), [Settled::Stale]);
     assert_eq!(stage.queue.depth().await.unwrap(), sluicegate_dispatch::Depth::default());

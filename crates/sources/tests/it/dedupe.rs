@@ -60,9 +60,7 @@ async fn old_ids_are_forgotten_bit_by_bit() {
         let sent: Vec<String> = batch(round).collect();
         let sent: Vec<&str> = sent.iter().map(String::as_str).collect();
         stage.publish(&sent).await;
-        for delivery in stage.take(100).await {
-            stage.done(&delivery).await;
-        }
+        stage.all_done(stage.take(100).await).await;
         most = most.max(remembered());
         advance(Duration::from_secs(30)).await;
     }

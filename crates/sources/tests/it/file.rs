@@ -100,6 +100,23 @@ async fn a_damaged_file_is_named_as_such() {
 }
 
 #[tokio::test]
+async fn nobody_else_can_read_it() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let stage = Stage::open().await;
+    stage.publish(&["m1"]).await;
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(stage.folder.path()).unwrap() {
+        let entry = entry.unwrap();
+        let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{entry:?}");
+        names.push(entry.file_name().into_string().unwrap());
+    }
+    names.sort();
+    assert_eq!(names, ["state.db", "state.db-shm", "state.db-wal", "state.db.lock"]);
+}
+
+#[tokio::test]
 async fn a_folder_that_is_not_there_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("missing").join("state.db");
@@ -186,12 +203,7 @@ async fn the_log_does_not_grow_for_ever() {
     let body = |n: usize| (0..100).map(|m| fat(&format!("{n}/{m}"))).collect::<Vec<_>>();
     for n in 0..120 {
         stage.queue.publish(body(n)).await.unwrap();
-        let received = stage.take(100).await;
-        let gone = |delivery: sluicegate_dispatch::Delivery| sluicegate_dispatch::Settle {
-            receipt: delivery.receipt,
-            ending: sluicegate_dispatch::Ending::Gone,
-        };
-        stage.queue.settle(received.into_iter().map(gone).collect()).await.unwrap();
+        stage.all_done(stage.take(100).await).await;
     }
     let size = |name: &str| std::fs::metadata(stage.folder.path().join(name)).unwrap().len();
     // 24 MB went through.

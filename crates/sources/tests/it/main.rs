@@ -9,11 +9,11 @@ mod dedupe;
 #[cfg(test)]
 mod file;
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod others;
 #[cfg(test)]
 mod parked;
-#[cfg(test)]
-mod speed;
 #[cfg(test)]
 mod sqlite;
 #[cfg(test)]

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use sluicegate_dispatch::Source;
+use rusqlite::Connection;
+use sluicegate_dispatch::{Depth, Settled, Source};
 use sluicegate_sources::sqlite::Store;
 use sluicegate_testkit::conformance::source::{publication, publication_in};
 use tokio::time::{Instant, sleep};
 
-use crate::stage::{Stage, ids, state, strict};
+use crate::stage::{Stage, again, ids, state, strict};
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_another_process_publishes_is_noticed_soon() {
     let stage = Stage::open().await;
     let publisher = Store::open_publishing(state(&stage.folder)).await.unwrap();
@@ -63,7 +64,7 @@ async fn both_can_write_at_once() {
     seen.sort();
     seen.dedup();
     assert_eq!(seen.len(), 1000);
-    assert_eq!(stage.queue.depth().await.unwrap(), sluicegate_dispatch::Depth::default());
+    assert_eq!(stage.queue.depth().await.unwrap(), Depth::default());
 }
 
 #[tokio::test]
@@ -100,4 +101,86 @@ async fn a_publisher_makes_the_file_and_other_queues() {
     assert_eq!(ids(&mails.receive(10).await.unwrap()), ["m1", "m2"]);
     assert_eq!(mails.depth().await.unwrap().out, 2);
     assert_eq!(stage.queue.depth().await.unwrap().out, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_this_process_does_wakes_who_waits_at_once() {
+    let stage = Stage::open().await;
+    stage.queue.keep_order_for(&["STRICT".into()]);
+    // What is not noticed at once is noticed when the file is looked at, which takes a while.
+    let at_once = Duration::from_millis(20);
+    let begun = Instant::now();
+    let publish = async {
+        tokio::task::yield_now().await;
+        let sent = vec![strict("a1", "a"), strict("a2", "a")];
+        stage.queue.publish(sent).await.unwrap();
+    };
+    let (received, ()) = tokio::join!(stage.queue.receive(1), publish);
+    let received = received.unwrap();
+    assert!(begun.elapsed() < at_once, "after {:?}", begun.elapsed());
+    let settle = async {
+        tokio::task::yield_now().await;
+        stage.done(&received[0]).await;
+    };
+    let (second, ()) = tokio::join!(stage.queue.receive(1), settle);
+    assert_eq!(ids(&second.unwrap()), ["a2"]);
+    assert!(begun.elapsed() < at_once, "after {:?}", begun.elapsed());
+}
+
+/// Keeps everybody else from writing, as a process does that writes.
+struct Busy(Connection);
+
+impl Busy {
+    fn begin(stage: &Stage) -> Self {
+        let connection = Connection::open(state(&stage.folder)).unwrap();
+        connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+        Self(connection)
+    }
+
+    fn end(self) {
+        self.0.execute_batch("COMMIT").unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_is_being_settled_does_not_come_back_though_its_window_ends() {
+    let stage = Stage::open().await;
+    let queue = stage.store.queue("short", Duration::from_millis(200)).await.unwrap();
+    queue.publish(vec![publication("m1"), publication("m2")]).await.unwrap();
+    let received = queue.receive(2).await.unwrap();
+    let busy = Busy::begin(&stage);
+    let ending =
+        |ending| sluicegate_dispatch::Settle { receipt: received[0].receipt.clone(), ending };
+    let settle = queue.settle(vec![ending(sluicegate_dispatch::Ending::Gone)]);
+    let meanwhile = async {
+        sleep(Duration::from_millis(300)).await;
+        // The other one comes back, for nobody settles it.
+        let back = queue.receive(10).await.unwrap();
+        assert_eq!(ids(&back), ["m2"]);
+        busy.end();
+        back
+    };
+    let (settled, back) = tokio::join!(settle, meanwhile);
+    assert_eq!(settled.unwrap(), [Settled::Done]);
+    assert_eq!(queue.depth().await.unwrap(), Depth { waiting: 0, delayed: 0, out: 1 });
+    assert!(queue.extend(vec![back[0].receipt.clone()]).await.unwrap() == [Settled::Done]);
+}
+
+#[tokio::test]
+async fn a_delay_that_has_passed_before_it_is_written_is_over() {
+    let stage = Stage::open().await;
+    stage.publish(&["m1", "m2"]).await;
+    let received = stage.take(2).await;
+    stage.settle(&received[1], again(Duration::from_millis(200), 1)).await;
+    let busy = Busy::begin(&stage);
+    let settle = stage.settle(&received[0], again(Duration::from_millis(50), 1));
+    let meanwhile = async {
+        // A later one is due and received before the earlier one is written.
+        let second = stage.queue.receive(10).await.unwrap();
+        assert_eq!(ids(&second), ["m2"]);
+        busy.end();
+    };
+    let (settled, ()) = tokio::join!(settle, meanwhile);
+    assert_eq!(settled, Settled::Done);
+    assert_eq!(stage.take_ids(10).await, ["m1"]);
 }

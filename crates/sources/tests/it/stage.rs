@@ -71,6 +71,13 @@ impl Stage {
         self.queue.settle(vec![settle]).await.unwrap().remove(0)
     }
 
+    /// Settles all of them at once.
+    pub(crate) async fn all_done(&self, deliveries: Vec<Delivery>) {
+        let gone = |delivery: Delivery| Settle { receipt: delivery.receipt, ending: Ending::Gone };
+        let settled = self.queue.settle(deliveries.into_iter().map(gone).collect()).await.unwrap();
+        assert!(settled.iter().all(|settled| *settled == Settled::Done));
+    }
+
     pub(crate) async fn done(&self, delivery: &Delivery) {
         assert_eq!(self.settle(delivery, Ending::Gone).await, Settled::Done);
     }

@@ -187,10 +187,21 @@ impl<P: Party> Line<P> {
         now: Moment,
         change: impl FnOnce(&mut State<P>, &mut Vec<Waker>) -> R,
     ) -> After<R> {
+        self.change_then(now, change, |_, result| result)
+    }
+
+    /// Makes a change, lets start what may, and takes of that before anybody is called.
+    pub(crate) fn change_then<C, R>(
+        &self,
+        now: Moment,
+        change: impl FnOnce(&mut State<P>, &mut Vec<Waker>) -> C,
+        then: impl FnOnce(&mut State<P>, C) -> R,
+    ) -> After<R> {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
-        let result = change(&mut state, &mut wakers);
+        let changed = change(&mut state, &mut wakers);
         let alarm = state.start(now, &mut wakers);
+        let result = then(&mut state, changed);
         state.call(&mut wakers);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);

@@ -154,7 +154,7 @@ impl<V> Line<Crew<V>> {
 
     /// The next value, if one may start now.
     pub(super) fn try_pull(&self, now: Moment) -> After<Option<Pulled<V>>> {
-        self.change(now, |state, wakers| state.pull(now, wakers))
+        self.change_then(now, |_, _| (), |state, ()| state.pull(now))
     }
 
     pub(super) const fn place(&self) -> Place<'_, V> {
@@ -181,12 +181,33 @@ impl<V> Line<Crew<V>> {
         })
     }
 
+    /// An item has run, and whoever ran it takes the next.
+    pub(super) fn finish_and_pull(
+        &self,
+        now: Moment,
+        id: ItemId,
+        cost: Duration,
+    ) -> After<Option<Pulled<V>>> {
+        let finish = |state: &mut State<Crew<V>>| {
+            state.fair.complete(id, Some(in_millis(cost)));
+            state.ledger.run_time.record(cost);
+        };
+        self.change_then(now, |state, _| finish(state), |state, ()| state.pull(now))
+    }
+
     /// An item has run, and keeps its key.
     pub(super) fn linger(&self, now: Moment, id: ItemId, cost: Duration) -> After<()> {
-        self.change(now, |state, _| {
-            state.fair.linger(id, Some(in_millis(cost)));
-            state.ledger.run_time.record(cost);
-        })
+        self.change(now, |state, _| state.linger(id, cost))
+    }
+
+    /// An item has run and keeps its key, and whoever ran it takes the next.
+    pub(super) fn linger_and_pull(
+        &self,
+        now: Moment,
+        id: ItemId,
+        cost: Duration,
+    ) -> After<Option<Pulled<V>>> {
+        self.change_then(now, |state, _| state.linger(id, cost), |state, ()| state.pull(now))
     }
 
     /// It gives its key up.
@@ -214,11 +235,12 @@ impl<V> Line<Crew<V>> {
 }
 
 impl<V> State<Crew<V>> {
-    fn pull(&mut self, now: Moment, wakers: &mut Vec<Waker>) -> Option<Pulled<V>> {
-        if self.party.started.is_empty() {
-            // Time may have passed since the line was last asked.
-            self.start(now, wakers);
-        }
+    fn linger(&mut self, id: ItemId, cost: Duration) {
+        self.fair.linger(id, Some(in_millis(cost)));
+        self.ledger.run_time.record(cost);
+    }
+
+    fn pull(&mut self, now: Moment) -> Option<Pulled<V>> {
         let id = self.party.started.pop_front()?;
         let slot = self.fair.get_mut(id).expect("what was told to start is here");
         let value = slot.value.take().expect("what nobody pulled has its value");
@@ -231,10 +253,12 @@ impl<V> Place<'_, V> {
     pub(super) fn look(&mut self, now: Moment, waker: &Waker) -> After<Poll<Option<Pulled<V>>>> {
         // Cloned before and dropped after the lock is held: both run the executor's code.
         let (at, mut waker) = (self.at.take(), Some(waker.clone()));
-        let After { result: (seen, place, displaced), alarm } =
-            self.line.change(now, |state, wakers| {
-                let displaced = at.and_then(|at| state.party.leave(at));
-                let seen = match state.pull(now, wakers) {
+        let leave = |state: &mut State<Crew<V>>| at.and_then(|at| state.party.leave(at));
+        let After { result: (seen, place, displaced), alarm } = self.line.change_then(
+            now,
+            |state, _| leave(state),
+            |state, displaced| {
+                let seen = match state.pull(now) {
                     None if !state.closed => Poll::Pending,
                     pulled => Poll::Ready(pulled),
                 };
@@ -242,7 +266,8 @@ impl<V> Place<'_, V> {
                     .is_pending()
                     .then(|| state.party.pullers.push_back(Puller { waker: waker.take() }));
                 (seen, place, displaced)
-            });
+            },
+        );
         self.at = place;
         drop((displaced, waker));
         After { result: seen, alarm }

@@ -18,6 +18,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use sluicegate_schedule::{Invalid, ItemId, Rate, Refused as NotLetIn, TenantLimits, TenantView};
+use tokio::time::Instant;
 
 use crate::line::entrance::Entrance;
 use crate::line::watch::Until;
@@ -207,8 +208,12 @@ impl<V> Sluice<V> {
     pub async fn next(&self) -> Option<Passage<V>> {
         let shared = self.shared();
         let mut place = shared.line.place();
-        let pulled = poll_fn(|poller| shared.after(place.look(shared.alarm.now(), poller.waker())));
-        pulled.await.map(|pulled| Passage::new(shared, pulled))
+        poll_fn(|poller| {
+            let now = Instant::now();
+            let seen = shared.after(place.look(shared.alarm.moment(now), poller.waker()));
+            seen.map(|pulled| pulled.map(|pulled| Passage::new(shared, pulled, now)))
+        })
+        .await
     }
 
     /// The next value, if it is one's turn now.
@@ -228,8 +233,9 @@ impl<V> Sluice<V> {
     #[must_use]
     pub fn try_next(&self) -> Option<Passage<V>> {
         let shared = self.shared();
-        let pulled = shared.after(shared.line.try_pull(shared.alarm.now()))?;
-        Some(Passage::new(shared, pulled))
+        let now = Instant::now();
+        let pulled = shared.after(shared.line.try_pull(shared.alarm.moment(now)))?;
+        Some(Passage::new(shared, pulled, now))
     }
 
     /// Takes an item out of line, whatever it waits for: its turn, its time, a release, somebody to

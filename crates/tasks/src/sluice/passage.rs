@@ -69,11 +69,10 @@ struct Seat<V> {
 }
 
 impl<V> Passage<V> {
-    pub(super) fn new(shared: &Arc<Shared<V>>, pulled: Pulled<V>) -> Self {
+    pub(super) fn new(shared: &Arc<Shared<V>>, pulled: Pulled<V>, started: Instant) -> Self {
         let Pulled { id, value, admitted, waited } = pulled;
         shared.counters.started.count();
         shared.counters.waited(waited);
-        let started = Instant::now();
         let admitted = shared.alarm.instant(admitted).unwrap_or(started);
         let shared = Some(Arc::clone(shared));
         Self { seat: Seat { shared, id, admitted, started }, value }
@@ -176,6 +175,30 @@ impl<V> Passage<V> {
         self.value
     }
 
+    /// Ends it and takes the next, if one may start: [`finish`](Self::finish) and
+    /// [`try_next`](super::Sluice::try_next) in one step, in which nobody else is called to take what
+    /// the caller takes.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Entry, Sluice};
+    ///
+    /// let sluice = Sluice::<&str>::builder("orders", 1, 10).build()?;
+    /// let batch = ["add", "pay"].map(|value| (Entry::of("alice").key("cart"), value));
+    /// sluice.admit_all(batch.into())?;
+    /// let (first, second) = sluice.next().await.ok_or("closed")?.finish_and_next();
+    /// assert_eq!((first, second.ok_or("nothing")?.finish()), ("add", "pay"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn finish_and_next(mut self) -> (V, Option<Self>) {
+        let (shared, id, ran, now) = self.seat.take();
+        let pulled = shared.line.finish_and_pull(shared.alarm.moment(now), id, ran);
+        let next = shared.after(pulled).map(|pulled| Self::new(&shared, pulled, now));
+        (self.value, next)
+    }
+
     /// Ends it and counts it as failed.
     ///
     /// ```
@@ -276,11 +299,33 @@ impl<V> Passage<V> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn linger(mut self) -> (V, Hold<V>) {
-        let shared = self.seat.shared.take().expect("a passage that was not given up has a place");
-        let (id, now) = (self.seat.id, Instant::now());
-        let ran = now - self.seat.started;
+        let (shared, id, ran, now) = self.seat.take();
         shared.after(shared.line.linger(shared.alarm.moment(now), id, ran));
         (self.value, Hold { shared, id })
+    }
+
+    /// [`linger`](Self::linger) and [`try_next`](super::Sluice::try_next) in one step, in which nobody
+    /// else is called to take what the caller takes.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Entry, Sluice};
+    ///
+    /// let sluice = Sluice::<&str>::builder("orders", 1, 10).build()?;
+    /// let batch = ["add", "pay"].map(|value| (Entry::of("alice").key("cart"), value));
+    /// sluice.admit_all(batch.into())?;
+    /// sluice.admit(Entry::of("bob"), "browse")?;
+    /// let (value, _hold, next) = sluice.next().await.ok_or("closed")?.linger_and_next();
+    /// assert_eq!((value, next.ok_or("nothing")?.finish()), ("add", "browse"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn linger_and_next(mut self) -> (V, Hold<V>, Option<Self>) {
+        let (shared, id, ran, now) = self.seat.take();
+        let pulled = shared.line.linger_and_pull(shared.alarm.moment(now), id, ran);
+        let next = shared.after(pulled).map(|pulled| Self::new(&shared, pulled, now));
+        (self.value, Hold { shared, id }, next)
     }
 
     fn put_back(
@@ -300,6 +345,15 @@ impl<V> Passage<V> {
             shared.counters.handed_back.count();
         }
         result.map(|()| id)
+    }
+}
+
+impl<V> Seat<V> {
+    /// Gives the place to whoever ends it otherwise: with its id, how long it was held, and now.
+    fn take(&mut self) -> (Arc<Shared<V>>, ItemId, Duration, Instant) {
+        let shared = self.shared.take().expect("a passage that was not given up has a place");
+        let now = Instant::now();
+        (shared, self.id, now - self.started, now)
     }
 }
 

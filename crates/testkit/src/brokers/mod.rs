@@ -162,6 +162,8 @@ pub struct Broker {
 
 /// How often a broker that does not answer yet is asked.
 const POLL: Duration = Duration::from_millis(10);
+/// How long what a crashed server leaves behind may take to end.
+const REMAINS: Duration = Duration::from_secs(10);
 
 /// Starts one broker and waits until it answers.
 pub fn start(kind: Kind) -> Result<Broker, StartError> {
@@ -255,15 +257,18 @@ impl Broker {
     pub fn restart(&mut self) -> Result<(), StartError> {
         self.crash();
         let begun = Instant::now();
-        if let Some(spec) = self.plan.servers.last() {
-            let failed = |e: std::io::Error| Failed::new(self.kind, e.to_string(), &self.folder);
-            self.servers.start(spec, &self.folder).map_err(failed)?;
-        }
+        self.start_main()?;
         loop {
             match Answer::of(self.kind, &self.plan, &self.servers, begun) {
                 Answer::Ready => break,
                 Answer::NotYet => std::thread::sleep(POLL),
                 Answer::Never(why) => return Err(Failed::new(self.kind, why, &self.folder).into()),
+                // Children of the one that crashed may still be ending, and hold what it held.
+                Answer::Ended if begun.elapsed() < REMAINS => {
+                    self.crash();
+                    std::thread::sleep(POLL);
+                    self.start_main()?;
+                }
                 Answer::Ended => {
                     let why = "the server ended".to_owned();
                     return Err(Failed::new(self.kind, why, &self.folder).into());
@@ -272,6 +277,14 @@ impl Broker {
         }
         self.ready_after = begun.elapsed();
         Ok(())
+    }
+
+    fn start_main(&mut self) -> Result<(), Failed> {
+        let failed = |e: std::io::Error| Failed::new(self.kind, e.to_string(), &self.folder);
+        match self.plan.servers.last() {
+            Some(spec) => self.servers.start(spec, &self.folder).map_err(failed),
+            None => Ok(()),
+        }
     }
 
     /// Stops the server in its tracks: connections stay open and nobody answers.

@@ -1,7 +1,8 @@
 //! What a [`FakeSource`](super::FakeSource) holds: plain state that is told the time.
 //!
-//! Of each key of a pool that keeps order, `keys` holds all messages, those of high priority first;
-//! only the first is ready, out or delayed, and is fixed as the head once it was out or delayed.
+//! Of each key of a pool that keeps order, `keys` holds all messages, those of high priority first.
+//! One of them is the head: only that is ready, out or awaits its time, and once it was out nothing
+//! goes before it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -46,6 +47,8 @@ struct Stored {
     attempts: u32,
     since: Instant,
     state: State,
+    /// It was handed back, so that nothing goes before it any more.
+    is_held: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,9 +62,15 @@ enum State {
 /// The messages of a key that is kept in order.
 #[derive(Debug, Default)]
 struct Line {
-    waiting: BTreeSet<(Reverse<bool>, u64)>,
-    /// The one the others wait behind, and whether it may be overtaken.
-    head: Option<(u64, bool)>,
+    all: BTreeSet<(Reverse<bool>, u64)>,
+    /// The one the others wait behind.
+    head: Option<u64>,
+    /// Nothing goes before the head any more.
+    is_fixed: bool,
+    /// How many are out.
+    outs: u32,
+    /// They were out when order began to be kept: there may be several, and others before them.
+    is_inherited: bool,
 }
 
 impl Shelf {
@@ -122,16 +131,15 @@ impl Shelf {
         };
         let key = message.as_ref().ok().and_then(|message| self.key_of(message));
         let is_high = message.as_ref().is_ok_and(|message| message.high_priority);
-        let stored = Stored { message, body, attempts: 0, since: now, state };
+        let stored = Stored { message, body, attempts: 0, since: now, state, is_held: false };
         self.stored.insert(number, stored);
+        if let State::Delayed(until, _) = state {
+            self.delayed.insert((until, number));
+        }
         match key {
             Some(key) => {
-                self.keys
-                    .entry(key.clone())
-                    .or_default()
-                    .waiting
-                    .insert((Reverse(is_high), number));
-                self.choose(&key);
+                self.keys.entry(key.clone()).or_default().all.insert((Reverse(is_high), number));
+                self.choose(&key, now);
             }
             None => self.place(number),
         }
@@ -147,28 +155,42 @@ impl Shelf {
         self.key_of(message)
     }
 
-    /// Makes the first of a key its head, unless the head is fixed.
-    fn choose(&mut self, key: &Key) {
+    /// Makes the first of a key its head, unless the head is fixed: one that was handed back before,
+    /// else the first of high priority whose time has come, else the first.
+    fn choose(&mut self, key: &Key, now: Instant) {
         let Some(line) = self.keys.get_mut(key) else { return };
-        let Some(&(_, first)) = line.waiting.first() else {
+        if line.outs > 0 || (line.head.is_some() && line.is_fixed) {
+            return;
+        }
+        let number = |place: Option<&(Reverse<bool>, u64)>| place.map(|(_, number)| *number);
+        let regular = number(line.all.range((Reverse(false), 0)..).next());
+        let high = number(line.all.first()).filter(|first| Some(*first) != regular);
+        let is_held = |number: &u64| self.stored.get(number).is_some_and(|s| s.is_held);
+        let is_due = |number: &u64| {
+            let state = self.stored.get(number).map(|stored| stored.state);
+            !matches!(state, Some(State::Delayed(until, _)) if until > now)
+        };
+        let highs = line.all.range(..(Reverse(false), 0)).map(|(_, number)| *number);
+        let first = (regular.filter(is_held))
+            .or(high.filter(is_held))
+            .or_else(|| highs.into_iter().find(is_due))
+            .or(regular.into_iter().chain(high).min());
+        let Some(first) = first else {
             self.keys.remove(key);
             return;
         };
-        match line.head {
-            Some((head, is_fixed)) if is_fixed || head == first => return,
-            Some((head, _)) => {
-                self.ready.remove(&head);
-                if let Some(stored) = self.stored.get_mut(&head) {
-                    stored.state = State::Behind;
-                }
-            }
-            None => {}
+        if line.head == Some(first) {
+            return;
         }
-        let is_fixed = self
-            .stored
-            .get(&first)
-            .is_some_and(|stored| matches!(stored.state, State::Delayed(..) | State::Out { .. }));
-        line.head = Some((first, is_fixed));
+        let passed = line.head.replace(first);
+        line.is_fixed = self.stored.get(&first).is_some_and(|stored| stored.is_held);
+        if let Some(passed) = passed {
+            self.ready.remove(&passed);
+            match self.stored.get_mut(&passed) {
+                Some(Stored { state: State::Delayed(..), .. }) | None => {}
+                Some(stored) => stored.state = State::Behind,
+            }
+        }
         self.place(first);
     }
 
@@ -193,31 +215,66 @@ impl Shelf {
         while taken.len() < max
             && let Some(number) = self.ready.pop_first()
         {
-            self.last_generation += 1;
-            let generation = self.last_generation;
-            let until = now + window;
-            self.ends.insert((until, number));
-            self.fix(number);
-            let Some(stored) = self.stored.get_mut(&number) else { continue };
-            stored.state = State::Out { generation, until };
-            taken.push(Delivery {
-                broker_id: number.to_string().into(),
-                receipt: Receipt { tag: number, generation, handle: None },
-                attempts: stored.attempts,
-                message: stored.message.clone(),
-            });
+            taken.extend(self.hand_out(number, now + window));
         }
         taken
     }
 
-    /// What was handed out is not overtaken any more.
-    fn fix(&mut self, number: u64) {
-        if !self.strict.is_empty()
-            && let Some(key) = self.key_of_number(number)
-            && let Some(line) = self.keys.get_mut(&key)
-        {
-            line.head = Some((number, true));
+    /// Takes this message, if it can be received.
+    pub(super) fn take_this(
+        &mut self,
+        number: u64,
+        now: Instant,
+        window: Duration,
+    ) -> Option<Delivery> {
+        self.advance(now);
+        self.ready.remove(&number).then(|| self.hand_out(number, now + window))?
+    }
+
+    fn hand_out(&mut self, number: u64, until: Instant) -> Option<Delivery> {
+        self.last_generation += 1;
+        let generation = self.last_generation;
+        self.ends.insert((until, number));
+        self.goes_out(number);
+        let stored = self.stored.get_mut(&number)?;
+        stored.state = State::Out { generation, until };
+        Some(Delivery {
+            broker_id: number.to_string().into(),
+            receipt: Receipt { tag: number, generation, handle: None },
+            attempts: stored.attempts,
+            message: stored.message.clone(),
+        })
+    }
+
+    fn line_of(&mut self, number: u64) -> Option<&mut Line> {
+        if self.strict.is_empty() {
+            return None;
         }
+        let key = self.key_of_number(number)?;
+        self.keys.get_mut(&key)
+    }
+
+    /// What was handed out is not overtaken any more.
+    fn goes_out(&mut self, number: u64) {
+        if let Some(line) = self.line_of(number) {
+            line.is_fixed = true;
+            line.outs += 1;
+        }
+    }
+
+    /// One that was out is not any more: whether it is kept back by its key, and the key if that has
+    /// to choose.
+    fn comes_in(&mut self, number: u64) -> (bool, Option<Key>) {
+        let Some(line) = self.line_of(number) else { return (false, None) };
+        line.outs -= 1;
+        if line.outs > 0 {
+            return (true, None);
+        }
+        if !line.is_inherited {
+            return (false, None);
+        }
+        (line.head, line.is_inherited) = (None, false);
+        (true, self.key_of_number(number))
     }
 
     /// Lets the time be `now`: windows end and delays pass.
@@ -226,33 +283,47 @@ impl Shelf {
             && until <= now
         {
             self.ends.pop_first();
-            self.give_back(number);
+            self.give_back(number, now);
         }
         while let Some(&(until, number)) = self.delayed.first()
             && until <= now
         {
             self.delayed.pop_first();
-            self.give_back(number);
+            self.is_due(number, now);
         }
     }
 
-    fn give_back(&mut self, number: u64) {
-        // Several of a key are out if they were when order began to be kept.
-        let is_behind = !self.strict.is_empty()
-            && self
-                .key_of_number(number)
-                .and_then(|key| self.keys.get(&key)?.head)
-                .is_some_and(|(head, _)| head != number);
+    /// The time of a message has come.
+    fn is_due(&mut self, number: u64, now: Instant) {
+        let is_behind =
+            self.line_of(number).is_some_and(|line| line.outs > 0 || line.head != Some(number));
         let Some(stored) = self.stored.get_mut(&number) else { return };
-        stored.state = if is_behind { State::Behind } else { State::Ready };
+        stored.state = State::Behind;
         if !is_behind {
-            self.ready.insert(number);
+            self.place(number);
+        } else if let Some(key) = self.key_of_number(number) {
+            self.choose(&key, now);
         }
     }
 
-    pub(super) fn give_all_back(&mut self) {
+    /// A message that was out can be delivered again, at once or at its time.
+    fn give_back(&mut self, number: u64, now: Instant) {
+        let (is_behind, chooses) = self.comes_in(number);
+        let Some(stored) = self.stored.get_mut(&number) else { return };
+        if matches!(stored.state, State::Out { .. }) {
+            stored.state = State::Behind;
+        }
+        if !is_behind || matches!(stored.state, State::Delayed(..)) {
+            self.place(number);
+        }
+        if let Some(key) = chooses {
+            self.choose(&key, now);
+        }
+    }
+
+    pub(super) fn give_all_back(&mut self, now: Instant) {
         for (_, number) in std::mem::take(&mut self.ends) {
-            self.give_back(number);
+            self.give_back(number, now);
         }
     }
 
@@ -283,31 +354,34 @@ impl Shelf {
         }
         self.ends.remove(&(until, number));
         match settle.ending {
-            Ending::Gone => self.remove(number),
+            Ending::Gone => self.remove(number, now),
             Ending::Again { after, attempts, reason } => {
                 let Some(stored) = self.stored.get_mut(&number) else { return Settled::Stale };
                 stored.attempts = attempts;
-                if after.is_zero() {
-                    self.give_back(number);
-                } else {
+                stored.is_held = true;
+                if !after.is_zero() {
                     stored.state = State::Delayed(now + after, reason);
-                    self.delayed.insert((now + after, number));
                 }
+                self.give_back(number, now);
             }
         }
         Settled::Done
     }
 
-    fn remove(&mut self, number: u64) {
+    /// A message that was out is done with.
+    fn remove(&mut self, number: u64, now: Instant) {
         let key = if self.strict.is_empty() { None } else { self.key_of_number(number) };
+        self.comes_in(number);
         let Some(stored) = self.stored.remove(&number) else { return };
         if let Some(key) = key
             && let Some(line) = self.keys.get_mut(&key)
         {
             let is_high = stored.message.is_ok_and(|message| message.high_priority);
-            line.waiting.remove(&(Reverse(is_high), number));
-            line.head = line.head.filter(|(head, _)| *head != number);
-            self.choose(&key);
+            line.all.remove(&(Reverse(is_high), number));
+            if line.outs == 0 {
+                line.head = None;
+                self.choose(&key, now);
+            }
         }
     }
 
@@ -354,13 +428,17 @@ impl Shelf {
 
     fn behind(&self, number: u64) -> FoundState {
         let head = self.key_of_number(number).and_then(|key| self.keys.get(&key)?.head);
-        let message = head.and_then(|(head, _)| self.stored.get(&head)?.message.as_ref().ok());
+        let message = head.and_then(|head| self.stored.get(&head)?.message.as_ref().ok());
         message.map_or(FoundState::Ready, |message| FoundState::Behind(Arc::clone(&message.id)))
     }
 
     /// Orders everything anew but what is out.
-    pub(super) fn keep_order_for(&mut self, pools: &[Arc<str>]) {
-        self.strict = pools.iter().cloned().collect();
+    pub(super) fn keep_order_for(&mut self, pools: &[Arc<str>], now: Instant) {
+        let strict: HashSet<Arc<str>> = pools.iter().cloned().collect();
+        if strict == self.strict {
+            return;
+        }
+        self.strict = strict;
         self.keys.clear();
         self.ready.clear();
         self.delayed.clear();
@@ -377,15 +455,21 @@ impl Shelf {
             if stored.state == State::Ready {
                 stored.state = State::Behind;
             }
+            if let State::Delayed(until, _) = stored.state {
+                self.delayed.insert((until, number));
+            }
             let line = self.keys.entry(key.clone()).or_default();
-            line.waiting.insert((Reverse(is_high), number));
+            line.all.insert((Reverse(is_high), number));
             if is_out {
-                line.head.get_or_insert((number, true));
+                line.head.get_or_insert(number);
+                line.is_fixed = true;
+                line.outs += 1;
+                line.is_inherited = true;
             }
             keys.insert(key);
         }
         for key in keys {
-            self.choose(&key);
+            self.choose(&key, now);
         }
     }
 }

@@ -73,8 +73,8 @@ impl ScriptedSource {
         self.changed.notify_waiters();
     }
 
-    /// Answers so long after it has settled.
-    pub fn answer_settles_after(&self, delay: Duration) {
+    /// Answers so long after it has settled or extended.
+    pub fn answer_after(&self, delay: Duration) {
         self.state.lock().answers_after = delay;
     }
 
@@ -127,6 +127,13 @@ impl ScriptedSource {
         let settled = until(&self.changed, || self.state.lock().settled.len() >= count);
         if !settled.await {
             panic!("only {:?} were settled, not {count}", self.settlements());
+        }
+    }
+
+    async fn take_time(&self) {
+        let after = self.state.lock().answers_after;
+        if !after.is_zero() {
+            tokio::time::sleep(after).await;
         }
     }
 
@@ -201,10 +208,7 @@ impl Source for ScriptedSource {
                 answers
             };
             self.changed.notify_waiters();
-            let after = self.state.lock().answers_after;
-            if !after.is_zero() {
-                tokio::time::sleep(after).await;
-            }
+            self.take_time().await;
             Ok(answers)
         })
     }
@@ -214,6 +218,7 @@ impl Source for ScriptedSource {
             self.unless_hung().await;
             let answers = vec![Settled::Done; receipts.len()];
             self.state.lock().extended.extend(receipts);
+            self.take_time().await;
             Ok(answers)
         })
     }

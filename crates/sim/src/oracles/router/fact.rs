@@ -101,6 +101,10 @@ pub enum Fact {
     HandedOver {
         /// The queue.
         queue: usize,
+        /// How often the router opened it before.
+        opening: u64,
+        /// When the source took them out.
+        taken: Moment,
         /// The batch, in order.
         batch: Vec<Handed>,
     },
@@ -227,7 +231,7 @@ impl fmt::Display for Fact {
                 let Letter { id, host, delay, .. } = letter;
                 write!(f, "published {letter} as {id} to {host}, for {delay:?} later")
             }
-            Self::HandedOver { queue, batch } => {
+            Self::HandedOver { queue, batch, .. } => {
                 write!(f, "q{} hands over", queue + 1)?;
                 batch.iter().try_for_each(|Handed { number, generation, attempts }| {
                     write!(f, " {number}@{generation}+{attempts}")

@@ -30,6 +30,8 @@ pub(super) struct Here {
     /// The last delivery of it.
     pub(super) generation: u64,
     pub(super) delivered: Moment,
+    /// The opening of its queue that it came by.
+    pub(super) opening: u64,
     /// The batch it was taken in with.
     pub(super) batch: u64,
     /// How many attempts count by now.
@@ -38,8 +40,10 @@ pub(super) struct Here {
     pub(super) standing: Standing,
     /// Its key is busy until the router hears that it is settled.
     pub(super) holds_key: bool,
-    /// The source has done what it was told, and may hand it out again.
-    pub(super) is_told: bool,
+    /// The source has heard why it comes again, and may hand it out.
+    pub(super) told: Option<Reason>,
+    /// The same of the delivery before: this one came before the router knew of that.
+    pub(super) before: Option<Reason>,
 }
 
 /// A place in a pool.

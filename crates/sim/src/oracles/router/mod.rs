@@ -64,12 +64,11 @@ pub struct Oracles {
     here: BTreeSet<usize>,
     /// What a dead router had in its hands: what it sent may still arrive.
     ghosts: BTreeMap<Delivery, Here>,
-    /// Deliveries that are only to be removed: copies, and what is no message.
-    strays: BTreeSet<Delivery>,
+    /// Deliveries that are only to be removed: copies, and what is no message; or to be handed back,
+    /// with so many attempts: what a queue that was removed still has.
+    strays: BTreeMap<Delivery, Option<u32>>,
     /// Deliveries of which the router has heard that they are settled.
     heard: BTreeSet<Delivery>,
-    /// Deliveries that came while the one before was being settled, and which nobody answers for.
-    orphans: BTreeMap<usize, (u64, Moment)>,
     /// Of which pool, batch and key one has failed.
     failed: BTreeSet<(usize, u64, Arc<str>)>,
     parked_keys: BTreeMap<KeyName, BTreeSet<usize>>,
@@ -103,9 +102,8 @@ impl Oracles {
             pools: Pools::default(),
             here: BTreeSet::new(),
             ghosts: BTreeMap::new(),
-            strays: BTreeSet::new(),
+            strays: BTreeMap::new(),
             heard: BTreeSet::new(),
-            orphans: BTreeMap::new(),
             failed: BTreeSet::new(),
             parked_keys: BTreeMap::new(),
             disturbed_until: vec![Moment::ZERO; setup.queues.len()],
@@ -140,9 +138,10 @@ impl Oracles {
                 let known = &mut self.disturbed_until[queue];
                 *known = (*known).max(until);
             }
-            Fact::HandedOver { queue, batch } => {
+            Fact::HandedOver { queue, opening, taken, batch } => {
                 self.batches += 1;
-                return batch.into_iter().try_for_each(|handed| self.hand(now, queue, handed));
+                let mut batch = batch.into_iter();
+                return batch.try_for_each(|handed| self.hand(taken, queue, opening, handed));
             }
             Fact::Admitted { pool, serial } => return self.admit(now, &pool, serial),
             Fact::Refused { pool, count } => return self.refuse(now, &pool, count as u32),
@@ -154,7 +153,7 @@ impl Oracles {
                 return self.tell(now, (queue, number, generation), ending, effect);
             }
             Fact::Answered { queue, number, generation, settled } => {
-                return self.answer(now, (queue, number, generation), settled);
+                return self.answer((queue, number, generation), settled);
             }
             Fact::Parked { queue, number, code: _, key } => self.park(&queue, number, key),
             Fact::Freed(key) => {
@@ -204,50 +203,74 @@ impl Oracles {
             }
         }
         self.pools.begin();
-        self.orphans.clear();
         self.failed.clear();
         self.stopped_queues.clear();
         self.phase = Phase::Living;
     }
 
-    fn hand(&mut self, now: Moment, queue: usize, handed: Handed) -> Result<(), Broken> {
+    fn hand(
+        &mut self,
+        taken: Moment,
+        queue: usize,
+        opening: u64,
+        handed: Handed,
+    ) -> Result<(), Broken> {
         let Handed { number, generation, attempts } = handed;
         let serial = self.serial(queue, number)?;
-        let is_disturbed = |since: Moment| since <= self.disturbed_until[queue];
-        if let Some((_, since)) = self.orphans.remove(&serial) {
-            hold("window", is_disturbed(since), || {
-                format!("a delivery of m{serial} was neither settled nor extended")
-            })?;
+        let disturbed = self.disturbed_until[queue];
+        // What came by a queue that was removed since stays with it, until it has run.
+        let is_elsewhere = |here: &Here| here.opening != opening && !self.is_over(here);
+        let own = self.letters[serial].here.as_ref();
+        let is_known =
+            own.is_some_and(is_elsewhere) || self.twins(serial).any(|(_, here)| is_elsewhere(here));
+        let is_twin = self.twins(serial).any(|(_, here)| here.opening == opening);
+        let has_run = own.is_some_and(|here| here.opening != opening && self.is_over(here));
+        if has_run && let Some(here) = self.letters[serial].here.take() {
+            self.ghosts.insert((queue, number, here.generation), here);
+            self.here.remove(&serial);
         }
-        let id = Arc::clone(&self.letters[serial].letter.id);
-        let twin = self.here.iter().any(|other| {
-            let Letter { queue: other_queue, id: other_id, .. } = &self.letters[*other].letter;
-            *other != serial && (*other_queue, other_id) == (queue, &id)
-        });
         let batch = self.batches;
         let seen = &mut self.letters[serial];
-        hold("settled", seen.in_source, || format!("m{serial} was gone"))?;
+        // One that was under way when the source was disturbed may come late.
+        let may_come = seen.in_source || taken <= disturbed;
+        hold("settled", may_come, || format!("m{serial} was gone"))?;
+        if is_known {
+            self.strays.insert((queue, number, generation), Some(attempts));
+            return Ok(());
+        }
         if let Some(here) = &mut seen.here {
-            let lapsed = is_disturbed(here.delivered) || here.is_told;
-            (here.generation, here.delivered) = (generation, now);
+            let lapsed = here.delivered <= disturbed || here.told.is_some();
+            here.before = here.told.take().or(here.before);
+            (here.generation, here.delivered) = (generation, taken);
             return hold("window", lapsed, || format!("the window of m{serial} ended: {here:?}"));
         }
-        if twin || seen.letter.is_malformed {
-            self.strays.insert((queue, number, generation));
+        if is_twin || seen.letter.is_malformed {
+            self.strays.insert((queue, number, generation), None);
             return Ok(());
         }
         seen.here = Some(Here {
             generation,
-            delivered: now,
+            delivered: taken,
+            opening,
             batch,
             attempts,
             place: None,
             standing: Standing::Waiting,
             holds_key: false,
-            is_told: false,
+            told: None,
+            before: None,
         });
         self.here.insert(serial);
         Ok(())
+    }
+
+    /// Whether nothing is left to do with a message but to tell its source.
+    fn is_over(&self, here: &Here) -> bool {
+        let is_out = match &here.place {
+            None => true,
+            Some(place) => self.pools.get(place.pool).is_closed || self.has_failed(here),
+        };
+        matches!(here.standing, Standing::Over(_)) || (is_out && !here.is_running())
     }
 
     fn admit(&mut self, now: Moment, code: &Arc<str>, serial: usize) -> Result<(), Broken> {
@@ -408,6 +431,13 @@ impl Oracles {
     fn hand_of(&mut self, serial: usize) -> Result<&mut Here, Broken> {
         let gone = || Broken::new("twice", format!("m{serial} is not here"));
         self.letters[serial].here.as_mut().ok_or_else(gone)
+    }
+
+    /// The copies of a message that are here.
+    fn twins(&self, serial: usize) -> impl Iterator<Item = (&Letter, &Here)> {
+        let own = &self.letters[serial].letter;
+        let same = |other: &Letter| (other.queue, &other.id) == (own.queue, &own.id);
+        self.hands().filter(move |(other, _)| other.serial != serial && same(other))
     }
 
     fn hands(&self) -> impl Iterator<Item = (&Letter, &Here)> {

@@ -32,10 +32,7 @@ impl Oracles {
     }
 
     fn not_beside_its_twin(&self, letter: &Letter) -> Result<(), Broken> {
-        let same = |other: &Letter| (other.queue, &other.id) == (letter.queue, &letter.id);
-        let twin = self.hands().find(|(other, here)| {
-            other.serial != letter.serial && same(other) && here.is_running()
-        });
+        let twin = self.twins(letter.serial).find(|(_, here)| here.is_running());
         hold("twice", twin.is_none(), || format!("{letter} runs beside its copy {twin:?}"))
     }
 
@@ -76,7 +73,7 @@ impl Oracles {
         let name =
             (Arc::clone(&letter.queue_name), Arc::clone(&pool.settings.code), Arc::clone(key));
         let is_parked = self.parked_keys.get(&name).is_some_and(|those| !those.is_empty());
-        let counts = pool.is_first && parks(&place.settings) && parks(&pool.settings);
+        let counts = pool.is_steady && parks(&place.settings) && parks(&pool.settings);
         hold("order", !(is_parked && counts), || format!("{letter} starts, its key is parked"))
     }
 
@@ -98,7 +95,10 @@ impl Oracles {
             let seen = &self.letters[*other];
             let is_none = seen.letter.group.is_none();
             let has_key = !is_none || ungrouped == sluicegate_dispatch::Ungrouped::Fifo;
-            let overtakes = letter.is_high && !seen.letter.is_high && seen.here.is_none();
+            let only_waits = seen.here.as_ref().is_none_or(Here::is_waiting);
+            // One that asked to be late holds up nobody who is urgent, however urgent it is itself.
+            let gives_way = !seen.letter.is_high || !seen.letter.delay.is_zero();
+            let overtakes = letter.is_high && gives_way && only_waits;
             let is_waiting = seen.in_source && !seen.is_finished && has_key && !overtakes;
             hold("order", !is_waiting, || format!("{letter} starts before {}", seen.letter))?;
         }
@@ -146,6 +146,9 @@ impl Oracles {
     }
 
     fn park_behind(&mut self, serial: usize, settings: &PoolSettings, place: &Place) {
+        if place.key.is_none() {
+            return;
+        }
         for other in self.here.clone() {
             let seen = &mut self.letters[other];
             let same = key(settings, &seen.letter);

@@ -24,13 +24,13 @@ pub(super) struct Pools {
 pub(super) struct Pool {
     pub(super) settings: Arc<PoolSettings>,
     pub(super) is_closed: bool,
-    /// No other of its code was there before it in this life.
-    pub(super) is_first: bool,
+    /// No other of its code was there before it in this life, and it has kept its order.
+    pub(super) is_steady: bool,
     /// It has been told to leave a host alone.
     pub(super) has_paused: bool,
     pub(super) running: u32,
     /// What still holds for what began at this very instant.
-    changed: Option<(Moment, Arc<PoolSettings>)>,
+    changed: (Moment, Vec<Arc<PoolSettings>>),
     pauses: BTreeMap<Arc<str>, Moment>,
     bucket: Option<Bucket>,
     most: (u32, u32),
@@ -59,9 +59,9 @@ impl Pools {
             Some(at) => self.all[*at].change(now, settings),
             None => {
                 let same = |pool: &Pool| pool.settings.code == settings.code;
-                let is_first = !self.all.iter().any(same);
+                let is_steady = !self.all.iter().any(same);
                 self.open.insert(Arc::clone(&settings.code), self.all.len());
-                self.all.push(Pool::new(now, settings, is_first));
+                self.all.push(Pool::new(now, settings, is_steady));
             }
         }
     }
@@ -112,17 +112,17 @@ impl Pools {
 }
 
 impl Pool {
-    fn new(now: Moment, settings: PoolSettings, is_first: bool) -> Self {
+    fn new(now: Moment, settings: PoolSettings, is_steady: bool) -> Self {
         let mut bucket = None;
         Bucket::change(&mut bucket, now, flow(&settings));
         Self {
             most: (settings.capacity(), settings.concurrency),
             settings: Arc::new(settings),
             is_closed: false,
-            is_first,
+            is_steady,
             has_paused: false,
             running: 0,
-            changed: None,
+            changed: (now, Vec::new()),
             pauses: BTreeMap::new(),
             bucket,
         }
@@ -134,16 +134,19 @@ impl Pool {
         }
         let (capacity, concurrency) = self.most;
         self.most = (capacity.max(settings.capacity()), concurrency.max(settings.concurrency));
+        self.is_steady &= (settings.ordering, settings.ungrouped)
+            == (self.settings.ordering, self.settings.ungrouped);
         let old = std::mem::replace(&mut self.settings, Arc::new(settings));
         // What was told to start under the old settings may be on its way, at this instant only.
-        match self.changed {
-            Some((at, _)) if at == now => {}
-            _ => self.changed = Some((now, old)),
+        if self.changed.0 < now {
+            self.changed = (now, Vec::new());
         }
+        self.changed.1.push(old);
     }
 
-    fn old(&self, now: Moment) -> Option<&Arc<PoolSettings>> {
-        self.changed.as_ref().filter(|(at, _)| *at == now).map(|(_, old)| old)
+    fn old(&self, now: Moment) -> impl Iterator<Item = &Arc<PoolSettings>> {
+        let (at, old) = &self.changed;
+        old.iter().filter(move |_| *at == now)
     }
 
     pub(super) fn start(
@@ -152,19 +155,19 @@ impl Pool {
         settings: &PoolSettings,
         host: &Arc<str>,
     ) -> Result<(), Broken> {
-        let old = self.old(now).cloned();
-        let is_known = *settings == *self.settings || old.is_some();
+        let is_new = self.old(now).next().is_none();
+        let is_known = *settings == *self.settings || !is_new;
         hold("pools", is_known, || format!("starts under old settings: {settings:?}"))?;
         self.running += 1;
-        let (runs, limit) = (self.running, self.settings.concurrency);
-        let limit = old.as_ref().map_or(limit, |old| old.concurrency.max(limit));
+        let old = self.old(now).map(|old| old.concurrency).max().unwrap_or_default();
+        let (runs, limit) = (self.running, old.max(self.settings.concurrency));
         hold("limits", runs <= limit, || format!("{runs} run in {}, of {limit}", settings.code))?;
         let paused = self.pauses.get(host).copied().unwrap_or_default();
         hold("pauses", paused <= now, || {
             format!("{} calls {host}, which is to be left alone until {paused:?}", settings.code)
         })?;
         match &mut self.bucket {
-            Some(bucket) if old.is_none() => bucket.take(now),
+            Some(bucket) if is_new => bucket.take(now),
             _ => Ok(()),
         }
     }
@@ -178,7 +181,7 @@ impl Pool {
     /// Whether so many more would have fitted where so many wait.
     pub(super) fn has_room(&self, now: Moment, waiting: u32, more: u32) -> bool {
         let capacity = self.settings.capacity();
-        let capacity = self.old(now).map_or(capacity, |old| old.capacity().min(capacity));
+        let capacity = self.old(now).map(|old| old.capacity()).fold(capacity, u32::min);
         !self.is_closed && waiting + more <= capacity
     }
 }

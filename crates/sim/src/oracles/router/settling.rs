@@ -11,7 +11,10 @@ use super::{Broken, Delivery, Effect, KeyName, Oracles, Phase, gone, hold};
 
 /// How long those wait that came with a failure.
 const CASCADE: Duration = Duration::from_secs(10);
+/// How long those wait for whom there was no room, or who are still here from before.
 const POOL_FULL: Duration = Duration::from_secs(30);
+/// How long one waits that came again before the router heard that it was handed back.
+const BEFORE_HEARD: Duration = Duration::from_secs(1);
 
 impl Oracles {
     pub(super) fn tell(
@@ -25,10 +28,14 @@ impl Oracles {
         let serial = self.serial(queue, number)?;
         let is_heard = self.heard.contains(&delivery);
         hold("settled", !is_heard, || format!("m{serial} was settled already"))?;
-        if self.strays.contains(&delivery) {
+        if let Some(Some(attempts)) = self.strays.get(&delivery) {
+            let (after, reason) = (POOL_FULL, Reason::Draining);
+            let returns = ending == Ending::Again { after, attempts: *attempts, reason };
+            return hold("settled", returns, || format!("m{serial} is still here: {ending:?}"));
+        } else if self.strays.contains_key(&delivery) {
             let seen = &self.letters[serial];
             let is_kept = !seen.letter.is_malformed || seen.is_parked;
-            let is_late = self.phase != Phase::Living && !seen.is_parked;
+            let is_late = self.phase != Phase::Living;
             let is_gone = ending == Ending::Gone && is_kept;
             hold("lost", is_gone || is_late, || format!("{}: {ending:?}", seen.letter))?;
         } else {
@@ -42,13 +49,16 @@ impl Oracles {
             }
         }
         let seen = &mut self.letters[serial];
-        if effect != Effect::Done {
+        if effect == Effect::Stale {
             return Ok(());
         }
-        if let Some(here) = seen.here.as_mut().filter(|here| here.generation == generation) {
-            here.is_told = true;
+        let own = seen.here.as_mut().filter(|here| here.generation == generation);
+        if let (Ending::Again { reason, .. }, Some(here)) = (ending, own) {
+            // Also where it is lost: the source says so, and the router believes it.
+            here.told = Some(reason);
         }
         match ending {
+            _ if effect == Effect::Lost => {}
             Ending::Gone => (seen.in_source, seen.is_finished) = (false, true),
             Ending::Again { after, .. } => seen.not_before = now + after,
         }
@@ -97,6 +107,9 @@ impl Oracles {
         let is_stopping = self.phase != Phase::Living;
         let place = here.place.as_ref();
         let is_closed = place.is_some_and(|place| self.pools.get(place.pool).is_closed);
+        if here.before == Some(reason) && after == BEFORE_HEARD {
+            return true;
+        }
         let drains = (after, reason) == (Duration::ZERO, Reason::Draining);
         let told = |verdict: Verdict| Verdict::Again { after, reason } == verdict;
         match here.standing {
@@ -119,28 +132,20 @@ impl Oracles {
         }
     }
 
-    pub(super) fn answer(
-        &mut self,
-        now: Moment,
-        delivery: Delivery,
-        settled: Settled,
-    ) -> Result<(), Broken> {
+    pub(super) fn answer(&mut self, delivery: Delivery, settled: Settled) -> Result<(), Broken> {
         let (queue, number, generation) = delivery;
         if settled == Settled::Done {
             self.heard.insert(delivery);
         }
-        if self.strays.remove(&delivery) {
+        if self.strays.remove(&delivery).is_some() {
             return Ok(());
         }
         let serial = self.serial(queue, number)?;
         let seen = &mut self.letters[serial];
         let Some(here) = &seen.here else { return Ok(()) };
         if here.generation != generation {
-            if settled == Settled::Stale {
-                return Ok(());
-            }
-            // It was handed out again before the router heard.
-            self.orphans.insert(serial, (here.generation, now));
+            // It was handed out again before the router heard, and is to be settled again.
+            return Ok(());
         }
         seen.here = None;
         self.here.remove(&serial);

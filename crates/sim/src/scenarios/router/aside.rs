@@ -10,11 +10,14 @@ use sluicegate_schedule::Moment;
 use super::world::{Life, World};
 use crate::oracles::router::{Fact, KeyName};
 
+/// The queue and the broker's id of a message that was put aside.
+type Delivered = (Arc<str>, Arc<str>);
+
 /// The list itself. What is parked twice is there once.
 #[derive(Debug, Default)]
 pub(super) struct List {
     /// By queue and the source's id; with its key where that is parked too.
-    parked: Mutex<BTreeMap<(Arc<str>, Arc<str>), Option<KeyName>>>,
+    parked: Mutex<BTreeMap<Delivered, Option<KeyName>>>,
 }
 
 impl List {

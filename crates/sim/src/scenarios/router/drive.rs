@@ -59,6 +59,8 @@ struct Drive {
     answers: Arc<Answers>,
     /// The pools as they are set now.
     pools: BTreeMap<Arc<str>, PoolSettings>,
+    /// How often each queue was opened, and how many wires that took.
+    openings: Vec<u64>,
     wires: Vec<u64>,
     life: Option<Arc<Life>>,
     router: Option<Router>,
@@ -76,6 +78,7 @@ impl Drive {
             list: Arc::default(),
             answers: Arc::default(),
             pools: pools.collect(),
+            openings: vec![0; plan.queues.len()],
             wires: vec![0; plan.queues.len()],
             life: None,
             router: None,
@@ -120,10 +123,12 @@ impl Drive {
         self.wires[queue] += 1;
         let life = self.life.as_ref().expect("there is a router from the start to the end");
         let (plan, source) = (&self.plan.queues[queue], &self.sources[queue]);
-        Wire::new(&self.world, life, queue, self.wires[queue], plan, source)
+        let numbers = (self.openings[queue], self.wires[queue]);
+        Wire::new(&self.world, life, queue, numbers, plan, source)
     }
 
     async fn open(&mut self, queue: usize) {
+        self.openings[queue] += 1;
         let wire = self.wire(queue);
         let QueuePlan { name, settings, .. } = self.plan.queues[queue].clone();
         let added = self.router().add_queue(name, settings, wire).await;
@@ -236,6 +241,7 @@ impl Drive {
         let name = Arc::clone(&self.plan.queues[queue].name);
         self.world.fault(format_args!("{name} is removed"));
         self.world.see(Fact::QueueStopped { queue });
+        self.world.reset(queue);
         let router = self.router();
         let deadline = Instant::now() + Duration::from_secs(5);
         assert!(router.remove_queue(&name, deadline).await, "the queue was there");

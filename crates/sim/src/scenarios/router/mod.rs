@@ -3,12 +3,12 @@
 //!
 //! | file | is |
 //! |---|---|
-//! | [`plan`] | what a seed draws: queues, pools, messages and everything that happens to them |
-//! | [`world`] | what the ends share: the clock, the trace, the oracles, the lives of the router |
-//! | [`wire`] | a source behind a network that fails, lies, hangs and delays |
-//! | [`endpoint`] | the executor: an answer for each attempt |
-//! | [`aside`] | the parked list |
-//! | [`drive`] | whoever runs the router: publishes, changes, crashes, restarts, and ends it |
+//! | `plan` | what a seed draws: queues, pools, messages and everything that happens to them |
+//! | `world` | what the ends share: the clock, the trace, the oracles, the lives of the router |
+//! | `wire` | a source behind a network that fails, lies, hangs and delays |
+//! | `endpoint` | the executor: an answer for each attempt |
+//! | `aside` | the parked list |
+//! | `drive` | whoever runs the router: publishes, changes, crashes, restarts, and ends it |
 //!
 //! A crash ends a life: from then on nothing that this router does reaches any end, as if its process
 //! were gone. What it had sent before may still arrive.

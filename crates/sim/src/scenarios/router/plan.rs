@@ -211,7 +211,7 @@ impl Plan {
             5..=30 => Arc::clone(&rng.one_of(&self.pools).code),
             _ => Arc::clone(&self.pools[usual].code),
         };
-        let draft = Draft {
+        Draft {
             queue,
             pool: if self.fair { Arc::clone(&self.pools[0].code) } else { pool },
             group: rng.percent(80).then(|| number("g", rng.between(1, groups))),
@@ -225,8 +225,7 @@ impl Plan {
                 4..=7 => Kind::Copy,
                 _ => Kind::Message,
             },
-        };
-        draft
+        }
     }
 
     fn draw_faults(&mut self, theme: &Theme, span: Duration, rng: &mut Rng) {
@@ -307,7 +306,7 @@ fn queue(number: u64, rng: &mut Rng) -> QueuePlan {
             connections: rng.between_u32(1, 3),
             max_messages: rng.between(1, most) as usize,
         },
-        settle_batch: *rng.one_of(&[1, 10, 1024]),
+        settle_batch: *rng.one_of(&[4, 10, 1024]),
         keeps_order: rng.percent(50),
     }
 }

@@ -19,6 +19,7 @@ pub(super) struct Wire {
     world: Arc<World>,
     life: Arc<Life>,
     queue: usize,
+    opening: u64,
     number: u64,
     plan: QueuePlan,
     source: FakeSource,
@@ -31,7 +32,7 @@ impl Wire {
         world: &Arc<World>,
         life: &Arc<Life>,
         queue: usize,
-        number: u64,
+        (opening, number): (u64, u64),
         plan: &QueuePlan,
         source: &FakeSource,
     ) -> Arc<Self> {
@@ -39,6 +40,7 @@ impl Wire {
             world: Arc::clone(world),
             life: Arc::clone(life),
             queue,
+            opening,
             number,
             plan: plan.clone(),
             source: source.clone(),
@@ -52,9 +54,7 @@ impl Wire {
         self.world.called();
         let troubles = self.world.troubles(self.queue);
         self.life.live(self.world.delay(troubles.slow)).await;
-        if self.world.troubles(self.queue).hangs == Some(self.number) {
-            std::future::pending::<()>().await;
-        }
+        self.life.live(self.world.hang(self.queue, self.number)).await;
     }
 
     async fn receive_some(&self, max: usize) -> Result<Vec<Delivery>, SourceError> {
@@ -64,6 +64,7 @@ impl Wire {
         }
         let batch = self.life.live(self.receive_or_stop(max)).await?;
         if !batch.is_empty() {
+            let taken = self.world.now();
             // Dropped meanwhile, what was taken comes back when its window ends.
             self.life.live(self.world.delay(self.world.troubles(self.queue).slow)).await;
             let handed = batch.iter().map(|delivery| Handed {
@@ -71,7 +72,8 @@ impl Wire {
                 generation: delivery.receipt.generation,
                 attempts: delivery.attempts,
             });
-            self.world.see(Fact::HandedOver { queue: self.queue, batch: handed.collect() });
+            let (queue, opening, batch) = (self.queue, self.opening, handed.collect());
+            self.world.see(Fact::HandedOver { queue, opening, taken, batch });
         }
         Ok(batch)
     }
@@ -95,10 +97,11 @@ impl Wire {
         let arrives = self.world.draw(|rng| rng.percent(50));
         let troubles = self.world.troubles(self.queue);
         self.world.delay(troubles.slow).await;
-        let (now, troubles) = (self.world.now(), self.world.troubles(self.queue));
-        if troubles.hangs == Some(self.number) || (self.life.is_over() && !arrives) {
+        self.world.hang(self.queue, self.number).await;
+        if self.life.is_over() && !arrives {
             std::future::pending::<()>().await;
         }
+        let (now, troubles) = (self.world.now(), self.world.troubles(self.queue));
         if now < troubles.settle {
             return self.life.live(async { Err(SourceError::new("cannot settle")) }).await;
         }

@@ -28,6 +28,8 @@ pub(super) struct World {
     /// From now on everything goes well.
     calm: AtomicBool,
     calmed: Notify,
+    /// A connection broke that did not answer.
+    is_reset: Notify,
 }
 
 struct State {
@@ -55,6 +57,13 @@ pub(super) struct Troubles {
     pub(super) slow: Moment,
     /// Which wire of the queue does not answer any more.
     pub(super) hangs: Option<u64>,
+}
+
+impl Troubles {
+    /// Whether it is this one.
+    fn hangs(&self, wire: u64) -> bool {
+        self.hangs == Some(wire)
+    }
 }
 
 /// One life of the router: from its start to its end or its crash.
@@ -107,6 +116,7 @@ impl World {
             state: Mutex::new(state),
             calm: AtomicBool::new(false),
             calmed: Notify::new(),
+            is_reset: Notify::new(),
         }
     }
 
@@ -213,6 +223,24 @@ impl World {
 
     pub(super) fn troubles(&self, queue: usize) -> Troubles {
         if self.is_calm() { Troubles::default() } else { self.state.lock().queues[queue] }
+    }
+
+    /// The connections of a queue break, those that hang too.
+    pub(super) fn reset(&self, queue: usize) {
+        self.state.lock().queues[queue].hangs = None;
+        self.is_reset.notify_waiters();
+    }
+
+    /// Waits, as a call to a source that hangs does: until the connection breaks.
+    pub(super) async fn hang(&self, queue: usize, wire: u64) {
+        loop {
+            let mut reset = std::pin::pin!(self.is_reset.notified());
+            reset.as_mut().enable();
+            if !self.state.lock().queues[queue].hangs(wire) {
+                return;
+            }
+            reset.await;
+        }
     }
 
     pub(super) fn trouble(&self, queue: usize, fault: SourceFault, until: Moment, wire: u64) {

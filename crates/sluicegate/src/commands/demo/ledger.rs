@@ -195,7 +195,8 @@ mod tests {
         assert_eq!(ledger.counts().violations, 0);
         drop(ledger.begin(a0).unwrap());
         assert_eq!(ledger.counts().violations, 1);
-        (beside.end(), other.end());
+        beside.end();
+        other.end();
         assert!(ledger.begin(token(100, 0, 1)).is_none() && ledger.begin(token(1, 2, 1)).is_none());
     }
 

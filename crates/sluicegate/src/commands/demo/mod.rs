@@ -18,7 +18,7 @@ use sluicegate::server::Daemon;
 use sluicegate::server::settings::Settings;
 use sluicegate::sources::wire;
 use tokio::net::TcpListener;
-use tokio::time::{Instant, interval, sleep};
+use tokio::time::{Instant, interval};
 
 use endpoint::Endpoint;
 use ledger::Ledger;
@@ -38,9 +38,12 @@ Examples:
 
 The exit code is 0 only if every message arrived, and each group in order.";
 
-/// How many messages are published at once.
-const BATCH: u32 = 100;
-/// How many messages may be on their way: the publisher waits for the rest of the world.
+/// How often a batch is published, and for how long at least: no faster than this, so that what is
+/// measured is the way of a message and not the line in front of it.
+const BATCH_EVERY: Duration = Duration::from_millis(40);
+const BATCHES: u32 = 100;
+const SMALLEST_BATCH: u32 = 50;
+/// How many messages may be on their way: on a slow machine the publisher waits for the rest.
 const BACKLOG: u32 = 1_000;
 /// After how long without a delivery something must be wrong.
 const STALLED: Duration = Duration::from_secs(20);
@@ -124,6 +127,8 @@ async fn play(task: Task, folder: &Path, signals: &mut Signals) -> Result<Report
     // What the endpoint was asked before this is answered; nobody is called any more.
     let clean = tokio::select! {
         report = daemon.shutdown() => report.abandoned.is_empty() && report.unsettled == 0,
+        // Calls that are still made may need a connection.
+        _ = endpoint.accept() => false,
         // Whoever is impatient gets their prompt back: the folder goes in any case.
         _ = signals.end() => false,
     };
@@ -140,17 +145,31 @@ async fn play(task: Task, folder: &Path, signals: &mut Signals) -> Result<Report
     })
 }
 
-/// The configuration: what a user would write.
+/// What a user would write into a file.
+const CONFIGURATION: &str = r#"
+[server]
+drain = "5s"
+
+# A few failures among many calls are no reason to stop calling.
+[http.breaker]
+volume = 200
+
+[[queue]]
+name = "demo"
+uri = "sqlite:demo"
+max_messages = 100
+
+[[pool]]
+code = "DEMO"
+concurrency = 32
+ordering = "strict"
+"#;
+
 fn settings(folder: &Path) -> Result<Settings, Failure> {
-    let text = format!(
-        "[server]\ndrain = \"5s\"\n\
-         [state]\npath = {:?}\n\
-         [http.breaker]\nvolume = 200\n\
-         [[queue]]\nname = \"demo\"\nuri = \"sqlite:demo\"\nmax_messages = 100\n\
-         [[pool]]\ncode = \"DEMO\"\nconcurrency = 32\nordering = \"strict\"\n",
-        folder.join("demo.db").display().to_string(),
-    );
-    Settings::parse("demo.toml", &text, &|_| None).map_err(Failure::failed)
+    let read = Settings::parse("demo.toml", CONFIGURATION, &|_| None);
+    let mut settings = read.map_err(Failure::failed)?;
+    settings.state.path = folder.join("demo.db");
+    Ok(settings)
 }
 
 fn explain(task: Task, address: &str) -> Result<(), Failure> {
@@ -171,7 +190,7 @@ fn explain(task: Task, address: &str) -> Result<(), Failure> {
     Ok(screen::line(text)?)
 }
 
-/// Publishes all messages in batches, no faster than they are delivered.
+/// Publishes all messages in batches, while earlier ones are delivered.
 async fn publish(
     daemon: &Daemon,
     ledger: &Ledger,
@@ -179,13 +198,15 @@ async fn publish(
     task: Task,
     target: &str,
 ) -> Result<(), Failure> {
+    let size = SMALLEST_BATCH.max(task.messages / BATCHES);
+    let mut ticks = interval(BATCH_EVERY);
     let mut next = 0;
     while next < task.messages {
+        ticks.tick().await;
         if next - ledger.delivered() >= BACKLOG {
-            sleep(Duration::from_millis(5)).await;
             continue;
         }
-        let batch = next..task.messages.min(next + BATCH);
+        let batch = next..task.messages.min(next + size);
         let messages = batch.clone().map(|number| message(number, task.groups, target));
         let messages = messages.collect::<Result<Vec<_>, _>>()?;
         ledger.publishing(batch.clone());

@@ -1,10 +1,11 @@
 //! How far the demo is: two bars for somebody who watches, a line a second for a pipe.
 
+use std::fmt;
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressState, ProgressStyle};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -29,10 +30,14 @@ impl Progress {
         let both = MultiProgress::new();
         let bar = |name: &'static str, colour| {
             let template = format!(
-                "{{prefix:>9}} {{bar:40.{colour}/black.bright}} {{human_pos}}/{{human_len}}  {{per_sec:>12}}"
+                "{{prefix:>9}} {{bar:40.{colour}/black.bright}} {{human_pos}}/{{human_len}} {{rate}}"
             );
             let style = ProgressStyle::with_template(&template)
                 .unwrap_or_else(|_| ProgressStyle::default_bar())
+                .with_key("rate", |state: &ProgressState, out: &mut dyn fmt::Write| {
+                    // A bar has nobody to tell that it could not be drawn.
+                    write!(out, "{} a second", time::count(state.per_sec() as u64)).ok();
+                })
                 .progress_chars("━╸─");
             let bar = ProgressBar::new(u64::from(messages)).with_style(style).with_prefix(name);
             both.add(bar)

@@ -4,6 +4,7 @@ mod parser;
 mod progress;
 mod sink;
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -79,6 +80,9 @@ pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
         progress: Progress::hidden(),
     };
     let read = if file == Path::new("-") {
+        if std::io::stdin().is_terminal() {
+            eprintln!("reading messages from the terminal, one on each line; Ctrl-D ends them");
+        }
         publishing.progress = Progress::new(None);
         publishing.all_of(tokio::io::stdin()).await
     } else {
@@ -215,7 +219,8 @@ async fn sink(given: &ArgMatches) -> Result<Sink, Failure> {
     let queue = given.get_one::<String>("queue").map(String::as_str);
     let Some(file) = given.get_one::<PathBuf>("config") else {
         let client = Client::of(given)?;
-        return Ok(Sink::Server { client, queue: queue.map(str::to_owned) });
+        let (client, queue) = (Box::new(client), queue.map(str::to_owned));
+        return Ok(Sink::Server { client, queue });
     };
     // The variable may be set for other commands: only the argument is a contradiction.
     if given.value_source("server") == Some(ValueSource::CommandLine) {

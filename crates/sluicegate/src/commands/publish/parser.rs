@@ -364,6 +364,10 @@ mod tests {
         check(&format!("{{\"id\":\n{a}\n{b}\n{c}"), &[&first, "2 a", "3 b", "4 c"]);
         let open = "line 1: the message is not JSON: EOF while parsing a string at line 1 column 8";
         check(&format!("{{\"id\":\"a\n{b}"), &[open, "2 b"]);
+        let [first, second, third] = ["{", r#""id":"a"#, &b];
+        let found = read(format!("{first}\n{second}\n{third}\n{c}").as_bytes(), 4);
+        assert!(found[0].starts_with("line 1: ") && found[1].starts_with("line 2: "), "{found:?}");
+        assert_eq!(found[2..], ["3 b", "4 c"]);
         check("7\n", &["line 1: the message must be a JSON object, not a number"]);
         let missing = "line 2: mediationTarget is missing; it must be a URL";
         check(&format!("{a}\n{{\"id\":\"x\"}}\n{c}"), &["1 a", missing, "3 c"]);

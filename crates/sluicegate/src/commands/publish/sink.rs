@@ -21,7 +21,7 @@ pub(super) enum Sink {
     /// The file of an embedded queue.
     Embedded { publisher: Publisher, queue: String },
     /// A server.
-    Server { client: Client, queue: Option<String> },
+    Server { client: Box<Client>, queue: Option<String> },
 }
 
 /// What became of a batch.

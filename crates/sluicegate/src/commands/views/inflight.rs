@@ -11,11 +11,11 @@ pub(super) const VIEW: View = View {
     columns: &[
         left("message", |message, _| cut(&message["id"], 40)),
         left("pool", |message, _| text(&message["pool"])),
-        left("group", |message, _| cut(&message["group"], 32)),
+        left("group", |message, _| cut(&message["group"], 32)).extra(),
         left("state", |message, _| state(&message["state"])),
-        right("attempt", |message, _| text(&message["attempt"])),
+        right("attempt", |message, _| text(&message["attempt"])).extra(),
         right("running", |message, _| millis(&message["runningMs"])),
-        right("here for", |message, now| since(&message["since"], now)),
+        right("here for", |message, now| since(&message["since"], now)).extra(),
         left("why", |message, _| text(&message["why"]["detail"])),
     ],
     examples: "\

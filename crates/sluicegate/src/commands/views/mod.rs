@@ -46,7 +46,12 @@ struct Column {
     title: &'static str,
     align: Align,
     cell: fn(&Value, Timestamp) -> Cell,
+    /// Whether it is left out where there is no room.
+    extra: bool,
 }
+
+/// How many items are asked for at most.
+const MOST: usize = 1_000_000;
 
 const POOL: Filter = Filter { name: "pool", value_name: "CODE", help: "Only those of this pool" };
 
@@ -88,7 +93,7 @@ impl View {
             .long("limit")
             .value_name("N")
             .default_value("100")
-            .value_parser(value_parser!(u32).range(1..=1_000_000))
+            .value_parser(value_parser!(u32).range(1..=MOST as i64))
             .help("How many at most");
         client::arguments(command.arg(limit).arg(json_argument()))
     }
@@ -112,24 +117,87 @@ impl View {
         }
         screen::line(self.table(&items, Timestamp::now()))?;
         if !list.is_whole() {
-            screen::line(format_args!("there are more: --limit {}", limit * 10))?;
+            screen::line(format_args!("there are more: --limit {}", (limit * 10).min(MOST)))?;
         }
         Ok(())
     }
 
     fn table(&self, items: &[Value], now: Timestamp) -> Table {
-        let mut table = Table::new(self.columns.iter().map(|column| (column.title, column.align)));
-        for item in items {
-            table.row(self.columns.iter().map(|column| (column.cell)(item, now)));
+        let cells = |item: &Value| self.columns.iter().map(|one| (one.cell)(item, now)).collect();
+        let rows: Vec<Vec<Cell>> = items.iter().map(cells).collect();
+        let kept = self.fitting(&rows, screen::width());
+        let column = |place: &usize| (self.columns[*place].title, self.columns[*place].align);
+        let mut table = Table::new(kept.iter().map(column));
+        for row in rows {
+            table.row(kept.iter().map(|place| row[*place].clone()));
         }
         table
+    }
+
+    /// The columns that there is room for: of those that may be left out, the last goes first.
+    fn fitting(&self, rows: &[Vec<Cell>], room: Option<usize>) -> Vec<usize> {
+        let width = |place: &usize| {
+            let texts = rows.iter().map(|row| row[*place].text.as_str());
+            let widths = texts.chain([self.columns[*place].title]).map(|text| text.chars().count());
+            // With a blank on both sides and one between two columns.
+            widths.max().unwrap_or_default() + 3
+        };
+        let mut kept: Vec<usize> = (0..self.columns.len()).collect();
+        let Some(room) = room else { return kept };
+        while kept.iter().map(width).sum::<usize>() + 1 > room
+            && let Some(last) = kept.iter().rposition(|place| self.columns[*place].extra)
+        {
+            kept.remove(last);
+        }
+        kept
+    }
+}
+
+impl Column {
+    /// It may be left out.
+    const fn extra(self) -> Self {
+        Self { extra: true, ..self }
     }
 }
 
 const fn left(title: &'static str, cell: fn(&Value, Timestamp) -> Cell) -> Column {
-    Column { title, align: Align::Left, cell }
+    Column { title, align: Align::Left, cell, extra: false }
 }
 
 const fn right(title: &'static str, cell: fn(&Value, Timestamp) -> Cell) -> Column {
-    Column { title, align: Align::Right, cell }
+    Column { title, align: Align::Right, cell, extra: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    use super::{VIEWS, pools};
+
+    #[test]
+    fn where_there_is_no_room_columns_are_left_out_from_the_right() {
+        let pool = json!({"code": "ORDERS", "running": 3, "concurrency": 20, "queued": 1_000});
+        let cells = pools::VIEW.columns.iter().map(|one| (one.cell)(&pool, Timestamp::UNIX_EPOCH));
+        let rows = [cells.collect::<Vec<_>>()];
+        let titles = |room| {
+            let kept = pools::VIEW.fitting(&rows, room);
+            kept.into_iter().map(|place| pools::VIEW.columns[place].title).collect::<Vec<_>>()
+        };
+        assert_eq!(titles(None).len(), pools::VIEW.columns.len());
+        assert_eq!(titles(Some(300)), titles(None));
+        let least = ["pool", "running", "queued", "succeeded", "retried", "failed", "parked"];
+        assert_eq!(titles(Some(20)), least);
+        let some = titles(Some(90));
+        assert!(some.len() > least.len() && some.len() < titles(None).len(), "{some:?}");
+        assert!(some.contains(&"phase") && !some.contains(&"oldest wait"), "{some:?}");
+    }
+
+    #[test]
+    fn every_view_shows_an_item_of_which_nothing_is_known() {
+        for view in VIEWS {
+            let table = view.table(&[json!({})], Timestamp::UNIX_EPOCH).to_string();
+            assert!(table.contains('–'), "{}: {table}", view.name);
+        }
+    }
 }

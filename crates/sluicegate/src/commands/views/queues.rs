@@ -11,8 +11,8 @@ pub(super) const VIEW: View = View {
     filters: &[],
     columns: &[
         left("queue", |queue, _| text(&queue["name"])),
-        left("uri", |queue, _| cut(&queue["uri"], 48)),
-        left("phase", |queue, _| state(&queue["phase"])),
+        left("uri", |queue, _| cut(&queue["uri"], 48)).extra(),
+        left("phase", |queue, _| state(&queue["phase"])).extra(),
         left("healthy", |queue, _| match queue["healthy"].as_bool() {
             Some(true) => Cell::new("yes").shaded(Shade::Good),
             Some(false) => match queue["trouble"].as_str() {
@@ -24,9 +24,9 @@ pub(super) const VIEW: View = View {
         right("depth", |queue, _| count(&queue["depth"])),
         right("in flight", |queue, _| count(&queue["inflight"])),
         right("received", |queue, _| count(&queue["received"])),
-        right("acked", |queue, _| count(&queue["acked"])),
-        right("retried", |queue, _| count(&queue["retried"])),
-        right("last poll", |queue, now| ago(&queue["lastPollAt"], now)),
+        right("acked", |queue, _| count(&queue["acked"])).extra(),
+        right("retried", |queue, _| count(&queue["retried"])).extra(),
+        right("last poll", |queue, now| ago(&queue["lastPollAt"], now)).extra(),
     ],
     examples: "\
 Examples:

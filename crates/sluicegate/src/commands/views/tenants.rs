@@ -11,12 +11,12 @@ pub(super) const VIEW: View = View {
     filters: &[],
     columns: &[
         left("tenant", |tenant, _| text(&tenant["id"])),
-        right("weight", |tenant, _| text(&tenant["weight"])),
+        right("weight", |tenant, _| text(&tenant["weight"])).extra(),
         right("queued", |tenant, _| count(&tenant["queued"])),
         right("running", |tenant, _| count(&tenant["running"])),
         right("served", |tenant, _| count(&tenant["served"])),
         right("rejected", |tenant, _| count_if_any(&tenant["rejected"], Shade::Warn)),
-        right("oldest wait", |tenant, _| millis(&tenant["oldestWaitMs"])),
+        right("oldest wait", |tenant, _| millis(&tenant["oldestWaitMs"])).extra(),
     ],
     examples: "\
 Examples:

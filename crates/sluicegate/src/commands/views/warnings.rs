@@ -14,18 +14,19 @@ pub(super) const VIEW: View = View {
         help: "Only those of this severity: INFO, WARNING, ERROR or CRITICAL",
     }],
     columns: &[
-        left("id", |warning, _| text(&warning["id"])),
+        left("id", |warning, _| text(&warning["id"])).extra(),
         left("severity", |warning, _| state(&warning["severity"])),
         left("code", |warning, _| text(&warning["code"])),
         left("subject", |warning, _| cut(&warning["subject"], 40)),
         left("message", |warning, _| text(&warning["message"])),
         right("count", |warning, _| count(&warning["count"])),
-        right("first seen", |warning, now| ago(&warning["firstSeen"], now)),
+        right("first seen", |warning, now| ago(&warning["firstSeen"], now)).extra(),
         right("last seen", |warning, now| ago(&warning["lastSeen"], now)),
         left("acknowledged", |warning, _| match warning["acknowledged"].as_bool() {
             Some(true) => Cell::new("yes"),
             _ => Cell::none(),
-        }),
+        })
+        .extra(),
     ],
     examples: "\
 Examples:

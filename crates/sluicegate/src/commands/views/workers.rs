@@ -11,16 +11,17 @@ pub(super) const VIEW: View = View {
     filters: &[],
     columns: &[
         left("worker", |worker, _| text(&worker["id"])),
-        right("pid", |worker, _| text(&worker["pid"])),
+        right("pid", |worker, _| text(&worker["pid"])).extra(),
         left("state", |worker, _| state(&worker["state"])),
         left("tenant", |worker, _| text(&worker["tenant"])),
-        left("request", |worker, _| text(&worker["requestId"])),
-        left("session", |worker, _| text(&worker["session"])),
+        left("request", |worker, _| text(&worker["requestId"])).extra(),
+        left("session", |worker, _| text(&worker["session"])).extra(),
         right("requests", |worker, _| count(&worker["requestsProcessed"])),
-        right("errors", |worker, _| count_if_any(&worker["errorsEncountered"], Shade::Warn)),
-        right("memory", |worker, _| bytes(&worker["memoryBytes"])),
-        right("started", |worker, now| ago(&worker["startedAt"], now)),
-        right("active", |worker, now| ago(&worker["lastActiveAt"], now)),
+        right("errors", |worker, _| count_if_any(&worker["errorsEncountered"], Shade::Warn))
+            .extra(),
+        right("memory", |worker, _| bytes(&worker["memoryBytes"])).extra(),
+        right("started", |worker, now| ago(&worker["startedAt"], now)).extra(),
+        right("active", |worker, now| ago(&worker["lastActiveAt"], now)).extra(),
     ],
     examples: "\
 Examples:

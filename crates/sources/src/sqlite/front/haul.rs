@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::super::row::{Content, Head, Key};
-use super::{AHEAD, AHEAD_BYTES, Front, LOW, Ready};
+use super::{AHEAD_BYTES, Front, Ready};
 
 /// What is to be read.
 #[derive(Debug)]
@@ -19,8 +19,10 @@ pub(crate) struct Errand {
     pub(crate) choosing: Vec<Key>,
     /// Messages in order of their numbers, beyond this one and this many.
     pub(crate) fresh: Option<(i64, usize)>,
-    /// Messages in order of their times, beyond this one and up to this one.
-    pub(crate) due: Option<((i64, i64), i64)>,
+    /// Messages in order of their times, beyond this one and up to now.
+    pub(crate) due: Option<(i64, i64)>,
+    /// What time it is.
+    pub(crate) now: i64,
     pub(crate) strict: Arc<HashSet<Arc<str>>>,
     /// How long the bodies that it brings may be, together.
     pub(crate) room: usize,
@@ -32,8 +34,9 @@ pub(crate) struct Haul {
     pub(crate) loaded: Vec<(i64, Option<Content>)>,
     pub(crate) chosen: Vec<(Key, Option<Fresh>)>,
     pub(crate) fresh: Vec<Fresh>,
-    /// The next of high priority of each key that is kept in order and is among the fresh ones.
-    pub(crate) high: HashMap<Key, Head>,
+    /// The next of each key that is kept in order and is among the fresh ones, where it may be another
+    /// than the first of these.
+    pub(crate) first: HashMap<Key, Head>,
     pub(crate) due: Vec<Head>,
     /// The first time that has not come.
     pub(crate) next_due: Option<i64>,
@@ -58,26 +61,27 @@ impl Front {
         }
         let first_bare = self.ready.first_key_value().is_some_and(|(_, (_, r))| r.is_bare());
         let loaded = self.ready.len() - self.bare.len();
-        let is_low = loaded < LOW && self.bytes < AHEAD_BYTES / 2;
+        let is_low = loaded < self.ahead.div_ceil(2) && self.bytes < AHEAD_BYTES / 2;
         let has_due = self.next_due.is_some_and(|due| due <= now);
-        let has_room = self.ready.len() < AHEAD;
+        let has_room = self.ready.len() < self.ahead;
         let wants_rows = has_room && is_low && (self.fresh || has_due);
         let wants_bodies = first_bare || (is_low && !self.bare.is_empty());
         if !wants_rows && !wants_bodies && self.choosing.is_empty() {
             return None;
         }
         self.filling = true;
-        let fresh = (has_room && self.fresh).then(|| (self.cursor, AHEAD - self.ready.len()));
-        let due = (has_room && has_due).then_some((self.due_cursor, now));
+        let fresh = (has_room && self.fresh).then(|| (self.cursor, self.ahead - self.ready.len()));
+        let due = (has_room && has_due).then_some(self.due_cursor);
         // From here on they say what came since.
         self.fresh &= fresh.is_none();
         self.next_due = self.next_due.filter(|_| due.is_none());
         Some(Errand {
             epoch: self.epoch,
-            bare: self.bare.iter().copied().take(AHEAD).collect(),
+            bare: self.bare.iter().copied().take(self.ahead).collect(),
             choosing: std::mem::take(&mut self.choosing),
             fresh,
             due,
+            now,
             strict: Arc::clone(&self.strict),
             room: AHEAD_BYTES.saturating_sub(self.bytes),
         })
@@ -102,7 +106,7 @@ impl Front {
         }
         if let Some((_, limit)) = errand.fresh {
             self.fresh |= haul.fresh.len() >= limit;
-            self.bring_fresh(haul.fresh, haul.high);
+            self.bring_fresh(haul.fresh, haul.first);
         }
         for (key, next) in haul.chosen {
             let (head, content) = next.map(|next| (next.head, next.content)).unzip();
@@ -132,10 +136,10 @@ impl Front {
 
     fn bring_due(&mut self, due: Vec<Head>, next: Option<i64>, more: bool) {
         for head in due {
-            let Head { seq, key, due, .. } = head;
+            let Head { seq, key, due, high, .. } = head;
             self.due_cursor = (due.unwrap_or(i64::MIN), seq);
             if self.strict.contains(&key.pool) {
-                self.head_due(seq, key);
+                self.head_due(seq, key, high);
             } else if seq <= self.cursor && !self.out.contains_key(&seq) {
                 // What lies beyond the cursor is found, and taken for due, when it is read.
                 self.make_ready(seq, key);
@@ -146,28 +150,34 @@ impl Front {
         }
     }
 
-    fn bring_fresh(&mut self, fresh: Vec<Fresh>, mut high: HashMap<Key, Head>) {
+    fn bring_fresh(&mut self, fresh: Vec<Fresh>, mut first: HashMap<Key, Head>) {
         for Fresh { head, content } in fresh {
-            self.cursor = self.cursor.max(head.seq);
+            let seq = head.seq;
+            self.cursor = self.cursor.max(seq);
+            let due = head.due.filter(|&due| (due, seq) > self.due_cursor);
             if self.strict.contains(&head.key.pool) {
-                if self.has_head(&head.key) {
-                    if head.high {
-                        self.raise(head.key, head.seq);
-                    }
-                    continue;
-                }
-                let before = if head.held { None } else { high.remove(&head.key) };
-                let seq = head.seq;
-                self.crown(before.unwrap_or(head));
-                self.load_if_some(Some(seq), content);
-            } else if let Some(due) = head.due.filter(|&due| (due, head.seq) > self.due_cursor) {
+                self.bring_in_order(head, due, &mut first);
+            } else if let Some(due) = due {
                 self.await_due(due);
-            } else if !self.out.contains_key(&head.seq) {
-                self.make_ready(head.seq, head.key);
-                if let Some(content) = content {
-                    self.load(head.seq, content);
-                }
+            } else if !self.out.contains_key(&seq) {
+                self.make_ready(seq, head.key);
             }
+            self.load_if_some(Some(seq), content);
+        }
+    }
+
+    /// Takes in a message of a pool that keeps order, and when its time comes if that is not yet.
+    fn bring_in_order(&mut self, head: Head, due: Option<i64>, first: &mut HashMap<Key, Head>) {
+        if head.high
+            && let Some(due) = due
+        {
+            // Then it may go before others.
+            self.await_due(due);
+        }
+        if !self.has_head(&head.key) {
+            self.crown(first.remove(&head.key).unwrap_or(head));
+        } else if head.high && due.is_none() {
+            self.raise(head.key, head.seq);
         }
     }
 

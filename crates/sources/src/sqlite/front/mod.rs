@@ -12,7 +12,10 @@
 
 mod haul;
 mod order;
+#[cfg(test)]
+mod tests;
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,6 +73,8 @@ struct Out {
 pub(crate) struct Front {
     /// The first number of this queue.
     base: i64,
+    /// How many messages are read ahead.
+    ahead: usize,
     /// The pools that keep order.
     strict: Arc<HashSet<Arc<str>>>,
     /// What can be handed out, in order.
@@ -102,18 +107,17 @@ pub(crate) struct Front {
     read_error: Option<String>,
 }
 
-/// How many messages are read ahead.
+/// How many messages are read ahead, unless told. Below half of that more are read.
 pub(crate) const AHEAD: usize = 1024;
-/// Below how many of them more are read.
-const LOW: usize = 512;
 /// How long the bodies that were read ahead may be, together.
 const AHEAD_BYTES: usize = 8 * 1024 * 1024;
 
 impl Front {
-    pub(crate) fn new(queue: i64, generation: u64) -> Self {
+    pub(crate) fn new(queue: i64, generation: u64, ahead: usize) -> Self {
         let base = schema::base(queue);
         Self {
             base,
+            ahead: ahead.max(1),
             strict: Arc::default(),
             ready: BTreeMap::new(),
             bare: BTreeSet::new(),
@@ -228,7 +232,8 @@ impl Front {
     }
 
     fn make_ready(&mut self, seq: i64, key: Key) {
-        if self.ready.insert(seq, (key, Ready::Bare)).is_none() {
+        if let Entry::Vacant(place) = self.ready.entry(seq) {
+            place.insert((key, Ready::Bare));
             self.bare.insert(seq);
         }
     }
@@ -284,12 +289,14 @@ impl Front {
         self.next_due
     }
 
-    pub(crate) fn out(&self) -> usize {
+    pub(crate) fn out(&mut self, now: Instant) -> usize {
+        self.expire(now);
         self.out.len()
     }
 
     /// How a message that is in the file stands here.
-    pub(crate) fn standing(&self, seq: i64, key: &Key) -> Standing {
+    pub(crate) fn standing(&mut self, seq: i64, key: &Key, now: Instant) -> Standing {
+        self.expire(now);
         if self.out.contains_key(&seq) {
             Standing::Out
         } else if self.strict.contains(&key.pool) {

@@ -1,4 +1,5 @@
 //! Pools that keep order: of each key one message at most is ready or out.
+//! `docs/rules.md#fifo-1`.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,10 +13,12 @@ pub(super) struct HeadOf {
     pub(super) seq: i64,
     place: Place,
     high: bool,
-    /// It was out or delayed before: nothing overtakes it.
+    /// It was out before: nothing overtakes it.
     held: bool,
-    /// How many of the key are out. More than one only if they were when order began to be kept.
+    /// How many of the key are out.
     outs: u32,
+    /// They were out when order began to be kept: there may be several, and others before them.
+    inherited: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +70,7 @@ impl Front {
                 high: out.high,
                 held: true,
                 outs: 0,
+                inherited: true,
             });
             head.outs += 1;
             head.seq = head.seq.min(seq);
@@ -80,14 +84,12 @@ impl Front {
         if head.outs > 0 {
             return;
         }
-        // Of several that were out, the next is whichever comes first now.
-        let alone = head.seq == seq;
         match back {
-            Back::Now if alone => {
+            Back::Now if !head.inherited => {
                 head.place = Place::Ready;
                 self.make_ready(seq, out.key);
             }
-            Back::At(_) if alone => head.place = Place::Delayed,
+            Back::At(_) if !head.inherited => head.place = Place::Delayed,
             Back::Gone | Back::Now | Back::At(_) => {
                 head.place = Place::Choosing;
                 self.choosing.push(out.key);
@@ -113,26 +115,26 @@ impl Front {
         if let Some(due) = waits {
             self.await_due(due);
         }
-        let held = held || waits.is_some();
         let place = if waits.is_some() { Place::Delayed } else { Place::Ready };
-        self.heads.insert(key.clone(), HeadOf { seq, place, high, held, outs: 0 });
+        self.heads
+            .insert(key.clone(), HeadOf { seq, place, high, held, outs: 0, inherited: false });
         if place == Place::Ready {
             self.make_ready(seq, key);
         }
     }
 
     /// The time of a message has come, and it is in a pool that keeps order.
-    pub(super) fn head_due(&mut self, seq: i64, key: Key) {
-        if let Some(head) = self.heads.get_mut(&key)
-            && head.seq == seq
-            && head.place == Place::Delayed
-        {
+    pub(super) fn head_due(&mut self, seq: i64, key: Key, high: bool) {
+        let Some(head) = self.heads.get_mut(&key) else { return };
+        if head.seq == seq && head.place == Place::Delayed {
             head.place = Place::Ready;
             self.make_ready(seq, key);
+        } else if high {
+            self.raise(key, seq);
         }
     }
 
-    /// A message of high priority came: it goes before a head that only waits.
+    /// A message of high priority came, or its time did: it goes before a head that only waits.
     pub(super) fn raise(&mut self, key: Key, seq: i64) {
         if !self.strict.contains(&key.pool) {
             return;
@@ -141,9 +143,15 @@ impl Front {
             self.raised.push((key.clone(), seq));
         }
         let Some(head) = self.heads.get_mut(&key) else { return };
-        if head.place == Place::Ready && !head.held && !head.high {
+        let yields = match head.place {
+            Place::Delayed => true,
+            Place::Ready => !head.high || seq < head.seq,
+            Place::Out | Place::Choosing => false,
+        };
+        if yields && !head.held && head.seq != seq {
             let passed = std::mem::replace(&mut head.seq, seq);
             head.high = true;
+            head.place = Place::Ready;
             self.unready(passed);
             self.make_ready(seq, key);
         }

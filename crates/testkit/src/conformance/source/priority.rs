@@ -26,6 +26,11 @@ pub(super) const CHECKS: &[Check] = &[
         run: |stage| Box::pin(before_read_ahead(stage)),
     },
     Check {
+        name: "high priority that is delayed holds nobody before its time, and then goes first",
+        needs: keeps_order,
+        run: |stage| Box::pin(delayed_high(stage)),
+    },
+    Check {
         name: "a retried head of high priority stays the head",
         needs: keeps_order,
         run: |stage| Box::pin(retried_high(stage)),
@@ -86,6 +91,32 @@ async fn before_read_ahead(stage: Stage) {
     stage.done(&next).await;
     let after = stage.receive_one().await;
     assert_eq!(id(&after), format!("{waits}1"));
+}
+
+async fn delayed_high(stage: Stage) {
+    stage.keep_order();
+    let begun = Instant::now();
+    let delay = stage.window() / 2;
+    let mut late = strict_high("h1", "a");
+    late.delay = delay;
+    stage.publish(vec![strict("a1", "a"), strict("a2", "a"), late, strict("a3", "a")]).await;
+    let first = stage.receive_one().await;
+    assert_eq!(id(&first), "a1");
+    stage.done(&first).await;
+    let second = stage.receive_one().await;
+    assert_eq!(id(&second), "a2");
+    stage.expect_nothing_until(begun + delay).await;
+    stage.done(&second).await;
+    expect(&stage, &["h1", "a3"], "a").await;
+    assert!(begun.elapsed() >= delay);
+    // One that comes while a head is about to be handed out.
+    stage.publish(vec![strict("b1", "b"), strict("c1", "c"), strict("c2", "c")]).await;
+    let other = stage.receive_one().await;
+    assert_eq!(id(&other), "b1");
+    let mut late = strict_high("h2", "c");
+    late.delay = delay;
+    stage.publish(vec![late]).await;
+    expect(&stage, &["c1", "c2", "h2"], "c").await;
 }
 
 async fn retried_high(stage: Stage) {

@@ -95,7 +95,7 @@ async fn found(stage: Stage) {
         panic!("{:?}", late_found.state)
     };
     assert_eq!(reason, Reason::Scheduled);
-    assert!(rest > Duration::from_secs(3500) && rest <= Duration::from_secs(3600), "{rest:?}");
+    assert!(rest > Duration::from_secs(3500) && rest <= Duration::from_secs(3601), "{rest:?}");
     let received = stage.receive(2).await;
     assert_eq!(ids(&received), ["m1", "m2"]);
     assert_eq!(
