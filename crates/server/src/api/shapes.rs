@@ -23,7 +23,7 @@ impl Seen {
     }
 
     fn ago(self, age: Duration) -> String {
-        stamp(self.0.checked_sub(age).unwrap_or(Timestamp::MIN))
+        stamp(self.0.checked_sub(age).unwrap_or(Timestamp::UNIX_EPOCH))
     }
 
     fn later(self, rest: Duration) -> String {
@@ -212,7 +212,7 @@ impl From<ParkedItem> for ParkedShape {
 }
 
 fn parked_at(item: &ParkedItem) -> String {
-    stamp(Timestamp::from_millisecond(item.parked_at).unwrap_or(Timestamp::MIN))
+    stamp(Timestamp::from_millisecond(item.parked_at).unwrap_or(Timestamp::UNIX_EPOCH))
 }
 
 #[derive(Debug, Serialize)]
@@ -369,4 +369,69 @@ pub(crate) struct TenantShape {
     pub(crate) served: u64,
     pub(crate) rejected: u64,
     pub(crate) oldest_wait_ms: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use sluicegate_dispatch::{Reason, Target};
+
+    use super::*;
+
+    fn message() -> Message {
+        Message {
+            id: "m".into(),
+            pool: "P".into(),
+            group: None,
+            tenant: None,
+            high_priority: false,
+            target: Target::parse("http://a.example/").unwrap(),
+            auth_token: None,
+            payload: None,
+            traceparent: None,
+        }
+    }
+
+    /// Ages become times that were, rests times that will be.
+    #[test]
+    fn times_are_told_from_one_moment() {
+        let seen = Seen("2026-11-15T12:00:00.5Z".parse().unwrap());
+        let minute = Duration::from_secs(60);
+        let retries = WhyWaiting::new("group_retrying", "group head h retries", Some(minute));
+        let blocked = WhyWaiting::new("group_blocked", "group head h is blocked", None);
+        let delayed = WhyWaiting::delayed(Reason::Failed, minute);
+        let far = WhyWaiting::delayed(Reason::Scheduled, Duration::MAX);
+        let (since, until) = ("2026-11-15T11:59:58.500Z", "2026-11-15T12:01:00.500Z");
+        let retries_at = format!("group head h retries at {until}");
+        let failed_until = format!("an attempt failed until {until}");
+        let never = "9999-12-30T22:00:00.999Z";
+        let far_until = format!("its first delivery is to be later until {never}");
+        let table = [
+            ("running", None, json!(null), json!(null)),
+            ("waiting", Some(&retries), json!(null), json!([retries_at, until])),
+            ("waiting", Some(&blocked), json!(null), json!(["group head h is blocked", null])),
+            ("delayed", Some(&delayed), json!(until), json!([failed_until, until])),
+            ("delayed", Some(&far), json!(never), json!([far_until, never])),
+        ];
+        let message = message();
+        for (state, why, visible_at, words) in table {
+            let of = Whereabouts {
+                message: &message,
+                queue: "q",
+                pool: Some("P"),
+                state,
+                attempts: 2,
+                age: Duration::from_secs(2),
+                why,
+            };
+            let shape = json!(MessageShape::new(&of, seen));
+            assert_eq!((&shape["since"], &shape["visibleAt"]), (&json!(since), &visible_at));
+            let told = match &shape["why"] {
+                Value::Null => Value::Null,
+                why => json!([why["detail"], why["until"]]),
+            };
+            assert_eq!(told, words, "{state}");
+        }
+        assert_eq!(seen.ago(Duration::MAX), "1970-01-01T00:00:00.000Z", "the longest that is told");
+    }
 }

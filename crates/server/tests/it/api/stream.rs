@@ -152,3 +152,16 @@ async fn who_is_too_slow_is_told_how_much_it_missed() {
     let (_, lagged) = events.iter().find(|(name, _)| name == "lagged").expect("it is told");
     assert_eq!(lagged["missed"], 2_000 - 1_024, "{lagged}");
 }
+
+#[tokio::test]
+async fn the_end_does_not_wait_for_a_lull() {
+    let stage = Stage::start("").await;
+    let mut follower = Follower::of(&stage).await;
+    // One thread, and no await in between: all of it is there before anybody is served.
+    for _ in 0..1_000 {
+        stage.daemon.record().feed.tell(|| Some(("test", serde_json::Map::new())));
+    }
+    stage.serving.cancel();
+    timeout(Duration::from_secs(4), async { while follower.read().await > 0 {} }).await.unwrap();
+    assert!(follower.events().len() < 1_000);
+}

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use sluicegate_testkit::endpoint::{Answer, Endpoint};
 
 use super::schema::Document;
-use super::stage::{Ask, Stage, names};
+use super::stage::{Ask, Reply, Stage, names};
 
 const LISTS: &[&str] = &[
     "queues", "pools", "groups", "inflight", "tenants", "workers", "breakers", "warnings", "parked",
@@ -208,4 +208,18 @@ async fn the_page_needs_nothing_from_elsewhere() {
         assert!(!code.into_iter().any(|line| line.contains(outside)), "{outside}");
     }
     assert!(!page.body.contains("innerHTML"), "texts go in as texts");
+}
+
+#[tokio::test]
+async fn who_runs_does_not_wait() {
+    let endpoint = Endpoint::start().await;
+    endpoint.otherwise(Answer::hang());
+    let stage = Stage::start("").await;
+    let body = json!({ "id": "m", "mediationTarget": endpoint.url("/in"), "tenant": "bob" });
+    stage.post("/api/v1/messages", &body.to_string()).await;
+    endpoint.wait_for(1).await;
+    let old = |reply: &Reply| reply.items()[0]["runningMs"].as_u64().is_some_and(|ms| ms > 5);
+    stage.until("/api/v1/inflight", old).await;
+    let tenant = stage.get("/api/v1/tenants").await.items().remove(0);
+    same(&tenant, &json!({ "id": "bob", "queued": 0, "running": 1, "oldestWaitMs": 0 }));
 }
