@@ -203,8 +203,10 @@ fn without_parked_keys(
     for held in held {
         let tracked = held.tracked();
         let parked = settings.key(&tracked.message).filter(|key| {
+            let parked = &core.parked;
             pool.parks_key(held.queue(), key)
-                || core.parked.holds_key(held.queue(), &pool.code, key)
+                || (parked.holds_key(held.queue(), &pool.code, key)
+                    && !parked.lets_pass(held.queue(), &tracked.broker_id))
         });
         match parked {
             Some(key) => park_in_tail(pool, held, &key),

@@ -199,6 +199,22 @@ async fn a_key_that_is_freed_while_its_tail_is_being_kept_is_not_overtaken() {
     assert_eq!(rig.executor.started(), ["head#1"]);
 }
 
+/// docs/rules.md#strict-4
+#[tokio::test(start_paused = true)]
+async fn a_replayed_head_runs_though_its_tail_is_parked() {
+    let settings = PoolSettings { max_attempts: 1, ..pool("A", 4, Ordering::Strict) };
+    let rig = Rig::new([settings]).await;
+    rig.executor.on("m1", [fails()]);
+    rig.hand_out([grouped("m1", "A", "g"), grouped("m2", "A", "g")]);
+    rig.source.until_settled(2).await;
+    rig.settle_down().await;
+    rig.parked.replay("b-m1");
+    rig.hand_out([grouped("m1", "A", "g")]);
+    rig.source.until_settled(3).await;
+    assert_eq!(rig.executor.started(), ["m1#1", "m1#1"]);
+    assert_eq!(rig.parked.words(), ["m2 key_parked"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn used_up_attempts_skip_the_head_or_block_the_key() {
     for on_exhausted in [OnExhausted::Skip, OnExhausted::Block] {

@@ -14,6 +14,7 @@ pub struct MemoryParked {
 #[derive(Debug, Default)]
 struct State {
     parked: Vec<Parked>,
+    replayed: Vec<String>,
     failing: u32,
 }
 
@@ -45,6 +46,13 @@ impl MemoryParked {
     /// Lets so many calls fail.
     pub fn fail(&self, count: u32) {
         self.state.lock().failing = count;
+    }
+
+    /// Treats a message as one that was replayed from here, by its broker's id.
+    pub fn replay(&self, broker_id: &str) {
+        let mut state = self.state.lock();
+        state.parked.retain(|parked| &*parked.broker_id != broker_id);
+        state.replayed.push(broker_id.to_owned());
     }
 
     /// Forgets all.
@@ -84,5 +92,9 @@ impl ParkedStore for MemoryParked {
                 && parked.pool.as_deref() == Some(pool)
                 && key == group
         })
+    }
+
+    fn lets_pass(&self, _queue: &str, broker_id: &str) -> bool {
+        self.state.lock().replayed.iter().any(|replayed| replayed == broker_id)
     }
 }
