@@ -1,6 +1,7 @@
 //! What can be seen of a router, and why a message is not running yet.
 
-use std::collections::BTreeMap;
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering as Memory;
 use std::time::Duration;
@@ -236,13 +237,14 @@ impl Router {
     /// The messages that are here, oldest first.
     #[must_use]
     pub fn message_views(&self, pool: Option<&str>) -> Vec<MessageView> {
+        let look = Look::at(self);
         let mut all: Vec<MessageView> = self
             .core
             .all_queues()
             .iter()
             .flat_map(|queue| {
                 let views = queue.ledger.in_flight.all();
-                views.into_iter().map(|tracked| self.message_view(&queue.name, &tracked))
+                views.into_iter().map(|tracked| look.message(&queue.name, &tracked))
             })
             .filter(|view| pool.is_none_or(|pool| view.pool.as_deref() == Some(pool)))
             .collect();
@@ -254,11 +256,30 @@ impl Router {
     #[must_use]
     pub fn message(&self, id: &str) -> Option<MessageView> {
         let (queue, tracked) = self.core.find(id)?;
-        Some(self.message_view(&queue.name, &tracked))
+        Some(Look::at(self).message(&queue.name, &tracked))
+    }
+}
+
+/// One look at the router. The heads of its groups are found once for all messages that wait behind
+/// them, and only if one does: with many messages in a group, finding them for each would take for
+/// ever.
+struct Look<'a> {
+    router: &'a Router,
+    now: Instant,
+    heads: OnceCell<Heads>,
+}
+
+/// The message that is next, or runs, by pool and group.
+type Heads = HashMap<(Arc<str>, Arc<str>), Arc<str>>;
+
+impl<'a> Look<'a> {
+    fn at(router: &'a Router) -> Self {
+        Self { router, now: Instant::now(), heads: OnceCell::new() }
     }
 
-    fn message_view(&self, queue: &Arc<str>, tracked: &Tracked) -> MessageView {
-        let now = Instant::now();
+    fn message(&self, queue: &Arc<str>, tracked: &Tracked) -> MessageView {
+        // What came or began since the look did so just now.
+        let now = self.now;
         let standing = tracked.standing();
         let state = match standing.now {
             Now::Waiting | Now::Blocked => MessageState::Waiting,
@@ -267,30 +288,28 @@ impl Router {
             Now::Settling => MessageState::Done,
         };
         let (running_for, attempts) = match standing.now {
-            Now::Running { since } => (Some(now - since), standing.attempts + 1),
+            Now::Running { since } => {
+                (Some(now.saturating_duration_since(since)), standing.attempts + 1)
+            }
             _ => (None, standing.attempts),
         };
         let pool = standing.place.as_ref().map(|(pool, _)| Arc::clone(pool));
         let waits = matches!(state, MessageState::Waiting | MessageState::Delayed);
-        let why = waits.then(|| self.why(tracked, &standing, now));
+        let why = waits.then(|| self.why(tracked, &standing));
         MessageView {
             message: tracked.message.clone(),
             queue: Arc::clone(queue),
             pool,
             state,
             attempts,
-            age: now - tracked.received,
+            age: now.saturating_duration_since(tracked.received),
             running_for,
             why,
         }
     }
 
-    fn why(
-        &self,
-        tracked: &Tracked,
-        standing: &crate::in_flight::Standing,
-        now: Instant,
-    ) -> WhyWaiting {
+    fn why(&self, tracked: &Tracked, standing: &crate::in_flight::Standing) -> WhyWaiting {
+        let now = self.now;
         match &standing.now {
             Now::Blocked => {
                 return WhyWaiting::new("group_blocked", "its attempts are used up", None);
@@ -307,7 +326,7 @@ impl Router {
         }
         let place = standing.place.as_ref();
         let found = place.and_then(|(code, id)| {
-            let pool = self.core.any_pool(code)?;
+            let pool = self.router.core.any_pool(code)?;
             let not = pool.sluice.why(*id)?;
             Some((pool, not))
         });
@@ -355,10 +374,13 @@ impl Router {
 
     /// The message that holds up the others of its group.
     fn head_of(&self, pool: &Pool, tracked: &Tracked) -> Arc<str> {
+        let heads = self.heads.get_or_init(|| {
+            let groups = self.router.group_views(None).into_iter();
+            groups.map(|group| ((group.pool, group.group), group.head)).collect()
+        });
         let key = pool.settings().key(&tracked.message);
-        let groups = self.group_views(Some(&pool.code));
-        let group = groups.into_iter().find(|group| Some(&group.group) == key.as_ref());
-        group.map_or_else(|| Arc::clone(&tracked.message.id), |group| group.head)
+        let head = key.and_then(|key| heads.get(&(Arc::clone(&pool.code), key)));
+        Arc::clone(head.unwrap_or(&tracked.message.id))
     }
 }
 
