@@ -6,7 +6,7 @@ use crate::Message;
 
 /// A message as a source handed it over, to be settled once by its receipt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Delivery {
+pub struct Delivery<M = Message> {
     /// The source's own id of the message, the same at every delivery of it.
     pub broker_id: Arc<str>,
     /// What this delivery is settled with.
@@ -14,7 +14,7 @@ pub struct Delivery {
     /// How many attempts were made before, as far as the source can tell.
     pub attempts: u32,
     /// The message, or why it is none.
-    pub message: Result<Message, Malformed>,
+    pub message: Result<M, Malformed>,
 }
 
 /// What one delivery is settled with. Only the source that gave it understands it.

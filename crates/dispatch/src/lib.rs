@@ -11,6 +11,7 @@
 
 mod breaker;
 mod delivery;
+mod envelope;
 mod executor;
 mod fact;
 mod in_flight;
@@ -32,6 +33,7 @@ pub use breaker::{
     Breaker, BreakerChange, BreakerSettings, BreakerState, BreakerView, Pass, Verdict,
 };
 pub use delivery::{Delivery, Malformed, Receipt};
+pub use envelope::Envelope;
 pub use executor::{Attempt, Executor};
 pub use fact::{CallStatus, Fact, Observer};
 pub use message::{AuthToken, BadTarget, Message, Target};

@@ -20,7 +20,10 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 ///    [`Settled::Done`], that is durable.
 /// 4. A receipt of an earlier delivery settles nothing: it is [`Settled::Stale`].
 /// 5. Calls may be made at once from several tasks.
-pub trait Source: Send + Sync + 'static {
+///
+/// `M` is what is read out of a body: the router takes [`Message`]s, a handler written in Rust takes
+/// [`Envelope`](crate::Envelope)s. The source itself is the same.
+pub trait Source<M = Message>: Send + Sync + 'static {
     /// What the router must know of it.
     fn profile(&self) -> Profile;
 
@@ -29,7 +32,7 @@ pub trait Source: Send + Sync + 'static {
     ///
     /// # Cancel safety
     /// Dropped, it hands out nothing, or what it took comes back.
-    fn receive(&self, max: usize) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>>;
+    fn receive(&self, max: usize) -> BoxFuture<'_, Result<Vec<Delivery<M>>, SourceError>>;
 
     /// Settles deliveries. The answers are in the order of the questions.
     fn settle(&self, settle: Vec<Settle>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>>;
@@ -58,6 +61,18 @@ pub trait Source: Send + Sync + 'static {
     ) -> BoxFuture<'_, Result<Published, PublishError>> {
         drop(messages);
         Box::pin(async { Err(PublishError::NotPublishable) })
+    }
+
+    /// Settles deliveries of messages that will never work: they go where this source keeps such
+    /// messages, and are gone where it keeps none. The answers are in the order of the receipts.
+    fn bury(&self, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
+        let gone = |receipt| Settle { receipt, ending: Ending::Gone };
+        self.settle(receipts.into_iter().map(gone).collect())
+    }
+
+    /// Whether [`bury`](Source::bury) keeps what it is given.
+    fn keeps_buried(&self) -> bool {
+        false
     }
 
     /// Looks for a message by the application's id. `None` where the source cannot, or has none.

@@ -23,7 +23,8 @@ const ARROWS: &[(&str, May)] = &[
     // Whoever blocks a thread, such as a writer of a file, does so in a task group.
     ("sources", May::Know(&["dispatch", "tasks"])),
     ("executors", May::Know(&["dispatch", "tasks", "schedule"])),
-    ("consumers", May::Know(&["dispatch"])),
+    // Its declarations are those of a broker, which only `sources` knows.
+    ("consumers", May::Know(&["dispatch", "sources", "tasks", "schedule"])),
     ("agents", May::Know(&["tasks", "schedule", "executors"])),
     ("event-store", May::Know(&["tasks"])),
     ("server", May::KnowAll),

@@ -1,0 +1,1 @@
+//! Consumers written in Rust: declared, validated together, run with bounded workers.

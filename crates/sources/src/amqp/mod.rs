@@ -1,0 +1,1 @@
+//! RabbitMQ, over AMQP 0-9-1.

@@ -1,0 +1,1 @@
+//! AWS SQS, standard and FIFO.
