@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use sluicegate_dispatch::{
     BoxFuture, Delivery, Depth, Ending, Message, Profile, Receipt, Settle, Settled, Source,
@@ -23,7 +24,7 @@ pub(crate) struct Stock {
 #[derive(Default)]
 struct Shelf {
     ready: VecDeque<Message>,
-    out: HashMap<u64, Message>,
+    out: HashMap<u64, Message, RandomState>,
     last: u64,
     is_stopped: bool,
 }
