@@ -18,10 +18,7 @@ pub(crate) fn figures_of<const N: usize>(
     read_figures(me.with_file_name(program), words)
 }
 
-fn read_figures<const N: usize>(
-    program: PathBuf,
-    words: &[String],
-) -> Result<[f64; N], String> {
+fn read_figures<const N: usize>(program: PathBuf, words: &[String]) -> Result<[f64; N], String> {
     let ran = Command::new(program)
         .args(words)
         .stdin(Stdio::null())

@@ -115,6 +115,12 @@ impl Target {
         &self.url
     }
 
+    /// Where the path begins in the URL: right after host and port.
+    #[must_use]
+    pub fn path_start(&self) -> usize {
+        usize::from(self.authority.end)
+    }
+
     /// Host and port, as written: what limits and breakers by host go by.
     #[must_use]
     pub fn authority(&self) -> &str {
