@@ -24,7 +24,7 @@ pub struct Message {
     /// What it is delivered with.
     pub auth_token: Option<AuthToken>,
     /// JSON to deliver, as it was written.
-    pub payload: Option<Box<str>>,
+    pub payload: Option<Arc<str>>,
     /// The W3C `traceparent` it came with.
     pub traceparent: Option<Box<str>>,
 }

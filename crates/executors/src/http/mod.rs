@@ -158,19 +158,12 @@ impl HttpExecutor {
 
 impl Executor for HttpExecutor {
     fn execute<'a>(&'a self, attempt: Attempt<'a>) -> BoxFuture<'a, Outcome> {
-        Box::pin(async move {
-            if attempt.cx.is_cancelled() {
-                return Outcome::Interrupted;
-            }
-            // What is seldom needed is in boxes of its own: an allocation of more than a kilobyte is
-            // dear, and this one is made for every message.
-            let interrupted = Box::pin(attempt.cx.cancelled());
-            tokio::select! {
-                biased;
-                outcome = self.deliver(attempt) => outcome,
-                _ = interrupted => Outcome::Interrupted,
-            }
-        })
+        Box::pin(self.deliver(attempt))
+    }
+
+    /// A call that is dropped is given up, and its connection with it.
+    fn stops_by_drop(&self) -> bool {
+        true
     }
 }
 
