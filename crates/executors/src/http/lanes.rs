@@ -5,8 +5,8 @@
 //! connection too.
 //!
 //! 1. A connection is in the hands of one call, or idle in here.
-//! 2. Only a connection that is ready for a request is left here; whether its peer has closed it
-//!    meanwhile is asked before it is used again.
+//! 2. Only a connection that is ready for a request is left here. If its peer has closed it
+//!    meanwhile, that is seen before anything of the next request is sent.
 //! 3. While any is idle, one task looks now and then for those that were idle for too long.
 
 use std::collections::HashMap;
@@ -83,16 +83,10 @@ impl Lanes {
         Ok(Self { connector, idle: Arc::default(), sweepers, cx: Context::new() })
     }
 
-    /// An idle connection to an origin that its peer has not closed.
+    /// An idle connection to an origin; its peer may have closed it.
     pub(crate) fn idle(&self, origin: &str) -> Option<Box<Lane>> {
-        loop {
-            let mut idle = self.idle.lock();
-            let Parked { mut lane, .. } = idle.by_origin.get_mut(origin)?.pop()?;
-            drop(idle);
-            if lane.is_open() {
-                return Some(lane);
-            }
-        }
+        let parked = self.idle.lock().by_origin.get_mut(origin)?.pop()?;
+        Some(parked.lane)
     }
 
     /// A new connection to the origin of a URL.
@@ -203,7 +197,7 @@ impl Lane {
     }
 
     fn is_ready(&mut self) -> bool {
-        self.is_open() && self.sender.is_ready()
+        self.sender.is_ready() || self.is_open() && self.sender.is_ready()
     }
 }
 
