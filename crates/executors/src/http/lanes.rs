@@ -26,7 +26,7 @@ use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use parking_lot::Mutex;
 use sluicegate_tasks::{Context, Invalid, Overload, TaskGroup};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tower_service::Service;
 
 use super::clients::{IDLE_FOR, MAX_HEADERS};
@@ -34,6 +34,8 @@ use super::dial::{Connector, DialError, Stream};
 
 /// How often the idle ones are looked at.
 const SWEEP_EVERY: Duration = Duration::from_secs(15);
+/// How many sweeps one may stay idle for.
+const IDLE_SWEEPS: u32 = (IDLE_FOR.as_secs() / SWEEP_EVERY.as_secs()) as u32;
 
 /// The connections that wait for a call.
 pub(crate) struct Lanes {
@@ -47,12 +49,14 @@ pub(crate) struct Lanes {
 struct Idle {
     /// By origin, the one that was used last at the end.
     by_origin: HashMap<Box<str>, Vec<Parked>, RandomState>,
+    sweeps: u32,
     is_swept: bool,
 }
 
 struct Parked {
     lane: Box<Lane>,
-    since: Instant,
+    /// How many sweeps there had been when it came here.
+    since: u32,
 }
 
 /// One connection.
@@ -103,8 +107,9 @@ impl Lanes {
         if !lane.is_ready() {
             return;
         }
-        let parked = Parked { lane, since: Instant::now() };
         let mut idle = self.idle.lock();
+        // A clock is read for every call often enough; that of the sweeps will do.
+        let parked = Parked { lane, since: idle.sweeps };
         match idle.by_origin.get_mut(origin) {
             Some(known) => known.push(parked),
             None => _ = idle.by_origin.insert(origin.into(), vec![parked]),
@@ -125,7 +130,7 @@ impl Lanes {
                     () = sleep(SWEEP_EVERY) => {}
                     _ = cx.cancelled() => return,
                 }
-                let (gone, is_empty) = idle.lock().sweep(Instant::now());
+                let (gone, is_empty) = idle.lock().sweep();
                 // Closing is work; it is done without the lock.
                 drop(gone);
                 if is_empty {
@@ -147,11 +152,12 @@ impl Drop for Lanes {
 
 impl Idle {
     /// Takes out what was idle for too long or is closed; says whether nothing is left.
-    fn sweep(&mut self, now: Instant) -> (Vec<Parked>, bool) {
-        let mut gone = Vec::new();
+    fn sweep(&mut self) -> (Vec<Parked>, bool) {
+        self.sweeps += 1;
+        let (mut gone, now) = (Vec::new(), self.sweeps);
         for parked in self.by_origin.values_mut() {
             let is_over =
-                |parked: &mut Parked| now - parked.since >= IDLE_FOR || !parked.lane.is_open();
+                |parked: &mut Parked| now - parked.since > IDLE_SWEEPS || !parked.lane.is_open();
             gone.extend(parked.extract_if(.., is_over));
         }
         self.by_origin.retain(|_, parked| !parked.is_empty());
