@@ -1,0 +1,1 @@
+//! Round trips, frames in pieces, and garbage.
