@@ -55,6 +55,10 @@ impl Head {
         if line.is_empty() {
             return Line::Last;
         }
+        if line.len() > MAX_BYTES {
+            self.is_cut = true;
+            return Line::Header;
+        }
         // What has no colon is no header, and says nothing.
         let Some(colon) = line.iter().position(|&byte| byte == b':') else { return Line::Header };
         let (name, value) = (self.text(&line[..colon]), self.text(&line[colon + 1..]));
@@ -68,7 +72,7 @@ impl Head {
 
     fn is_kept(&mut self, name: &str, length: usize) -> bool {
         let fits = self.bytes + length <= MAX_BYTES && self.headers.len() < MAX_COUNT;
-        if fits || (ESSENTIAL.contains(&name) && length <= MAX_BYTES) {
+        if fits || ESSENTIAL.contains(&name) {
             return true;
         }
         self.is_cut = true;
