@@ -36,12 +36,14 @@
 //! ```
 
 mod consumer;
+mod declarations;
 mod envelopes;
 mod fact;
 mod failure;
 mod handler;
 mod memory;
 mod metadata;
+mod nearest;
 mod order;
 mod policy;
 mod problem;
@@ -51,6 +53,7 @@ mod size;
 mod stats;
 
 pub use consumer::{CONSUMER_TIMEOUT, Consumer, ConsumerBuilder};
+pub use declarations::Declarations;
 pub use envelopes::Envelopes;
 pub use fact::{Fact, Observer};
 pub use failure::{Class, Failure};
@@ -63,5 +66,6 @@ pub use problem::{Place, Problem, Problems};
 pub use service::{ConsumerReport, Service, ServiceBuilder, ShutdownReport, StartError};
 pub use size::{MOST_PREFETCH, MOST_WORKERS, Size, available_cpus};
 pub use sluicegate_dispatch::Envelope;
+pub use sluicegate_sources::amqp;
 pub use sluicegate_tasks::Context;
 pub use stats::ConsumerStats;

@@ -103,7 +103,8 @@ pub(crate) fn verdict(retry: &Retry, failed: u32, attempted: Attempted) -> Verdi
         Attempted::Failed { class: Class::Dead, why } => Verdict::Dead { why, poison: false },
         Attempted::Failed { class, why } => match (retry.delay(failed), class) {
             (None, _) => {
-                let why = format!("{failed} attempts: {why}");
+                let plural = if failed == 1 { "" } else { "s" };
+                let why = format!("{failed} attempt{plural}: {why}");
                 Verdict::Dead { why, poison: false }
             }
             (Some(_), Class::RetryAfter(after)) => {
@@ -148,7 +149,7 @@ mod tests {
         check(&default, 2, failed(later), again(7));
         check(&default, 2, failed(ages), again(43_200));
         check(&default, 4, failed(later), dead("4 attempts: no", false));
-        check(&never, 1, failed(Class::Retry), dead("1 attempts: no", false));
+        check(&never, 1, failed(Class::Retry), dead("1 attempt: no", false));
         check(&default, 1, poison, dead("no", true));
         check(&default, 9, Attempted::Interrupted, Verdict::HandBack);
         check(&default, 1, Attempted::Ignored, Verdict::Ignore);

@@ -180,19 +180,11 @@ pub(crate) fn duplicates<'a>(
     found
 }
 
-/// Checks consumers against each other.
-pub(crate) fn check_consumers<'a>(
-    consumers: impl IntoIterator<Item = (&'a Consumer, Place)>,
-) -> Vec<Problem> {
-    let consumers: Vec<(&Consumer, Place)> = consumers.into_iter().collect();
+/// Finds consumers of one queue that handle different event types.
+pub(crate) fn divided(consumers: &[(Consumer, Place)]) -> Vec<Problem> {
     let mut problems = Vec::new();
-    for (consumer, at) in &consumers {
-        problems.extend(check_name("consumer", consumer.name(), at));
-        problems.extend(check_consumer(consumer, at));
-    }
-    problems.extend(duplicates("consumer", consumers.iter().map(|(one, at)| (one.name(), *at))));
     for (index, (second, second_at)) in consumers.iter().enumerate() {
-        let divides = |(first, _): &&(&Consumer, Place)| {
+        let divides = |(first, _): &&(Consumer, Place)| {
             first.queue() == second.queue() && event_types(first) != event_types(second)
         };
         if let Some((first, first_at)) = consumers[..index].iter().find(divides) {
@@ -206,8 +198,10 @@ pub(crate) fn check_consumers<'a>(
     problems
 }
 
-fn check_consumer(consumer: &Consumer, at: Place) -> Vec<Problem> {
-    let mut problems = Vec::new();
+/// Checks a consumer by itself.
+pub(crate) fn check_each(consumer: &Consumer, at: Place) -> Vec<Problem> {
+    let mut problems: Vec<Problem> =
+        check_name("consumer", consumer.name(), at).into_iter().collect();
     let types: Vec<_> = consumer.handlers.iter().map(|(event_type, _)| event_type).collect();
     for (index, event_type) in types.iter().enumerate() {
         if types[..index].contains(event_type) {

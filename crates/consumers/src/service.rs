@@ -2,20 +2,33 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use sluicegate_dispatch::{Envelope, Message, Source};
+use sluicegate_sources::OpenError;
+use sluicegate_sources::amqp::{AmqpAddress, AmqpConsume, AmqpSource, Connection};
 use sluicegate_tasks::Invalid;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
-use crate::problem::{Problems, check_consumers};
+use crate::problem::{Place, Problem, Problems, check_each, duplicates};
 use crate::run::{Intake, Running};
-use crate::{Consumer, ConsumerStats, Envelopes, Fact, Observer};
+use crate::{Consumer, ConsumerStats, Declarations, Envelopes, Fact, Observer};
+
+/// How long closing the connection may take, after everything else is over.
+const GOODBYE: Duration = Duration::from_secs(5);
 
 /// Consumers that run. Dropped without a [shutdown](Service::shutdown) it ends at once, and what was
 /// not settled comes again.
 pub struct Service {
     consumers: Vec<Running>,
+    broker: Option<Broker>,
+}
+
+/// What a service has open at its broker.
+struct Broker {
+    connection: Connection,
+    sources: Vec<Arc<AmqpSource<Envelope>>>,
 }
 
 /// Consumers that are to run.
@@ -23,6 +36,7 @@ pub struct Service {
 #[must_use = "start() makes the service"]
 pub struct ServiceBuilder {
     pairs: Vec<Pair>,
+    declared: Option<(AmqpAddress, Declarations)>,
     observer: Option<Observer>,
 }
 
@@ -30,7 +44,7 @@ struct Pair {
     consumer: Consumer,
     source: Arc<dyn Source<Envelope>>,
     intake: Intake,
-    at: &'static std::panic::Location<'static>,
+    at: Place,
 }
 
 /// Why a service did not start. None of its consumers did.
@@ -39,6 +53,8 @@ struct Pair {
 pub enum StartError {
     /// What was declared cannot work.
     Declared(Problems),
+    /// The broker refuses.
+    Open(OpenError),
     /// A setting cannot work.
     Invalid(Invalid),
 }
@@ -76,7 +92,7 @@ impl Service {
     /// use sluicegate_consumers::{Consumer, Context, Failure, MemorySource, Metadata, Service};
     /// use std::sync::Arc;
     /// use std::time::Duration;
-    /// use tokio::time::Instant;
+    /// use tokio::time::{Instant, timeout_at};
     ///
     /// let source = Arc::new(MemorySource::new());
     /// source.push_json("order.created", &serde_json::json!({ "number": 1 }));
@@ -114,7 +130,23 @@ impl Service {
     /// the deadline on a context that is not cancelled before it, and everything is settled.
     pub async fn shutdown(self, deadline: Instant) -> ShutdownReport {
         let consumers = join_all(self.consumers.iter().map(|one| one.shutdown(deadline))).await;
+        if let Some(Broker { connection, sources }) = &self.broker {
+            // Everything is settled; what is not is the broker's again without the connection.
+            let by = deadline.max(Instant::now() + GOODBYE);
+            timeout_at(by, async {
+                join_all(sources.iter().map(|source| source.close())).await;
+                connection.close().await;
+            })
+            .await
+            .ok();
+        }
         ShutdownReport { consumers }
+    }
+
+    /// The connection to the broker whose queues were declared, for publishing.
+    #[must_use]
+    pub fn connection(&self) -> Option<&Connection> {
+        self.broker.as_ref().map(|broker| &broker.connection)
     }
 }
 
@@ -130,6 +162,13 @@ impl ServiceBuilder {
     #[track_caller]
     pub fn consume_messages(self, source: Arc<dyn Source<Message>>, consumer: Consumer) -> Self {
         self.pair(Arc::new(Envelopes::of(source)), consumer, Intake::BoundedHere)
+    }
+
+    /// Has the declared consumers take their messages from RabbitMQ: over one connection, each on a
+    /// channel of its own. What is declared is declared again at every reconnect.
+    pub fn declared(mut self, address: AmqpAddress, declarations: Declarations) -> Self {
+        self.declared = Some((address, declarations));
+        self
     }
 
     /// Tells somebody of everything that happens, beside the log.
@@ -150,20 +189,61 @@ impl ServiceBuilder {
         self
     }
 
-    /// Checks all consumers, then starts all of them.
+    /// Checks everything, then connects, then starts all consumers. A broker that is not reached is no
+    /// error: the consumers begin when it is.
     ///
     /// # Errors
-    /// Names everything that cannot work; then nothing was started.
-    pub async fn start(self) -> Result<Service, StartError> {
-        let declared = self.pairs.iter().map(|pair| (&pair.consumer, pair.at));
-        Problems::refuse(check_consumers(declared)).map_err(StartError::Declared)?;
+    /// Names everything that cannot work, or what the broker refuses; then nothing was started.
+    pub async fn start(mut self) -> Result<Service, StartError> {
+        Problems::refuse(self.problems()).map_err(StartError::Declared)?;
+        let broker = match self.declared.take() {
+            Some((address, declarations)) => Some(self.connect(address, declarations).await?),
+            None => None,
+        };
         let mut consumers = Vec::with_capacity(self.pairs.len());
         for Pair { consumer, source, intake, .. } in self.pairs {
             let observer = self.observer.clone();
             let running = Running::start(consumer, source, intake, observer).await;
             consumers.push(running.map_err(StartError::Invalid)?);
         }
-        Ok(Service { consumers })
+        Ok(Service { consumers, broker })
+    }
+
+    fn problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut names: Vec<(&str, Place)> = Vec::new();
+        if let Some((_, declarations)) = &self.declared {
+            problems.extend(declarations.problems());
+            names.extend(declarations.consumer_names());
+        }
+        for Pair { consumer, at, .. } in &self.pairs {
+            problems.extend(check_each(consumer, at));
+            names.push((consumer.name(), at));
+        }
+        problems.extend(duplicates("consumer", names));
+        problems
+    }
+
+    async fn connect(
+        &mut self,
+        address: AmqpAddress,
+        declarations: Declarations,
+    ) -> Result<Broker, StartError> {
+        let (topology, consumers) = declarations.into_parts();
+        let connection = Connection::open(address, topology).await.map_err(StartError::Open)?;
+        let mut sources = Vec::with_capacity(consumers.len());
+        for (consumer, at) in consumers {
+            let prefetch = u16::try_from(consumer.size().prefetch).unwrap_or(u16::MAX);
+            let consume = AmqpConsume::new(consumer.queue())
+                .with_tag(consumer.name())
+                .with_prefetch(prefetch)
+                .without_visibility();
+            let source = AmqpSource::on(&connection, consume).await.map_err(StartError::Open)?;
+            let (source, intake) = (Arc::new(source), Intake::BoundedAtSource);
+            sources.push(Arc::clone(&source));
+            self.pairs.push(Pair { consumer, source, intake, at });
+        }
+        Ok(Broker { connection, sources })
     }
 }
 
@@ -206,6 +286,7 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Declared(problems) => problems.fmt(f),
+            Self::Open(error) => error.fmt(f),
             Self::Invalid(invalid) => invalid.fmt(f),
         }
     }

@@ -10,14 +10,14 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::Core;
 use crate::Fact;
 
-/// A window that is longer than this is none.
+/// A window as long as this is none.
 const NO_WINDOW: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// How many parts of the broker's timeout lie between two looks.
 const LOOKS: u32 = 20;
 
 /// Extends every message that is here at a third of its source's window.
 pub(super) async fn keep_alive(core: Arc<Core>, cx: Context) {
-    if core.source.profile().visibility > NO_WINDOW {
+    if core.source.profile().visibility >= NO_WINDOW {
         return;
     }
     let mut round = Instant::now();
@@ -47,7 +47,7 @@ pub(super) async fn keep_alive(core: Arc<Core>, cx: Context) {
 /// Names what has been here for four fifths of what the broker allows.
 pub(super) async fn watch_age(core: Arc<Core>, cx: Context) {
     let allowed = core.settings().timeout;
-    if allowed.is_zero() || allowed > NO_WINDOW {
+    if allowed.is_zero() || allowed >= NO_WINDOW {
         return;
     }
     let limit = allowed / 5 * 4;

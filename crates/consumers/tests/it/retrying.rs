@@ -157,5 +157,5 @@ async fn how_often_is_the_consumers_to_say() {
     assert_eq!(seen.facts, ["1 retrying #1 2s no", "1 dead kept 2 attempts: no"]);
     let never = |builder: ConsumerBuilder| builder.retry(Retry::never());
     let seen = consume(MemorySource::new(), 9, never, || Err(Failure::retry("no"))).await;
-    assert_eq!(seen.facts, ["1 dead kept 1 attempts: no"]);
+    assert_eq!(seen.facts, ["1 dead kept 1 attempt: no"]);
 }
