@@ -94,7 +94,9 @@ fn envelope_of(delivery: Delivery<Message>) -> Delivery<Envelope> {
         let tenant = tenant.map(|tenant| ("tenant".into(), Box::from(&*tenant)));
         let traceparent = traceparent.map(|trace| ("traceparent".into(), trace));
         Envelope {
-            body: payload.map(|payload| Bytes::from(payload.into_string())).unwrap_or_default(),
+            body: payload
+                .map(|payload| Bytes::copy_from_slice(payload.as_bytes()))
+                .unwrap_or_default(),
             id: Some(id),
             event_type: Some(Arc::clone(&pool)),
             routing_key: Some(pool),

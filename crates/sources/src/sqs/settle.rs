@@ -93,10 +93,7 @@ impl<M: Content> Inner<M> {
     }
 
     /// Begins windows anew.
-    pub(super) async fn extend(
-        &self,
-        receipts: Vec<Receipt>,
-    ) -> Result<Vec<Settled>, SourceError> {
+    pub(super) async fn extend(&self, receipts: Vec<Receipt>) -> Result<Vec<Settled>, SourceError> {
         let now = Instant::now();
         let window = self.link.settings.window;
         let lives: Vec<Option<Live>> = {
