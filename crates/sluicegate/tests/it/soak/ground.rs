@@ -28,7 +28,7 @@ impl Ground {
         let url = broker.url().trim_end_matches('/');
         let mut variables = Vec::new();
         let uri = match kind {
-            Kind::RabbitMq => format!("{url}/%2f?queue=soak"),
+            Kind::RabbitMq => format!("{url}?queue=soak"),
             Kind::Nats => format!("{url}?stream=SOAK&consumer=router&subject=soak"),
             Kind::ActiveMq => format!("{}/soak", url.replacen("stomp://", "activemq://", 1)),
             Kind::Postgres => format!("{url}?queue=soak"),
