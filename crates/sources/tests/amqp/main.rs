@@ -1,4 +1,6 @@
 //! RabbitMQ as a source, against a real broker.
 
 mod conformance;
+mod proxy;
+mod settling;
 mod stage;
