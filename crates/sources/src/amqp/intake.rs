@@ -63,6 +63,12 @@ struct Standing {
     cause: Option<String>,
 }
 
+impl Standing {
+    const fn has_begun(&self) -> bool {
+        self.channel.is_some() || self.cause.is_some()
+    }
+}
+
 /// Channels are numbered over the life of the process, from where no earlier one has counted: a
 /// receipt of an earlier life is not valid by chance.
 fn next_generation() -> u64 {
@@ -86,17 +92,14 @@ impl Intake {
             stop: Notify::new(),
             is_stopped: AtomicBool::new(false),
             stopped: Notify::new(),
-            state: Mutex::new(Standing { channel: None, cause: Some("not consuming yet".into()) }),
+            state: Mutex::default(),
         }
     }
 
     /// Whether it consumes.
     pub(crate) fn health(&self) -> Result<(), SourceError> {
         self.link.up()?;
-        match &self.state.lock().cause {
-            Some(cause) => Err(SourceError::new(cause)),
-            None => Ok(()),
-        }
+        self.channel().map(drop)
     }
 
     /// The channel it consumes on.
@@ -105,7 +108,7 @@ impl Intake {
         match (&state.channel, &state.cause) {
             (Some(channel), _) => Ok(Arc::clone(channel)),
             (None, Some(cause)) => Err(SourceError::new(cause)),
-            (None, None) => Err(SourceError::new("it does not consume")),
+            (None, None) => Err(SourceError::new("it has not begun to consume yet")),
         }
     }
 
@@ -129,6 +132,20 @@ impl Intake {
         ring.begin(next_generation());
         // Both change under the ring's lock, so that a tag never meets another channel.
         *self.state.lock() = Standing { channel: Some(channel), cause: None };
+        drop(ring);
+        self.arrived.notify_waiters();
+    }
+
+    /// Waits until it has tried to consume, whatever came of it.
+    pub(crate) async fn has_begun(&self) {
+        loop {
+            let mut arrived = pin!(self.arrived.notified());
+            arrived.as_mut().enable();
+            if self.state.lock().has_begun() {
+                return;
+            }
+            arrived.await;
+        }
     }
 
     fn end(&self, cause: String) {

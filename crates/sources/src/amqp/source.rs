@@ -95,6 +95,10 @@ impl<M: Content> AmqpSource<M> {
         if !started || group.submit_detached("tell", tell).await.is_err() {
             return Err(failed(&"its tasks were not let in"));
         }
+        if connection.health().is_ok() {
+            // What keeps it from consuming is heard from its health.
+            timeout(GIVE_UP, intake.has_begun()).await.ok();
+        }
         Ok(Self {
             intake,
             connection: connection.clone(),

@@ -20,6 +20,7 @@ use crate::needs::{NEEDS, User};
 mod activemq;
 mod folder;
 mod handshake;
+mod lent;
 mod nats;
 mod plan;
 mod postgres;
@@ -32,6 +33,8 @@ use folder::Folder;
 use plan::Plan;
 use server::Servers;
 use starting::{Answer, Slot};
+
+pub use lent::{Lent, lend, lending};
 
 /// A kind of broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

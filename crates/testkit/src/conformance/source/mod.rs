@@ -64,6 +64,8 @@ pub struct Abilities {
     pub counts_attempts: bool,
     /// It counts what is delayed by itself.
     pub counts_delayed: bool,
+    /// It knows how many wait as soon as they are published, not only once it was told of them.
+    pub counts_at_once: bool,
     /// It keeps order across deliveries for the pools it is told.
     pub keeps_order: bool,
     /// Ids that were seen shortly before are not stored again.
@@ -83,6 +85,7 @@ impl Abilities {
             crashes: true,
             counts_attempts: true,
             counts_delayed: true,
+            counts_at_once: true,
             keeps_order: true,
             dedupes: true,
             finds: true,

@@ -1,0 +1,1 @@
+//! The front, step by step in made-up time.

@@ -1,0 +1,96 @@
+//! Looking for a message by its id, and counting.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sluicegate_dispatch::{Depth, Found, FoundState, Reason, SourceError};
+use tokio::time::Instant;
+use tokio_postgres::Row;
+
+use super::shared::Shared;
+
+/// A message, what it waits for in microseconds, and the head of its key.
+pub(crate) const FIND: &str = "
+WITH now_is AS MATERIALIZED (SELECT clock_timestamp() AS moment)
+SELECT m.body, m.attempts, m.reason, m.state, m.pool,
+    {s}.micros(moment) - {s}.micros(m.at) AS age,
+    {s}.micros(m.until) - {s}.micros(moment) AS rest,
+    m.token IS NOT NULL AND m.until > moment OR k.token IS NOT NULL AND k.head = m.seq AND k.until > moment
+        AS is_out,
+    CASE WHEN h.seq <> m.seq THEN h.id END AS behind
+FROM now_is, {s}.ids i JOIN {s}.messages m ON m.seq = i.seq
+LEFT JOIN {s}.keys k ON k.queue = m.queue AND k.pool = m.pool AND k.grp = m.grp
+LEFT JOIN LATERAL (
+    SELECT o.seq, o.id FROM {s}.messages o WHERE o.seq = CASE
+        WHEN k.token IS NOT NULL THEN k.head
+        WHEN k.queue IS NOT NULL THEN (SELECT seq FROM {s}.head_of(m.queue, m.pool, m.grp, now_is.moment))
+    END
+) h ON true
+WHERE i.queue = $1 AND i.id = $2";
+
+/// All, those that are late, and those that are out.
+pub(crate) const DEPTH: &str = "
+WITH now_is AS MATERIALIZED (SELECT clock_timestamp() AS moment),
+stored AS (
+    SELECT count(*) AS all_of,
+        count(*) FILTER (WHERE until > moment AND token IS NULL) AS late,
+        count(*) FILTER (WHERE until > moment AND token IS NOT NULL) AS free_out
+    FROM {s}.messages, now_is WHERE queue = $1
+), leased AS (
+    SELECT count(*) AS key_out FROM {s}.keys, now_is
+    WHERE queue = $1 AND token IS NOT NULL AND until > moment
+)
+SELECT all_of, late, free_out + key_out FROM stored, leased";
+
+/// A count that takes longer than this is not repeated at once.
+const QUICK: Duration = Duration::from_millis(50);
+/// How many times as long as it took a count is good for.
+const GOOD_FOR: u32 = 20;
+
+/// The last count, if it took long.
+#[derive(Debug, Default)]
+pub(crate) struct Counted(Mutex<Option<(Instant, Depth)>>);
+
+pub(crate) async fn depth(shared: &Shared, counted: &Counted) -> Result<Depth, SourceError> {
+    let begun = Instant::now();
+    if let Some((good_until, depth)) = *counted.0.lock()
+        && begun < good_until
+    {
+        return Ok(depth);
+    }
+    let queue = shared.queue().await?;
+    let rows = shared.link.rows(&shared.sql.depth, &[&queue]).await?;
+    let Some(row) = rows.first() else { return Ok(Depth::default()) };
+    let [stored, delayed, out] = [0, 1, 2].map(|place| row.get::<_, i64>(place).cast_unsigned());
+    let depth = Depth { waiting: stored.saturating_sub(delayed + out), delayed, out };
+    let took = begun.elapsed();
+    *counted.0.lock() = (took > QUICK).then(|| (Instant::now() + took * GOOD_FOR, depth));
+    Ok(depth)
+}
+
+pub(crate) async fn find(shared: &Shared, id: &str) -> Result<Option<Found>, SourceError> {
+    let queue = shared.queue().await?;
+    let rows = shared.link.rows(&shared.sql.find, &[&queue, &id.as_bytes()]).await?;
+    Ok(rows.first().map(|row| found(shared, row)))
+}
+
+fn found(shared: &Shared, row: &Row) -> Found {
+    let span = |micros: i64| Duration::from_micros(u64::try_from(micros).unwrap_or(0));
+    let reason = row.get::<_, Option<&str>>(2).and_then(Reason::of_label);
+    let is_keyed = row.get::<_, i16>(3) == 2 || shared.keeps_order_for(row.get(4));
+    let behind = row.get::<_, Option<&[u8]>>(8).filter(|_| is_keyed);
+    let state = match (row.get::<_, Option<i64>>(6), behind) {
+        _ if row.get(7) => FoundState::Out,
+        (Some(rest), _) if rest > 0 => {
+            FoundState::Delayed { rest: span(rest), reason: reason.unwrap_or(Reason::Scheduled) }
+        }
+        (_, Some(head)) => FoundState::Behind(String::from_utf8_lossy(head).into()),
+        (_, None) => FoundState::Ready,
+    };
+    Found {
+        body: String::from_utf8_lossy(row.get(0)).into(),
+        state,
+        attempts: u32::try_from(row.get::<_, i32>(1)).unwrap_or(0),
+        age: span(row.get(5)),
+    }
+}

@@ -1,0 +1,188 @@
+//! The connection that stays: it listens for hints, shows that this instance lives, and clears up
+//! behind those that died.
+//!
+//! An instance holds a session lock on its number. One that does not, and has not been seen for a
+//! while, is dead, and what it had claimed ends at once. A live one that lost this connection takes
+//! the lock again before that while is over.
+
+use std::future::poll_fn;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use sluicegate_dispatch::SourceError;
+use sluicegate_tasks::Context;
+use tokio::time::{interval, sleep, timeout};
+use tokio_postgres::{AsyncMessage, Client};
+
+use super::link::Broken;
+use super::publish::sweep;
+use super::settings::CONNECT;
+use super::shared::Shared;
+use crate::OpenError;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// How often it shows that it lives, and looks after the others.
+const PERIOD: Duration = Duration::from_secs(2);
+/// How long one statement of it may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Ends the claims of those that died. They are expired, not undone: the heads of their keys stay
+/// heads. A server that has just started has not seen anybody yet.
+const BURY_THE_DEAD: &str = "
+WITH dead AS MATERIALIZED (
+    SELECT i.id FROM {s}.instances i
+    WHERE i.seen < clock_timestamp() - interval '15 seconds'
+      AND pg_postmaster_start_time() < clock_timestamp() - interval '15 seconds'
+      AND NOT EXISTS (
+        SELECT FROM pg_locks l
+        WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted
+          AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+          AND l.classid::bigint::bit(32)::int = {life} AND l.objid::bigint::bit(32)::int = i.id)
+    FOR UPDATE SKIP LOCKED
+), keys_of AS (
+    UPDATE {s}.keys k SET until = clock_timestamp() FROM dead
+    WHERE k.holder = dead.id AND k.token IS NOT NULL AND k.until > clock_timestamp()
+    RETURNING 1
+), messages_of AS (
+    UPDATE {s}.messages m SET until = clock_timestamp() FROM dead
+    WHERE m.holder = dead.id AND m.token IS NOT NULL AND m.until > clock_timestamp()
+    RETURNING 1
+), gone AS (
+    DELETE FROM {s}.instances i USING dead WHERE i.id = dead.id RETURNING 1
+)
+SELECT (SELECT count(*) FROM keys_of) + (SELECT count(*) FROM messages_of), (SELECT count(*) FROM gone)";
+
+/// Keeps a connection until the context ends.
+pub(crate) async fn run(cx: Context, shared: Arc<Shared>) {
+    tokio::select! {
+        _ = cx.cancelled() => {}
+        () = keep(&shared) => {}
+    }
+}
+
+async fn keep(shared: &Shared) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let error = match shared.prepare().await {
+            Ok(queue) => stay(shared, queue, &mut pause).await,
+            Err(error) => error,
+        };
+        // While there is none, that is what keeps the source from working.
+        shared.link.note(Some(&SourceError::new(error)));
+        sleep(jittered(pause)).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// One connection, to its end.
+async fn stay(shared: &Shared, queue: i32, pause: &mut Duration) -> OpenError {
+    let tls = match super::tls::connector(shared.settings.ca.as_deref()) {
+        Ok(tls) => tls,
+        Err(error) => return error,
+    };
+    let connected = match timeout(CONNECT, shared.settings.config.connect(tls)).await {
+        Ok(connected) => connected,
+        Err(_) => return Broken::Slow("the database did not answer in time").into(),
+    };
+    let (client, mut connection) = match connected {
+        Ok(connected) => connected,
+        Err(error) => return Broken::from(error).into(),
+    };
+    let listen = async {
+        loop {
+            match poll_fn(|cx| connection.poll_message(cx)).await {
+                Some(Ok(AsyncMessage::Notification(_))) => shared.wake.notify_one(),
+                Some(Ok(_)) => {}
+                Some(Err(error)) => break Broken::from(error),
+                None => break Broken::Other("the connection has ended".to_owned()),
+            }
+        }
+    };
+    let work = async {
+        let Err(broken) = live(shared, &client, queue, pause).await;
+        broken
+    };
+    tokio::select! {
+        broken = listen => broken.into(),
+        broken = work => broken.into(),
+    }
+}
+
+/// What is done over the connection. It never ends well.
+async fn live(
+    shared: &Shared,
+    client: &Client,
+    queue: i32,
+    pause: &mut Duration,
+) -> Result<std::convert::Infallible, Broken> {
+    let channel = shared.names.channel(queue);
+    within(client.batch_execute(&format!("LISTEN \"{channel}\""))).await?;
+    register(shared, client).await?;
+    *pause = FIRST_PAUSE;
+    shared.link.note(None);
+    // What came meanwhile was told to nobody.
+    shared.wake.notify_one();
+    let tell = format!("SELECT pg_notify('{channel}', '')");
+    let bury = within(client.prepare(&shared.names.write(BURY_THE_DEAD))).await?;
+    let mut ticks = interval(PERIOD);
+    let mut swept = Vec::new();
+    loop {
+        tokio::select! {
+            // Hints that come while one is on its way become one.
+            () = shared.tell.notified() => {
+                within(client.batch_execute(&tell)).await?;
+            }
+            _ = ticks.tick() => {
+                register(shared, client).await?;
+                let row = within(client.query_one(&bury, &[])).await?;
+                if row.get::<_, i64>(0) > 0 {
+                    shared.wake.notify_one();
+                }
+                // What is not forgotten now is forgotten later.
+                sweep(shared, &mut swept).await.ok();
+            }
+        }
+    }
+}
+
+/// Takes a number, and shows that its holder lives.
+async fn register(shared: &Shared, client: &Client) -> Result<(), Broken> {
+    if shared.instance.load(Ordering::Acquire) == 0 {
+        let next = shared.names.write("SELECT nextval('{s}.instance_numbers')::int");
+        let row = within(client.query_one(&next, &[])).await?;
+        shared.instance.store(row.get(0), Ordering::Release);
+    }
+    let id = shared.instance.load(Ordering::Acquire);
+    // The lock first: from then on nobody takes it for dead. It is taken once, however often it is
+    // asked for.
+    let lock = shared.names.write(
+        "SELECT CASE WHEN NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' \
+           AND pid = pg_backend_pid() AND classid::bigint::bit(32)::int = {life}) \
+         THEN pg_try_advisory_lock({life}, $1) END",
+    );
+    within(client.query_one(&lock, &[&id])).await?;
+    let show = shared.names.write(
+        "INSERT INTO {s}.instances (id, seen) VALUES ($1, clock_timestamp()) \
+         ON CONFLICT (id) DO UPDATE SET seen = excluded.seen",
+    );
+    within(client.execute(&show, &[&id])).await?;
+    Ok(())
+}
+
+async fn within<T>(
+    call: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, Broken> {
+    match timeout(PATIENCE, call).await {
+        Ok(answer) => answer.map_err(Broken::from),
+        Err(_) => Err(Broken::Slow("the database did not answer in time")),
+    }
+}
+
+/// Three quarters of a pause up to all of it, so that not everybody comes back at once.
+fn jittered(pause: Duration) -> Duration {
+    let share = RandomState::new().hash_one(0) % 256;
+    pause - pause / 1024 * u32::try_from(share).unwrap_or(0)
+}

@@ -1,0 +1,4 @@
+//! RabbitMQ as a source, against a real broker.
+
+mod conformance;
+mod stage;

@@ -1,0 +1,89 @@
+//! PostgreSQL through the suite of sources.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use sluicegate_dispatch::{BoxFuture, Publication, PublishError, Published, Source};
+use sluicegate_sources::postgres::{PostgresSettings, PostgresSource};
+use sluicegate_testkit::conformance::source::{Abilities, Rig, Subject, publication, run};
+
+use crate::stage::{Server, Sql};
+
+struct Queues {
+    url: String,
+    made: AtomicUsize,
+    window: Duration,
+}
+
+impl Rig for Queues {
+    fn abilities(&self) -> Abilities {
+        Abilities::all(self.window)
+    }
+
+    fn queue(&self, visibility: Duration) -> BoxFuture<'_, Box<dyn Subject>> {
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        let url = format!("{}?queue=orders%20{number}", self.url);
+        let settings = PostgresSettings::parse(&url).unwrap().with_visibility(visibility);
+        let settings = settings.with_connections(3);
+        let (name, plain) = (settings.queue().to_owned(), self.url.clone());
+        Box::pin(async move {
+            let source = Some(Arc::new(PostgresSource::open(settings.clone()).await.unwrap()));
+            Box::new(Queue { settings, source, name, plain }) as _
+        })
+    }
+}
+
+struct Queue {
+    settings: PostgresSettings,
+    source: Option<Arc<PostgresSource>>,
+    name: String,
+    plain: String,
+}
+
+impl Subject for Queue {
+    fn source(&self) -> Arc<dyn Source> {
+        Arc::clone(self.source.as_ref().unwrap()) as _
+    }
+
+    fn publish(
+        &self,
+        messages: Vec<Publication>,
+    ) -> BoxFuture<'_, Result<Published, PublishError>> {
+        self.source.as_ref().unwrap().publish(messages)
+    }
+
+    fn publish_raw(&self, body: &str) -> BoxFuture<'_, ()> {
+        let raw = Publication { body: body.into(), ..publication("raw") };
+        Box::pin(async {
+            self.publish(vec![raw]).await.unwrap();
+        })
+    }
+
+    fn crash(&mut self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            self.source = None;
+            // What it had claimed is another's when its window ends.
+            let sql = Sql::connect(&self.plain).await;
+            let out = format!(
+                "SELECT (SELECT count(*) FROM sluicegate.messages m JOIN sluicegate.queues q ON q.id = m.queue \
+                 WHERE q.name = '{name}' AND token IS NOT NULL AND until > clock_timestamp()) \
+                 + (SELECT count(*) FROM sluicegate.keys k JOIN sluicegate.queues q ON q.id = k.queue \
+                 WHERE q.name = '{name}' AND token IS NOT NULL AND until > clock_timestamp())",
+                name = self.name
+            );
+            sql.until("free", &out, 0).await;
+            self.source =
+                Some(Arc::new(PostgresSource::open(self.settings.clone()).await.unwrap()));
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_keeps_the_contract() {
+    let Some(server) = Server::start() else { return };
+    let url = server.database().await;
+    let queues = Queues { url, made: AtomicUsize::new(0), window: Duration::from_secs(4) };
+    let count = run(&queues).await;
+    assert!(count > 40, "{count} checks");
+}
