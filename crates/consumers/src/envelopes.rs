@@ -94,9 +94,7 @@ fn envelope_of(delivery: Delivery<Message>) -> Delivery<Envelope> {
         let tenant = tenant.map(|tenant| ("tenant".into(), Box::from(&*tenant)));
         let traceparent = traceparent.map(|trace| ("traceparent".into(), trace));
         Envelope {
-            body: payload
-                .map(|payload| Bytes::copy_from_slice(payload.as_bytes()))
-                .unwrap_or_default(),
+            body: payload.map(shared).unwrap_or_default(),
             id: Some(id),
             event_type: Some(Arc::clone(&pool)),
             routing_key: Some(pool),
@@ -106,4 +104,9 @@ fn envelope_of(delivery: Delivery<Message>) -> Delivery<Envelope> {
         }
     });
     Delivery { broker_id, receipt, attempts, message }
+}
+
+/// The payload as it is, without a copy.
+fn shared(payload: Arc<str>) -> Bytes {
+    Bytes::from_owner(Arc::<[u8]>::from(payload))
 }

@@ -38,8 +38,10 @@ struct State {
     last_number: u64,
     last_tag: u64,
     failing: u32,
+    holds: bool,
     stopped: bool,
     settled: u64,
+    settle_calls: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -106,7 +108,13 @@ impl MemorySource {
         self.state.lock().failing = count;
     }
 
-    /// The bodies of what was buried, oldest first.
+    /// Hands nothing out while this holds.
+    pub fn hold_deliveries(&self, holds: bool) {
+        self.state.lock().holds = holds;
+        self.changed.notify_waiters();
+    }
+
+    /// What was buried, oldest first.
     #[must_use]
     pub fn buried(&self) -> Vec<Envelope> {
         self.state.lock().buried.clone()
@@ -128,6 +136,23 @@ impl MemorySource {
     #[must_use]
     pub fn settled(&self) -> u64 {
         self.state.lock().settled
+    }
+
+    /// How many calls to settle or to bury there were.
+    #[must_use]
+    pub fn settle_calls(&self) -> u64 {
+        self.state.lock().settle_calls
+    }
+
+    /// The same queue for the next consumer, after the last one has stopped it. What was out comes
+    /// again.
+    #[must_use]
+    pub fn reopened(&self) -> Self {
+        let mut state = std::mem::take(&mut *self.state.lock());
+        state.give_all_back();
+        state.stopped = false;
+        let (visibility, keeps_buried) = (self.visibility, self.keeps_buried);
+        Self { state: Mutex::new(state), changed: Notify::new(), visibility, keeps_buried }
     }
 
     /// Waits until it holds none.
@@ -177,8 +202,11 @@ impl MemorySource {
     ) -> Result<Vec<Settled>, SourceError> {
         let answers = {
             let mut state = self.state.lock();
+            state.settle_calls += 1;
             if state.failing > 0 {
                 state.failing -= 1;
+                drop(state);
+                self.changed.notify_waiters();
                 return Err(SourceError::new("told to fail"));
             }
             state.bring_back(Instant::now());
@@ -201,7 +229,7 @@ impl State {
     }
 
     fn take(&mut self, max: usize, now: Instant, visibility: Duration) -> Vec<Delivery<Envelope>> {
-        if self.stopped {
+        if self.stopped || self.holds {
             return Vec::new();
         }
         let count = max.min(self.waiting.len());

@@ -1,13 +1,13 @@
 //! Working: the way from a passage to an end. A worker takes its next message in the same step in which
 //! it is done with one, and gathers what is over while its handlers do not wait for anything.
 
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::{FutureExt, poll};
+use futures_util::FutureExt;
 use sluicegate_tasks::{Context, Passage};
 use tokio::task::consume_budget;
 use tokio::time::Instant;
@@ -113,14 +113,15 @@ impl Worker<'_, '_> {
             Ok(Err(why)) => return Attempted::Poison { why },
             Err(panic) => return core.panicked(&words(&*panic)),
         };
-        let answer = match poll!(&mut handled) {
-            Poll::Ready(answer) => answer,
-            Poll::Pending => {
+        let answer = poll_fn(|poller| {
+            let answer = handled.as_mut().poll(poller);
+            if answer.is_pending() {
                 // It may take long: what is over must not wait for it.
                 self.gathered.flush();
-                handled.await
             }
-        };
+            answer
+        })
+        .await;
         match answer {
             Ok(Ok(())) => Attempted::Done,
             Ok(Err(_)) if self.cx.is_cancelled() => Attempted::Interrupted,

@@ -45,7 +45,11 @@ async fn a_payload_is_read_and_checked_before_the_handler_is_asked() {
             "1 poison kept not what is expected: invalid type: string \"x\", expected u32 at line \
              1 column 14",
         ),
-        ("", "", "1 poison kept not what is expected: EOF while parsing a value at line 1 column 0"),
+        (
+            "",
+            "",
+            "1 poison kept not what is expected: EOF while parsing a value at line 1 column 0",
+        ),
     ];
     for (body, handled, fact) in cases {
         let book = Book::default();
@@ -90,7 +94,8 @@ async fn a_handler_hears_all_that_is_known_of_a_message() {
     };
     let consumer = Consumer::of("q").named("c").handler(handler);
     let [lines, ..] = consumed(book, consumer, vec![envelope]).await;
-    let expected = "body Some(\"m1\") Some(\"e\") Some(\"r.k\") Some(\"g\") Some(\"me\") true #1 q c 2";
+    let expected =
+        "body Some(\"m1\") Some(\"e\") Some(\"r.k\") Some(\"g\") Some(\"me\") true #1 q c 2";
     assert_eq!(lines, [expected]);
 }
 
@@ -105,9 +110,8 @@ async fn messages_go_to_the_handler_of_their_event_type() {
     }
     type Build = fn(ConsumerBuilder, &Book) -> Consumer;
     let one: Build = |builder, book| builder.event_type("a").handler(says(book, "a"));
-    let two: Build = |builder, book| {
-        builder.event_type("a").handler(says(book, "a")).on("b", says(book, "b"))
-    };
+    let two: Build =
+        |builder, book| builder.event_type("a").handler(says(book, "a")).on("b", says(book, "b"));
     let all: Build = |builder, book| builder.handler(says(book, "all")).on("b", says(book, "b"));
     let ignores: Build = |builder, book| {
         builder.unmatched(Unmatched::Ignore).event_type("a").handler(says(book, "a"))

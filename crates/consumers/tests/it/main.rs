@@ -1,10 +1,12 @@
-//! Consumers over a source in memory: time is paused and nothing is left to chance.
+//! Consumers over a source in memory, where time is paused and nothing is left to chance; and over
+//! RabbitMQ.
 
 mod ending;
 mod handling;
 mod logs;
 mod ordering;
 mod paper_000;
+mod rabbitmq;
 mod refusing;
 mod retrying;
 mod settling;

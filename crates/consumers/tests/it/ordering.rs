@@ -89,7 +89,12 @@ fn fails_one(poor: &'static str, times: u32, book: &Book) -> Handler {
         let mut left = left.lock();
         let fails = text(&body) == poor && *left > 0;
         *left -= u32::from(fails);
-        book.write(format!("{} #{}{}", text(&body), about.attempt(), if fails { " no" } else { "" }));
+        book.write(format!(
+            "{} #{}{}",
+            text(&body),
+            about.attempt(),
+            if fails { " no" } else { "" }
+        ));
         async move { if fails { Err(Failure::retry("no")) } else { Ok(()) } }
     })
 }
@@ -109,7 +114,7 @@ async fn a_failed_head_is_retried_in_front_of_those_behind_it() {
 #[tokio::test(start_paused = true)]
 async fn one_worker_keeps_the_order_of_the_queue_past_a_failure() {
     let (source, book) = (MemorySource::new(), Book::default());
-    ["1", "2", "3"].map(|body| source.push(letter(body)));
+    ["1", "2", "3"].into_iter().for_each(|body| source.push(letter(body)));
     let retry = Retry::after([Duration::from_secs(1)]);
     let builder = Consumer::of("q").workers(1).retry(retry);
     let stage = Stage::set(source, builder.handler(fails_one("2", 9, &book))).await;
@@ -147,7 +152,7 @@ async fn until_written(book: &Book, count: usize) {
 async fn what_runs_when_the_connection_is_lost_goes_on_and_is_not_run_again() {
     for builder in [Consumer::of("q").workers(8), by_routing_key()] {
         let (source, book, go) = (MemorySource::new(), Book::default(), Arc::default());
-        ["1", "2", "3"].map(|body| source.push(keyed(body, body)));
+        ["1", "2", "3"].into_iter().for_each(|body| source.push(keyed(body, body)));
         let stage = Stage::set(source, builder.handler(waits(&book, &go))).await;
         until_written(&book, 3).await;
         stage.source.disconnect();
@@ -164,7 +169,7 @@ async fn what_runs_when_the_connection_is_lost_goes_on_and_is_not_run_again() {
 #[tokio::test(start_paused = true)]
 async fn what_follows_one_that_comes_anew_is_run_again_behind_it() {
     let (source, book, go) = (MemorySource::new(), Book::default(), Arc::default());
-    ["1", "2", "3"].map(|body| source.push(keyed("k", body)));
+    ["1", "2", "3"].into_iter().for_each(|body| source.push(keyed("k", body)));
     let stage = Stage::set(source, by_routing_key().handler(waits(&book, &go))).await;
     until_written(&book, 1).await;
     // The first one is done, and the connection is lost before its source hears of it.
@@ -183,5 +188,5 @@ async fn what_follows_one_that_comes_anew_is_run_again_behind_it() {
     assert_eq!(book.lines(), ["1+", "1-", "2+", "2-", "1+", "1-", "2+", "2-", "3+", "3-"]);
     stage.settled().await;
     let stats = stage.stats();
-    assert_eq!((stats.done, stats.stale), (3, 3), "{stats:?}");
+    assert_eq!((stats.done, stats.stale), (3, 2), "{stats:?}");
 }

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use sluicegate_consumers::{
-    Consumer, Failure, Handler, MemorySource, Size, available_cpus,
-};
+use sluicegate_consumers::{Consumer, Failure, Handler, MemorySource, Size, available_cpus};
 use tokio::time::{Instant, sleep};
 
 use crate::stage::{Book, Stage, letter, text};

@@ -105,7 +105,8 @@ async fn without_dead_letters_it_is_dropped_with_a_counted_warning() {
 
 #[tokio::test(start_paused = true)]
 async fn one_that_works_at_last_is_done() {
-    let seen = consume(MemorySource::new(), 2, |builder| builder, || Err(Failure::retry("no"))).await;
+    let seen =
+        consume(MemorySource::new(), 2, |builder| builder, || Err(Failure::retry("no"))).await;
     assert_eq!((seen.lines.len(), seen.stats.done, seen.stats.retried), (3, 1, 2));
     assert_eq!((seen.took, seen.buried), (6, 0));
 }
@@ -124,13 +125,13 @@ async fn the_class_of_an_error_decides() {
     type How = fn() -> Result<(), Failure>;
     let plain: Build = |builder| builder;
     let classified: Build = |builder| {
-        builder
-            .classify(|error: &std::fmt::Error| panic!("not asked of {error}"))
-            .classify(|error: &Refused| match error.0 {
+        builder.classify(|error: &std::fmt::Error| panic!("not asked of {error}")).classify(
+            |error: &Refused| match error.0 {
                 "dead" => Class::Dead,
                 "later" => Class::RetryAfter(Duration::from_secs(77)),
                 _ => Class::Retry,
-            })
+            },
+        )
     };
     let dead: How = || Err(Refused("dead").into());
     let later: How = || Err(Refused("later").into());

@@ -84,7 +84,7 @@ pub(crate) fn text(body: &[u8]) -> String {
     String::from_utf8_lossy(body).into_owned()
 }
 
-fn words(fact: &Fact<'_>) -> String {
+pub(crate) fn words(fact: &Fact<'_>) -> String {
     match fact {
         Fact::Started { workers, prefetch, .. } => format!("started {workers} {prefetch}"),
         Fact::Capped { what, asked, given, .. } => format!("capped {what} {asked} {given}"),
