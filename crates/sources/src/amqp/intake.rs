@@ -51,6 +51,10 @@ pub(crate) struct Intake {
     pub(crate) settled: Notify,
     pub(crate) is_stopping: AtomicBool,
     stop: Notify,
+    /// Whether anybody has ever wanted to receive. Who only publishes must not take messages away
+    /// from those who do receive.
+    is_wanted: AtomicBool,
+    wanted: Notify,
     /// The consumer is cancelled, and what was never handed out is handed back.
     is_stopped: AtomicBool,
     stopped: Notify,
@@ -61,12 +65,6 @@ pub(crate) struct Intake {
 struct Standing {
     channel: Option<Arc<Channel>>,
     cause: Option<String>,
-}
-
-impl Standing {
-    const fn has_begun(&self) -> bool {
-        self.channel.is_some() || self.cause.is_some()
-    }
 }
 
 /// Channels are numbered over the life of the process, from where no earlier one has counted: a
@@ -90,6 +88,8 @@ impl Intake {
             settled: Notify::new(),
             is_stopping: AtomicBool::new(false),
             stop: Notify::new(),
+            is_wanted: AtomicBool::new(false),
+            wanted: Notify::new(),
             is_stopped: AtomicBool::new(false),
             stopped: Notify::new(),
             state: Mutex::default(),
@@ -99,7 +99,29 @@ impl Intake {
     /// Whether it consumes.
     pub(crate) fn health(&self) -> Result<(), SourceError> {
         self.link.up()?;
-        self.channel().map(drop)
+        match self.is_wanted.load(Ordering::Acquire) {
+            true => self.channel().map(drop),
+            false => Ok(()),
+        }
+    }
+
+    /// Begins to consume, at the first call.
+    pub(crate) fn want(&self) {
+        if !self.is_wanted.load(Ordering::Acquire) {
+            self.is_wanted.store(true, Ordering::Release);
+            self.wanted.notify_waiters();
+        }
+    }
+
+    async fn is_wanted(&self) {
+        loop {
+            let mut wanted = pin!(self.wanted.notified());
+            wanted.as_mut().enable();
+            if self.is_wanted.load(Ordering::Acquire) {
+                return;
+            }
+            wanted.await;
+        }
     }
 
     /// The channel it consumes on.
@@ -136,18 +158,6 @@ impl Intake {
         self.arrived.notify_waiters();
     }
 
-    /// Waits until it has tried to consume, whatever came of it.
-    pub(crate) async fn has_begun(&self) {
-        loop {
-            let mut arrived = pin!(self.arrived.notified());
-            arrived.as_mut().enable();
-            if self.state.lock().has_begun() {
-                return;
-            }
-            arrived.await;
-        }
-    }
-
     fn end(&self, cause: String) {
         let mut ring = self.ring.lock();
         ring.end();
@@ -161,8 +171,9 @@ impl Intake {
         self.settled.notify_one();
     }
 
-    /// Consumes until it is stopped or dropped.
+    /// Consumes from when it is wanted until it is stopped or dropped.
     pub(crate) async fn take_in(self: Arc<Self>) {
+        self.unless_stopped(self.is_wanted()).await;
         let mut pause = FIRST_PAUSE;
         let mut generation = 0;
         while !self.is_stopping.load(Ordering::Acquire) {

@@ -35,8 +35,9 @@ const NO_WINDOW: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// A queue of a broker.
 ///
-/// 1. It has a channel of its own. When the broker closes that, it opens another one, and what was
-///    out comes again.
+/// 1. It has a channel of its own, from its first [`receive`](Source::receive) on: a source that only
+///    publishes takes nothing out of the queue. When the broker closes the channel, it opens another
+///    one, and what was out comes again.
 /// 2. An answer [`Settled::Done`] to [`Ending::Gone`] says that the ack is on the wire: the protocol
 ///    has no confirmation of acks. Where it is lost there, the message comes again.
 /// 3. What comes back after a delay is published as a copy and confirmed before the first one is
@@ -94,10 +95,6 @@ impl<M: Content> AmqpSource<M> {
         let started = group.submit_detached("take in", take_in).await.is_ok();
         if !started || group.submit_detached("tell", tell).await.is_err() {
             return Err(failed(&"its tasks were not let in"));
-        }
-        if connection.health().is_ok() {
-            // What keeps it from consuming is heard from its health.
-            timeout(GIVE_UP, intake.has_begun()).await.ok();
         }
         Ok(Self {
             intake,
@@ -158,6 +155,7 @@ impl<M: Content> AmqpSource<M> {
         max: usize,
         wait: Duration,
     ) -> Result<Vec<Delivery<M>>, SourceError> {
+        self.intake.want();
         let give_up = Instant::now() + wait;
         loop {
             let mut arrived = pin!(self.intake.arrived.notified());
