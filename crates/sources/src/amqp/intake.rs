@@ -31,6 +31,8 @@ use crate::OpenError;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// How long a channel stands that was no failed attempt.
+const STOOD: Duration = Duration::from_secs(5);
 /// How long the broker may take to answer one question.
 const ANSWER: Duration = Duration::from_secs(10);
 /// How many deliveries are taken in under one lock.
@@ -59,6 +61,8 @@ pub(crate) struct Intake {
     is_stopped: AtomicBool,
     stopped: Notify,
     state: Mutex<Standing>,
+    /// Held while frames are put together and written: theirs is one order.
+    telling: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -93,6 +97,7 @@ impl Intake {
             is_stopped: AtomicBool::new(false),
             stopped: Notify::new(),
             state: Mutex::default(),
+            telling: tokio::sync::Mutex::default(),
         }
     }
 
@@ -184,20 +189,22 @@ impl Intake {
             generation = up.generation;
             match self.begin_consuming(&up, is_again).await {
                 Ok((channel, consumer)) => {
-                    pause = FIRST_PAUSE;
+                    let begun = Instant::now();
                     self.begin(channel);
                     let cause = self.drain(consumer).await;
                     if self.is_stopping.load(Ordering::Acquire) {
                         break;
                     }
                     self.end(cause);
+                    // One that stood for a while was no failed attempt.
+                    if begun.elapsed() > STOOD {
+                        pause = FIRST_PAUSE;
+                    }
                 }
-                Err(error) => {
-                    self.end(error);
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                }
+                Err(error) => self.end(error),
             }
             self.unless_stopped(sleep(jittered(pause))).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
         self.is_stopped.store(true, Ordering::Release);
         self.stopped.notify_waiters();
@@ -314,6 +321,7 @@ impl Intake {
             }
         }
         self.ring.lock().return_fresh();
+        timeout(ANSWER, self.tell_once()).await.ok();
         self.settled.notify_one();
     }
 
@@ -351,7 +359,8 @@ impl Intake {
     }
 
     /// Tells what is to be told now; answers when there is more.
-    async fn tell_once(&self) -> Option<Instant> {
+    pub(crate) async fn tell_once(&self) -> Option<Instant> {
+        let _telling = self.telling.lock().await;
         let (mut frames, channel) = {
             let mut ring = self.ring.lock();
             let frames = ring.frames(Instant::now(), self.hold());

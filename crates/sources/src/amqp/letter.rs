@@ -188,8 +188,7 @@ impl Letter {
         headers.insert(ATTEMPTS.into(), AMQPValue::LongLongInt(attempts.into()));
         let mut new =
             BasicProperties::default().with_headers(headers).with_delivery_mode(PERSISTENT);
-        let texts: [(&Option<ShortString>, fn(BasicProperties, ShortString) -> BasicProperties);
-            7] = [
+        let texts: [(&Option<ShortString>, With); 7] = [
             (old.content_type(), BasicProperties::with_content_type),
             (old.content_encoding(), BasicProperties::with_content_encoding),
             (old.correlation_id(), BasicProperties::with_correlation_id),
@@ -212,6 +211,8 @@ impl Letter {
         new
     }
 }
+
+type With = fn(BasicProperties, ShortString) -> BasicProperties;
 
 /// The broker keeps it on disk.
 const PERSISTENT: u8 = 2;

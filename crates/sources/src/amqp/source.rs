@@ -76,10 +76,9 @@ impl<M: Content> AmqpSource<M> {
         consume.check()?;
         if let Ok(up) = connection.link().up() {
             let look = ensure_queue(connection.link(), &up, &consume.queue);
-            match timeout(GIVE_UP, look).await {
-                Ok(Err(error @ OpenError::Refused(_))) => return Err(error),
-                // Whatever else it is, consuming meets it too, and tries again.
-                Ok(_) | Err(_) => {}
+            // Whatever else it is, consuming meets it too, and tries again.
+            if let Ok(Err(error @ OpenError::Refused(_))) = timeout(GIVE_UP, look).await {
+                return Err(error);
             }
         }
         let queue: Arc<str> = consume.queue.as_str().into();
@@ -132,7 +131,7 @@ impl<M: Content> AmqpSource<M> {
         self.stop().await;
         if let Ok(channel) = self.intake.channel() {
             // Acks that wait for others are told before the channel ends.
-            self.intake.settled.notify_one();
+            timeout(GIVE_UP, self.intake.tell_once()).await.ok();
             let close = channel.close(200, "bye".into());
             drop(timeout(GIVE_UP, close).await);
         }

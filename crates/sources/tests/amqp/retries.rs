@@ -171,11 +171,9 @@ async fn a_waiting_queue_that_is_gone_is_made_again() {
     let source = AmqpSource::<Envelope>::open(settings(url, &queue)).await.unwrap();
     let other = Other::at(url).await;
     source.publish(vec![publication("m1")]).await.unwrap();
-    let mut attempts = 0;
-    for _ in 0..2 {
+    for attempts in 1..3 {
         let delivery = receive(&source, 1).await.remove(0);
-        assert_eq!(delivery.attempts, attempts);
-        attempts += 1;
+        assert_eq!(delivery.attempts + 1, attempts);
         eventually("it is settled", async || {
             let lot = vec![again(&delivery.receipt, SOON, attempts)];
             source.settle(lot).await.is_ok_and(|settled| settled == [Settled::Done])

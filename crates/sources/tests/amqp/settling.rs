@@ -120,7 +120,7 @@ async fn nothing_is_told_twice() {
                         0 => vec![again(receipt, Duration::ZERO, 0)],
                         1 => vec![again(receipt, Duration::from_millis(1), 1), gone(receipt)],
                         // It is left to its window.
-                        2 if round % 5 == 0 => Vec::new(),
+                        2 if round.is_multiple_of(5) => Vec::new(),
                         3 => vec![gone(receipt), gone(receipt), gone(receipt)],
                         _ => vec![gone(receipt)],
                     };
