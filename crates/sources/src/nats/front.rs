@@ -256,11 +256,19 @@ impl<B> Front<B> {
             && !self.done.contains(&(seq, published))
     }
 
-    /// Takes note of what was written down of a message in an earlier life.
-    pub(super) fn recall(&mut self, seq: u64, published: i128, known: tally::Entry, now: Instant) {
-        let attempts = known.attempts;
-        let entry = Entry { attempts, tallied: Some(known), ..Entry::new(published, now) };
-        self.entries.insert(seq, entry);
+    /// Takes note of what was written down of a message in an earlier life, `rest` of whose delay is
+    /// left.
+    pub(super) fn recall(
+        &mut self,
+        (seq, published): (u64, i128),
+        known: tally::Entry,
+        rest: Duration,
+        now: Instant,
+    ) {
+        let (attempts, not_before) = (known.attempts, Some(now + rest));
+        let known =
+            Entry { attempts, not_before, tallied: Some(known), ..Entry::new(published, now) };
+        self.entries.insert(seq, known);
     }
 
     /// The server was not told, as far as is known.

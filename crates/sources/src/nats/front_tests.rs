@@ -337,13 +337,16 @@ fn what_nothing_is_heard_of_is_forgotten() {
 fn what_was_written_down_is_carried() {
     let mut stage = Stage::new();
     assert!(stage.front.is_unknown(1, 10));
-    let known = tally::Entry { attempts: 3, at: 7 };
-    stage.front.recall(1, 10, known, stage.begun);
+    let known = tally::Entry { attempts: 3, not_before: NOW, at: 7 };
+    stage.front.recall((1, 10), known, seconds(5), stage.begun);
     assert!(!stage.front.is_unknown(1, 10) && stage.front.is_unknown(1, 11));
-    stage.arrive(1, NOW);
-    let (_, receipt, attempts) = stage.take(1, NOW).remove(0);
+    assert!(
+        matches!(stage.arrive(1, seconds(1)), Some(Errand::Again(_, rest)) if rest == seconds(4))
+    );
+    assert_eq!(stage.arrive(1, seconds(5)), None);
+    let (_, receipt, attempts) = stage.take(1, seconds(5)).remove(0);
     assert_eq!(attempts, 3);
-    let worth = stage.settle(&receipt, NOW);
+    let worth = stage.settle(&receipt, seconds(5));
     assert!(matches!(worth, Worth::Tell(Word { tallied: Some(entry), .. }) if entry == known));
     stage.front.gone(&receipt, true);
     assert!(!stage.front.is_unknown(1, 10));

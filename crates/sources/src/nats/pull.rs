@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::attach::Attached;
 use super::front::{Arrived, Errand};
-use super::message::{arrived, delivered};
+use super::message::{arrived, delivered, since_1970};
 use super::settle::tell;
 use super::shared::Shared;
 
@@ -178,9 +178,10 @@ async fn recall(shared: &Shared, attached: &Attached, burst: &[(Arrived<Message>
     }
     let known = tally.read(&keys).await;
     let mut front = shared.front.lock();
-    for ((seq, published), known) in keys.into_iter().zip(known) {
+    for (key, known) in keys.into_iter().zip(known) {
         if let Some(known) = known {
-            front.recall(seq, published, known, Instant::now());
+            let rest = known.not_before.saturating_sub(since_1970());
+            front.recall(key, known, rest, Instant::now());
         }
     }
 }

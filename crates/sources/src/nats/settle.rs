@@ -1,6 +1,7 @@
 //! Telling the server what became of deliveries, and hearing that it knows.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_nats::jetstream::AckKind;
 use async_nats::jetstream::message::PublishMessage;
@@ -13,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use super::attach::Attached;
 use super::connect::ANSWER;
 use super::front::{Word, Worth};
-use super::message::{broker_id, dead_headers};
+use super::message::{broker_id, dead_headers, since_1970};
 use super::pull::again;
 use super::shared::Shared;
 use super::tally;
@@ -148,7 +149,8 @@ async fn end_at_server(
         End::As(Ending::Gone) => AckKind::Ack,
         End::As(Ending::Again { after, attempts, .. }) => {
             // Before it goes back: a crash in between costs nothing.
-            let tallied = tally(attached, receipt.tag, published, tallied, attempts).await;
+            let key = (receipt.tag, published);
+            let tallied = tally(attached, key, tallied, attempts, after).await;
             return tell(client, reply, again(after)).await.map(|()| tallied);
         }
         End::Buried => match &shared.settings.dead_subject {
@@ -169,16 +171,16 @@ async fn end_at_server(
 /// Writes the number of attempts down if it is another than before.
 async fn tally(
     attached: &Attached,
-    seq: u64,
-    published: i128,
+    (seq, published): (u64, i128),
     tallied: Option<tally::Entry>,
     attempts: u32,
+    after: Duration,
 ) -> Option<tally::Entry> {
     let tally = attached.tally.as_ref()?;
     if tallied.map_or(0, |entry| entry.attempts) == attempts {
         return tallied;
     }
-    tally.write(seq, published, attempts).await
+    tally.write(seq, published, attempts, since_1970() + after).await
 }
 
 /// What is told and could not be answered is answered when it is asked for again.

@@ -4,6 +4,9 @@
 //! attempt. So the number is written down before a message goes back: one small entry for each
 //! message that was tried and is not done, removed when it is. The stream is made when the first
 //! entry is; without the right to make it, the number lasts as long as the source is open.
+//!
+//! The time before which the message may not come stands there too: the server writes its own note
+//! of a delay a tenth of a second later, and forgets it if it crashes before.
 
 use std::time::Duration;
 
@@ -25,6 +28,8 @@ const MOST: i64 = 1_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) attempts: u32,
+    /// Not before this, since 1970.
+    pub(super) not_before: Duration,
     /// The entry's own place.
     pub(super) at: u64,
 }
@@ -82,13 +87,20 @@ impl Tally {
         seq <= self.last
     }
 
-    /// Writes a number down, durably. `None` where that cannot be done.
-    pub(super) async fn write(&self, seq: u64, published: i128, attempts: u32) -> Option<Entry> {
+    /// Writes down, durably, how often a message was tried and when it may come again. `None` where
+    /// that cannot be done.
+    pub(super) async fn write(
+        &self,
+        seq: u64,
+        published: i128,
+        attempts: u32,
+        not_before: Duration,
+    ) -> Option<Entry> {
         self.stream().await?;
-        let body = attempts.to_string().into();
+        let body = format!("{attempts} {}", not_before.as_millis()).into();
         let sent = self.context.publish(self.subject(seq, published), body).await.ok()?;
         let at = timeout(ANSWER, sent.into_future()).await.ok()?.ok()?.sequence;
-        Some(Entry { attempts, at })
+        Some(Entry { attempts, not_before, at })
     }
 
     /// What was written down of messages, where something was.
@@ -97,8 +109,7 @@ impl Tally {
         let read = keys.iter().map(|&(seq, published)| async move {
             let message = stream.direct_get_last_for_subject(self.subject(seq, published));
             let message = timeout(ANSWER, message).await.ok()?.ok()?;
-            let attempts = std::str::from_utf8(&message.payload).ok()?.parse().ok()?;
-            Some(Entry { attempts, at: message.sequence })
+            parse(&message.payload, message.sequence)
         });
         join_all(read).await
     }
@@ -109,4 +120,10 @@ impl Tally {
             timeout(ANSWER, stream.delete_message(entry.at)).await.map(drop).ok();
         }
     }
+}
+
+fn parse(body: &[u8], at: u64) -> Option<Entry> {
+    let (attempts, not_before) = std::str::from_utf8(body).ok()?.split_once(' ')?;
+    let not_before = Duration::from_millis(not_before.parse().ok()?);
+    Some(Entry { attempts: attempts.parse().ok()?, not_before, at })
 }
