@@ -14,6 +14,7 @@ use sluicegate_dispatch::Receipt;
 use tokio::time::Instant;
 
 use super::hold::{Hold, Verdict};
+use super::tally;
 
 /// How many messages that are done are remembered, so that a copy that was under way is not taken
 /// for another delivery.
@@ -59,11 +60,20 @@ pub(super) enum Errand {
 /// What a receipt is worth.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Worth {
-    /// The server is to be told there.
-    Tell(Subject),
+    /// The server is to be told.
+    Tell(Word),
     /// The server has been told already, though the caller has not heard of it.
     Told,
     Stale,
+}
+
+/// What to know for telling the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Word {
+    pub(super) reply: Subject,
+    pub(super) published: i128,
+    /// What is written down of the message.
+    pub(super) tallied: Option<tally::Entry>,
 }
 
 #[derive(Debug)]
@@ -85,6 +95,7 @@ pub(super) struct Front<B> {
 struct Entry<B> {
     published: i128,
     attempts: u32,
+    tallied: Option<tally::Entry>,
     out: Option<Out>,
     waiting: Option<Arrived<B>>,
     /// It may not be handed out before.
@@ -208,11 +219,11 @@ impl<B> Front<B> {
 
     /// What a receipt is worth for settling. What the server is to be told is under way then.
     pub(super) fn begin_settling(&mut self, receipt: &Receipt, now: Instant) -> Worth {
-        let Some(out) = self.out_of(receipt, now) else { return Worth::Stale };
+        let Some((out, word)) = self.out_of(receipt, now) else { return Worth::Stale };
         match out.stage {
             Stage::Open => {
                 out.stage = Stage::Settling;
-                Worth::Tell(out.reply.clone())
+                Worth::Tell(word)
             }
             Stage::Settling => Worth::Stale,
             Stage::Told => {
@@ -226,15 +237,38 @@ impl<B> Front<B> {
     pub(super) fn begin_extending(&mut self, receipt: &Receipt, now: Instant) -> Worth {
         match self.out_of(receipt, now) {
             None => Worth::Stale,
-            Some(out) if out.stage == Stage::Open => Worth::Tell(out.reply.clone()),
+            Some((out, word)) if out.stage == Stage::Open => Worth::Tell(word),
             // Telling the server that it goes on could overwrite a delay.
             Some(_) => Worth::Told,
         }
     }
 
-    fn out_of(&mut self, receipt: &Receipt, now: Instant) -> Option<&mut Out> {
-        let out = self.entries.get_mut(&receipt.tag)?.out.as_mut()?;
-        (out.generation == receipt.generation && out.until > now).then_some(out)
+    fn out_of(&mut self, receipt: &Receipt, now: Instant) -> Option<(&mut Out, Word)> {
+        let Entry { published, tallied, out, .. } = self.entries.get_mut(&receipt.tag)?;
+        let out = out.as_mut()?;
+        let word = Word { reply: out.reply.clone(), published: *published, tallied: *tallied };
+        (out.generation == receipt.generation && out.until > now).then_some((out, word))
+    }
+
+    /// Whether nothing is known of a message.
+    pub(super) fn is_unknown(&self, seq: u64, published: i128) -> bool {
+        self.entries.get(&seq).is_none_or(|entry| entry.published != published)
+            && !self.done.contains(&(seq, published))
+    }
+
+    /// Takes note of what was written down of a message in an earlier life, `rest` of whose delay is
+    /// left.
+    pub(super) fn recall(
+        &mut self,
+        (seq, published): (u64, i128),
+        known: tally::Entry,
+        rest: Duration,
+        now: Instant,
+    ) {
+        let (attempts, not_before) = (known.attempts, Some(now + rest));
+        let known =
+            Entry { attempts, not_before, tallied: Some(known), ..Entry::new(published, now) };
+        self.entries.insert(seq, known);
     }
 
     /// The server was not told, as far as is known.
@@ -269,6 +303,7 @@ impl<B> Front<B> {
         receipt: &Receipt,
         not_before: Option<Instant>,
         attempts: u32,
+        tallied: Option<tally::Entry>,
         is_answered: bool,
     ) {
         if self.current(receipt).is_none() {
@@ -279,6 +314,7 @@ impl<B> Front<B> {
             entry.waiting = None;
             entry.not_before = not_before;
             entry.attempts = attempts;
+            entry.tallied = tallied;
         }
         self.answer(receipt, is_answered);
     }
@@ -430,7 +466,15 @@ impl<B> Front<B> {
 
 impl<B> Entry<B> {
     const fn new(published: i128, now: Instant) -> Self {
-        Self { published, attempts: 0, out: None, waiting: None, not_before: None, touched: now }
+        Self {
+            published,
+            attempts: 0,
+            tallied: None,
+            out: None,
+            waiting: None,
+            not_before: None,
+            touched: now,
+        }
     }
 }
 

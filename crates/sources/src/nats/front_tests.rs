@@ -157,7 +157,7 @@ fn what_was_told_beside_a_failure_is_answered_when_it_is_asked_for_again() {
         assert!(is_told(&stage.settle(receipt, NOW)));
     }
     stage.front.gone(&gone, false);
-    stage.front.again(&again, Some(stage.begun + seconds(60)), 4, false);
+    stage.front.again(&again, Some(stage.begun + seconds(60)), 4, None, false);
     assert_eq!(stage.front.out(stage.begun), 0);
     for receipt in [&gone, &again] {
         stage.front.not_told(receipt);
@@ -172,7 +172,7 @@ fn attempts_and_delays_are_kept() {
     let mut stage = Stage::new();
     let receipt = stage.receipt(1, NOW);
     stage.settle(&receipt, NOW);
-    stage.front.again(&receipt, Some(stage.begun + seconds(60)), 4, true);
+    stage.front.again(&receipt, Some(stage.begun + seconds(60)), 4, None, true);
     // Too early: the server has forgotten the delay, as one that crashed may.
     let early = stage.arrive(1, seconds(50));
     assert!(matches!(early, Some(Errand::Again(_, rest)) if rest == seconds(10)), "{early:?}");
@@ -181,7 +181,7 @@ fn attempts_and_delays_are_kept() {
     let (seq, second, attempts) = stage.take(1, seconds(60)).remove(0);
     assert_eq!((seq, attempts), (1, 4));
     stage.settle(&second, seconds(60));
-    stage.front.again(&second, None, 5, true);
+    stage.front.again(&second, None, 5, None, true);
     assert_eq!(stage.arrive(1, seconds(60)), None);
     assert_eq!(stage.take(1, seconds(60))[0].2, 5);
 }
@@ -323,7 +323,7 @@ fn what_nothing_is_heard_of_is_forgotten() {
     let mut stage = Stage::new();
     let receipt = stage.receipt(1, NOW);
     stage.settle(&receipt, NOW);
-    stage.front.again(&receipt, Some(stage.begun + seconds(3600)), 4, true);
+    stage.front.again(&receipt, Some(stage.begun + seconds(3600)), 4, None, true);
     stage.receipt(2, NOW);
     stage.front.sweep(stage.at(FORGOTTEN_AFTER));
     assert_eq!(stage.front.len(), 2);
@@ -331,4 +331,23 @@ fn what_nothing_is_heard_of_is_forgotten() {
     assert_eq!(stage.front.len(), 1);
     stage.front.sweep(stage.at(FORGOTTEN_AFTER + seconds(3601)));
     assert_eq!(stage.front.len(), 0);
+}
+
+#[test]
+fn what_was_written_down_is_carried() {
+    let mut stage = Stage::new();
+    assert!(stage.front.is_unknown(1, 10));
+    let known = tally::Entry { attempts: 3, not_before: NOW, at: 7 };
+    stage.front.recall((1, 10), known, seconds(5), stage.begun);
+    assert!(!stage.front.is_unknown(1, 10) && stage.front.is_unknown(1, 11));
+    assert!(
+        matches!(stage.arrive(1, seconds(1)), Some(Errand::Again(_, rest)) if rest == seconds(4))
+    );
+    assert_eq!(stage.arrive(1, seconds(5)), None);
+    let (_, receipt, attempts) = stage.take(1, seconds(5)).remove(0);
+    assert_eq!(attempts, 3);
+    let worth = stage.settle(&receipt, seconds(5));
+    assert!(matches!(worth, Worth::Tell(Word { tallied: Some(entry), .. }) if entry == known));
+    stage.front.gone(&receipt, true);
+    assert!(!stage.front.is_unknown(1, 10));
 }

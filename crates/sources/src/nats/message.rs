@@ -81,7 +81,7 @@ fn pairs(headers: &HeaderMap) -> Vec<(Box<str>, Box<str>)> {
 
 /// How often a message was delivered, by where it is acknowledged:
 /// `$JS.ACK.[DOMAIN.HASH.]STREAM.CONSUMER.DELIVERED.…`.
-fn delivered(reply: &str) -> u64 {
+pub(super) fn delivered(reply: &str) -> u64 {
     let tokens: Vec<&str> = reply.split('.').collect();
     let at = if tokens.len() >= 11 { 6 } else { 4 };
     tokens.get(at).and_then(|token| token.parse().ok()).unwrap_or(1)

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::attach::Attached;
 use super::front::{Arrived, Errand};
-use super::message::arrived;
+use super::message::{arrived, delivered, since_1970};
 use super::settle::tell;
 use super::shared::Shared;
 
@@ -128,6 +128,7 @@ async fn ask(
         };
         any = true;
         let (burst, failure) = burst(first, &mut batch);
+        recall(shared, attached, &burst).await;
         let errands = take_in(shared, burst, asked);
         run_errands(client, errands).await;
         if let Some(why) = failure {
@@ -155,6 +156,32 @@ fn burst(
             Some(Some(Ok(message))) => burst.extend(arrived(message)),
             Some(Some(Err(error))) => return (burst, Some(error.to_string())),
             Some(None) | None => return (burst, None),
+        }
+    }
+}
+
+/// Looks up how often messages of an earlier life were tried.
+async fn recall(shared: &Shared, attached: &Attached, burst: &[(Arrived<Message>, Duration)]) {
+    let Some(tally) = &attached.tally else { return };
+    let keys: Vec<(u64, i128)> = {
+        let front = shared.front.lock();
+        let may_be_known = |arrived: &&Arrived<Message>| {
+            tally.may_know(arrived.seq)
+                && delivered(&arrived.reply) > 1
+                && front.is_unknown(arrived.seq, arrived.published)
+        };
+        let arrived = burst.iter().map(|(arrived, _)| arrived).filter(may_be_known);
+        arrived.map(|arrived| (arrived.seq, arrived.published)).collect()
+    };
+    if keys.is_empty() {
+        return;
+    }
+    let known = tally.read(&keys).await;
+    let mut front = shared.front.lock();
+    for (key, known) in keys.into_iter().zip(known) {
+        if let Some(known) = known {
+            let rest = known.not_before.saturating_sub(since_1970());
+            front.recall(key, known, rest, Instant::now());
         }
     }
 }

@@ -170,8 +170,9 @@ async fn a_delayed_retry_outlives_crashes_of_both_ends() {
         back_ids.sort();
         assert_eq!(back_ids, names(5), "round {round}");
         if round % 4 != 0 {
-            // Written to the second, when the server had the time to write it at all.
-            println!("round {round}: back after {:?} of {delay:?}", begun.elapsed());
+            let took = begun.elapsed();
+            assert!(took + Duration::from_millis(20) >= delay, "round {round}: after {took:?}");
+            assert!(back.iter().all(|delivery| delivery.attempts == 1), "round {round}");
         }
         for delivery in &back {
             settle(&source, &delivery.receipt, Ending::Gone).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_nats::jetstream;
 use futures_util::StreamExt;
-use sluicegate_dispatch::{Ending, Envelope, Message, Settle, Settled, Source};
+use sluicegate_dispatch::{Ending, Envelope, Message, Reason, Settle, Settled, Source};
 use sluicegate_sources::nats::{NatsSettings, NatsSource};
 use sluicegate_testkit::conformance::source::{publication, publication_in};
 use tokio::time::{Instant, timeout};
@@ -135,6 +135,49 @@ async fn stopping_hands_back_what_nobody_has_taken() {
     received.sort();
     assert_eq!(received, ["m1", "m2"]);
     println!("the other life has them after {:?}", begun.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempts_are_counted_in_every_life_and_across_crashes_of_the_server() {
+    let Some(mut broker) = server() else { return };
+    let mut source = open(broker.url(), "tried", WINDOW).await;
+    source.publish(vec![publication("m1"), publication("m2")]).await.unwrap();
+    for attempts in 1..5 {
+        for delivery in receive(&source, 2).await {
+            let is_tried = ids(std::slice::from_ref(&delivery)) == ["m1"];
+            assert_eq!(delivery.attempts, if is_tried { attempts - 1 } else { 0 });
+            let attempts = if is_tried { attempts } else { 0 };
+            let ending = Ending::Again { after: Duration::ZERO, attempts, reason: Reason::Failed };
+            assert_eq!(settle(&source, &delivery.receipt, ending).await, Settled::Done);
+        }
+        if attempts % 2 == 0 {
+            broker.crash();
+            broker.restart().unwrap();
+        }
+        if attempts < 4 {
+            drop(source);
+            source = open(broker.url(), "tried", WINDOW).await;
+        }
+    }
+    let context = jetstream::new(async_nats::connect(broker.url()).await.unwrap());
+    let entries = async || {
+        let mut stream = context.get_stream("tried-workers-attempts").await.unwrap();
+        stream.info().await.unwrap().state.messages
+    };
+    assert_eq!(entries().await, 1);
+    for delivery in receive(&source, 2).await {
+        assert_eq!(settle(&source, &delivery.receipt, Ending::Gone).await, Settled::Done);
+    }
+    assert_eq!(entries().await, 0);
+    // In memory they last as long as the source.
+    let address = format!("{}&attempts=memory", uri(broker.url(), "memory"));
+    let settings = NatsSettings::parse(&address).unwrap().with_visibility(WINDOW);
+    let source: NatsSource<Message> = NatsSource::open(settings).await.unwrap();
+    source.publish(vec![publication("m1")]).await.unwrap();
+    let first = receive(&source, 1).await.remove(0);
+    settle(&source, &first.receipt, again(Duration::ZERO)).await;
+    assert_eq!(receive(&source, 1).await[0].attempts, 1);
+    assert!(context.get_stream("memory-workers-attempts").await.is_err());
 }
 
 /// Not a promise, a figure.

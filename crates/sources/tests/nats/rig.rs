@@ -42,8 +42,6 @@ pub(crate) struct Streams {
 impl Rig for Streams {
     fn abilities(&self) -> Abilities {
         let mut abilities = Abilities::all(self.window);
-        // The server numbers deliveries, not attempts.
-        abilities.counts_attempts = true;
         // What is delayed is among the delivered and not acknowledged for the server.
         abilities.counts_delayed = false;
         abilities.keeps_order = false;
