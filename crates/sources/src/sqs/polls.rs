@@ -23,7 +23,7 @@ use super::books::{Arrival, Standing};
 use super::client::PollId;
 use super::incoming::Incoming;
 use super::settings::{LONGEST_HIDE, seconds_up};
-use super::source::Inner;
+use super::source::{Inner, Part};
 use super::trouble::Trouble;
 use crate::Content;
 
@@ -138,9 +138,14 @@ impl<M: Content> Inner<M> {
         while taken.len() < max
             && let Some((delivery, _)) = polls.ready.pop_front()
         {
-            // Otherwise it could not be extended, and comes again by itself.
             if self.books.lock().lasts_until(&delivery.receipt, lasts) {
                 taken.push(delivery);
+                continue;
+            }
+            // It could not be extended, and comes again by itself. What follows it in its group must
+            // not overtake it.
+            if self.link.settings.is_fifo() {
+                polls.ready.clear();
             }
         }
         if !taken.is_empty() {
@@ -241,7 +246,7 @@ impl<M: Content> Inner<M> {
                 let some = count > 0 && count < asked;
                 polls.not_before = if some { now + AFTER_SOME } else { now };
                 drop(polls);
-                self.works();
+                self.works(Part::Receiving);
             }
             Err(trouble) => {
                 polls.not_before = now + jittered(polls.pause);
@@ -251,7 +256,7 @@ impl<M: Content> Inner<M> {
                     polls.lost.push((id, now));
                 }
                 drop(polls);
-                self.fails(trouble.to_string());
+                self.fails(Part::Receiving, trouble);
             }
         }
     }

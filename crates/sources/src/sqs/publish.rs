@@ -59,7 +59,6 @@ impl<M: Content> Inner<M> {
                 let lot = std::mem::take(&mut batch);
                 self.send(lot, &mut stored).await.map_err(|trouble| {
                     let why = format!("{trouble}; {stored} of {accepted} were stored");
-                    self.fails(why.clone());
                     PublishError::Source(SourceError::new(why))
                 })?;
             }
@@ -212,7 +211,9 @@ mod tests {
         {
             let made = token(text);
             assert_eq!(made == text, is_itself, "{text}");
-            assert!(made.len() <= LONGEST_TOKEN && made.bytes().all(|byte| byte.is_ascii_graphic()));
+            assert!(
+                made.len() <= LONGEST_TOKEN && made.bytes().all(|byte| byte.is_ascii_graphic())
+            );
         }
         assert_ne!(token("a b"), token("a  b"));
     }

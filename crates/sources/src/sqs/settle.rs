@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::batches::{Entry, Fate, Wish};
 use super::books::{Books, Live, Standing};
 use super::settings::{LONGEST_HIDE, seconds_up};
-use super::source::Inner;
+use super::source::{Inner, Part};
 use crate::Content;
 
 /// What the service is asked for one receipt.
@@ -86,19 +86,19 @@ impl<M: Content> Inner<M> {
         }
         drop(books);
         match trouble {
-            None => Ok(answers),
+            None => {
+                self.works(Part::Settling);
+                Ok(answers)
+            }
             Some(trouble) => {
-                self.fails(trouble.to_string());
+                self.fails(Part::Settling, &trouble);
                 Err(trouble.into())
             }
         }
     }
 
     /// Begins windows anew.
-    pub(super) async fn extend(
-        &self,
-        receipts: Vec<Receipt>,
-    ) -> Result<Vec<Settled>, SourceError> {
+    pub(super) async fn extend(&self, receipts: Vec<Receipt>) -> Result<Vec<Settled>, SourceError> {
         let now = Instant::now();
         let window = self.link.settings.window;
         let lives: Vec<Option<Live>> = {
@@ -138,7 +138,7 @@ impl<M: Content> Inner<M> {
         }
         drop(books);
         trouble.map_or(Ok(answers), |trouble| {
-            self.fails(trouble.to_string());
+            self.fails(Part::Settling, &trouble);
             Err(trouble.into())
         })
     }
@@ -165,9 +165,8 @@ impl<M: Content> Inner<M> {
                 }
             };
             let Some(copy) = &live.copy else { continue };
-            self.send_copy(target, &live.broker_id, copy).await.inspect_err(|trouble| {
-                self.fails(trouble.to_string());
-            })?;
+            let sent = self.send_copy(target, &live.broker_id, copy).await;
+            sent.inspect_err(|trouble| self.fails(Part::Settling, trouble))?;
             self.books.lock().moved(&live);
         }
         Ok(())
