@@ -367,12 +367,13 @@ mod tests {
     async fn what_is_over_is_not_handed_over_again() {
         let (mut books, now) = (Books::new(1), Instant::now());
         // Deleted in time, too late, and not at all.
-        let cases: [(&str, Instant, fn(&mut Books, &Live) -> Settled, Settled); 3] = [
-            ("b1", now, Books::deleted, Settled::Done),
-            ("b2", now + WINDOW, Books::deleted, Settled::Stale),
-            ("b3", now + WINDOW, Books::not_deleted, Settled::Stale),
+        let cases = [
+            ("b1", now, true, Settled::Done),
+            ("b2", now + WINDOW, true, Settled::Stale),
+            ("b3", now + WINDOW, false, Settled::Stale),
         ];
-        for (id, time, end, expected) in cases {
+        for (id, time, is_done, expected) in cases {
+            let end = if is_done { Books::deleted } else { Books::not_deleted };
             let receipt = hand(&mut books, id, "h", now);
             let live = live(&books, &receipt, time);
             assert_eq!(end(&mut books, &live), expected, "{id}");

@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sluicegate_dispatch::{Delivery, SourceError};
+use sluicegate_tasks::Context;
 use tokio::time::{Instant, sleep_until};
 
 use super::batches::{BATCH, Entry, Wish};
@@ -169,8 +170,9 @@ impl<M: Content> Inner<M> {
     fn begin_poll(self: &Arc<Self>, max: usize) {
         let running = Running(Arc::clone(self));
         let Some(group) = self.group() else { return };
-        let poll = move |_| async move { poll(running, max).await };
-        if let Err(refused) = group.try_submit(sluicegate_tasks::Context::new(), poll) {
+        // Cancelled with the source, it leaves what it may have been given to the window's end.
+        let poll = move |cx: Context| async move { cx.until_interrupted(poll(running, max)).await };
+        if let Err(refused) = group.try_submit(Context::new(), poll) {
             // There are very many polls, or this is the end: what others bring is for all.
             drop(refused);
         }

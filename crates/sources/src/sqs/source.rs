@@ -11,7 +11,7 @@ use sluicegate_dispatch::{
     BoxFuture, Delivery, Depth, Message, Profile, Publication, PublishError, Published, Receipt,
     Settle, Settled, Source, SourceError,
 };
-use sluicegate_tasks::TaskGroup;
+use sluicegate_tasks::{Context, TaskGroup};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -142,13 +142,14 @@ impl<M: Content> Inner<M> {
         let Some(group) = self.group() else { return };
         if self.look.get().is_none() {
             let inner = Arc::clone(self);
-            let look = |_| async move { inner.keep_looking().await };
+            let look =
+                |cx: Context| async move { cx.until_interrupted(inner.keep_looking()).await };
             drop(group.submit_detached("look", look).await);
         }
         let inner = Arc::clone(self);
-        let keep = |_| async move {
-            loop {
-                sleep(inner.link.settings.window / 4).await;
+        let keep = |cx: Context| async move {
+            let pause = inner.link.settings.window / 4;
+            while cx.until_interrupted(sleep(pause)).await.is_ok() {
                 inner.keep_ready().await;
             }
         };

@@ -268,7 +268,7 @@ async fn messages_of_a_group_are_published_in_order_though_some_are_refused_at_f
     let Some((_broker, proxy, source)) = behind_proxy(".fifo").await else { return };
     let calls = AtomicUsize::new(0);
     proxy.rule(move |name, _| match name {
-        "SendMessageBatch" if calls.fetch_add(1, Ordering::Relaxed) % 2 == 0 => {
+        "SendMessageBatch" if calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) => {
             Act::Fail(Box::new(|index| (index == 0).then_some(("InternalError", "", false))))
         }
         _ => Act::Pass,

@@ -186,13 +186,3 @@ async fn an_existing_queue_is_used_as_it_is() {
     let kept = ask(broker.address(), "GetQueueAttributes", asked).await;
     assert_eq!(kept["Attributes"]["VisibilityTimeout"], "77");
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scratch_no_credentials() {
-    let Some(broker) = broker() else { return };
-    let uri = format!("sqs+{}/000000000000/q?region=us-east-1", broker.url());
-    let begun = Instant::now();
-    let settings = SqsSettings::parse(&uri).unwrap();
-    let (opened, probed) = both(&settings).await;
-    println!("OPENED {:?} {probed:?} {:?}", opened.as_ref().map(|s| s.health()), begun.elapsed());
-}

@@ -24,8 +24,11 @@ pub(crate) enum Act {
     Stall(Duration),
     /// Of a batch those entries fail for which there is a code, with whether that is the sender's
     /// fault; the others are forwarded.
-    Fail(Box<dyn Fn(usize) -> Option<(&'static str, &'static str, bool)> + Send + Sync>),
+    Fail(Box<Failing>),
 }
+
+/// Which entries fail, by their index: code, words, and whether it is the sender's fault.
+type Failing = dyn Fn(usize) -> Option<(&'static str, &'static str, bool)> + Send + Sync;
 
 /// Decides what is done with a call, by its name and its body.
 type Rule = Box<dyn FnMut(&str, &Value) -> Act + Send>;
@@ -164,7 +167,7 @@ async fn some_fail(
     state: &Shared,
     head: &str,
     mut call: Value,
-    fails: &(dyn Fn(usize) -> Option<(&'static str, &'static str, bool)> + Send + Sync),
+    fails: &Failing,
 ) -> Option<(u16, Vec<u8>)> {
     let entries = call["Entries"].as_array()?.clone();
     let mut failed = Vec::new();
