@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sluicegate_dispatch::{Delivery, SourceError};
+use sluicegate_tasks::Context;
 use tokio::time::{Instant, sleep_until};
 
 use super::batches::{BATCH, Entry, Wish};
@@ -23,7 +24,7 @@ use super::books::{Arrival, Standing};
 use super::client::PollId;
 use super::incoming::Incoming;
 use super::settings::{LONGEST_HIDE, seconds_up};
-use super::source::Inner;
+use super::source::{Inner, Part};
 use super::trouble::Trouble;
 use crate::Content;
 
@@ -138,9 +139,14 @@ impl<M: Content> Inner<M> {
         while taken.len() < max
             && let Some((delivery, _)) = polls.ready.pop_front()
         {
-            // Otherwise it could not be extended, and comes again by itself.
             if self.books.lock().lasts_until(&delivery.receipt, lasts) {
                 taken.push(delivery);
+                continue;
+            }
+            // It could not be extended, and comes again by itself. What follows it in its group must
+            // not overtake it.
+            if self.link.settings.is_fifo() {
+                polls.ready.clear();
             }
         }
         if !taken.is_empty() {
@@ -164,8 +170,9 @@ impl<M: Content> Inner<M> {
     fn begin_poll(self: &Arc<Self>, max: usize) {
         let running = Running(Arc::clone(self));
         let Some(group) = self.group() else { return };
-        let poll = move |_| async move { poll(running, max).await };
-        if let Err(refused) = group.try_submit(sluicegate_tasks::Context::new(), poll) {
+        // Cancelled with the source, it leaves what it may have been given to the window's end.
+        let poll = move |cx: Context| async move { cx.until_interrupted(poll(running, max)).await };
+        if let Err(refused) = group.try_submit(Context::new(), poll) {
             // There are very many polls, or this is the end: what others bring is for all.
             drop(refused);
         }
@@ -241,7 +248,7 @@ impl<M: Content> Inner<M> {
                 let some = count > 0 && count < asked;
                 polls.not_before = if some { now + AFTER_SOME } else { now };
                 drop(polls);
-                self.works();
+                self.works(Part::Receiving);
             }
             Err(trouble) => {
                 polls.not_before = now + jittered(polls.pause);
@@ -251,7 +258,7 @@ impl<M: Content> Inner<M> {
                     polls.lost.push((id, now));
                 }
                 drop(polls);
-                self.fails(trouble.to_string());
+                self.fails(Part::Receiving, trouble);
             }
         }
     }

@@ -109,10 +109,10 @@ impl SqsSettings {
         self
     }
 
-    /// How long a receive waits for a first message: whole seconds, rounded up, at most 20.
+    /// How long a receive waits for a first message: whole seconds, rounded up, 1 to 20.
     #[must_use]
     pub fn with_wait(mut self, wait: Duration) -> Self {
-        self.wait = Duration::from_secs(seconds_up(wait).min(LONGEST_WAIT.as_secs()));
+        self.wait = Duration::from_secs(seconds_up(wait).clamp(1, LONGEST_WAIT.as_secs()));
         self
     }
 
@@ -264,7 +264,7 @@ mod tests {
         let of = |ms| settings.clone().with_visibility(Duration::from_millis(ms)).window.as_secs();
         assert_eq!([of(0), of(1), of(1000), of(1001), of(u64::MAX)], [1, 1, 1, 2, 43_200]);
         let wait = |ms| settings.clone().with_wait(Duration::from_millis(ms)).wait.as_secs();
-        assert_eq!([wait(0), wait(1), wait(99_999)], [0, 1, 20]);
+        assert_eq!([wait(0), wait(1001), wait(99_999)], [1, 2, 20]);
         let shown = settings.with_credentials("key", "hush", Some("token".into()));
         let shown = format!("{shown:?}");
         assert!(!shown.contains("hush") && !shown.contains("token"), "{shown}");
