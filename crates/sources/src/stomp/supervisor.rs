@@ -16,7 +16,7 @@ use super::shared::Shared;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// A connection that lasted so long was a good one: the next pause is short again.
-const GOOD: Duration = Duration::from_secs(10);
+const GOOD: Duration = Duration::from_secs(1);
 /// How long the broker may take to confirm something.
 const UNCONFIRMED: Duration = Duration::from_secs(30);
 /// How often it is looked whether it does.
