@@ -22,6 +22,8 @@ pub(crate) struct Link {
     /// What waits for the broker's receipts, by their numbers.
     pending: BTreeMap<u64, (Instant, Step)>,
     next_receipt: u64,
+    /// Whether the broker has confirmed anything.
+    pub(crate) was_useful: bool,
 }
 
 /// What a receipt of the broker leads to.
@@ -46,7 +48,8 @@ impl Link {
     pub(crate) fn new() -> Self {
         let generation = NEXT_GENERATION.fetch_add(1, Ordering::Relaxed);
         let shelf = Shelf::new(generation);
-        Self { shelf, outbox: VecDeque::new(), pending: BTreeMap::new(), next_receipt: 1 }
+        let (outbox, pending) = (VecDeque::new(), BTreeMap::new());
+        Self { shelf, outbox, pending, next_receipt: 1, was_useful: false }
     }
 
     /// Writes a frame whose receipt leads to a step.
@@ -110,6 +113,7 @@ impl Link {
 
     /// Goes on with what waited for a receipt. Answers when delays of what was sent end.
     pub(crate) fn confirm(&mut self, number: u64, replies: &mut Replies) -> Vec<u64> {
+        self.was_useful = true;
         match self.pending.remove(&number) {
             None => Vec::new(),
             Some((_, Step::Ended { place, asker, .. })) => {

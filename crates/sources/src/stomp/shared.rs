@@ -103,10 +103,11 @@ impl Shared {
         state.cause = None;
     }
 
-    /// Ends it, or says why there is none.
-    pub(crate) fn lose(&self, cause: String) {
-        self.change(|state, replies| {
+    /// Ends it, or says why there is none. Whether it was of any use.
+    pub(crate) fn lose(&self, cause: String) -> bool {
+        let was_useful = self.change(|state, replies| {
             let now = Instant::now();
+            let was_useful = state.link.as_ref().is_some_and(|link| link.was_useful);
             state.owed.retain(|_, (_, since)| now.duration_since(*since) < OWED_FOR);
             if let Some(link) = state.link.take() {
                 let room = MAX_OWED.saturating_sub(state.owed.len());
@@ -114,8 +115,10 @@ impl Shared {
                 state.owed.extend(owed.map(|(id, owed)| (id, (owed, now))));
             }
             state.cause = Some(cause);
+            was_useful
         });
         self.changed.notify_waiters();
+        was_useful
     }
 
     /// Takes in what the broker says.

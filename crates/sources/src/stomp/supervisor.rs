@@ -15,7 +15,8 @@ use super::shared::Shared;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// A connection that lasted so long was a good one: the next pause is short again.
+/// After a connection that lasted so long, or on which something was confirmed, the next pause is short
+/// again. One that breaks at once each time is not tried for ever at the same pace.
 const GOOD: Duration = Duration::from_secs(10);
 /// How long the broker may take to confirm something.
 const UNCONFIRMED: Duration = Duration::from_secs(30);
@@ -38,12 +39,14 @@ pub(crate) async fn supervise(shared: Arc<Shared>, mut session: Option<Session>,
             Ok(session) => {
                 let begun = Instant::now();
                 let ended = cx.until_interrupted(run(&shared, session)).await;
-                shared.lose(ended.unwrap_or_else(|_| "it was closed".to_owned()));
-                if begun.elapsed() >= GOOD {
+                let cause = ended.unwrap_or_else(|_| "it was closed".to_owned());
+                if shared.lose(cause) || begun.elapsed() >= GOOD {
                     pause = FIRST_PAUSE;
                 }
             }
-            Err(error) => shared.lose(error.to_string()),
+            Err(error) => {
+                shared.lose(error.to_string());
+            }
         }
         if shared.is_over() || cx.until_interrupted(wait(&shared, jittered(pause))).await.is_err() {
             return;
