@@ -1,11 +1,25 @@
 //! This program once more, in a process of its own, for what must not be seen beside other things.
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// Runs the words and reads the figures that they print.
 pub(crate) fn figures<const N: usize>(words: &[String]) -> Result<[f64; N], String> {
     let me = std::env::current_exe().map_err(|error| format!("no path to myself: {error}"))?;
-    let ran = Command::new(me)
+    read_figures(me, words)
+}
+
+/// The same of another program that is built beside this one.
+pub(crate) fn figures_of<const N: usize>(
+    program: &str,
+    words: &[String],
+) -> Result<[f64; N], String> {
+    let me = std::env::current_exe().map_err(|error| format!("no path to myself: {error}"))?;
+    read_figures(me.with_file_name(program), words)
+}
+
+fn read_figures<const N: usize>(program: PathBuf, words: &[String]) -> Result<[f64; N], String> {
+    let ran = Command::new(program)
         .args(words)
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())

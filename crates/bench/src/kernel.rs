@@ -6,6 +6,7 @@ use sluicegate_tasks::{Context, Entry, Permits, TaskGroup, Turnstile};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 
+use crate::child::figures_of;
 use crate::load::{BATCH, Load, Many, phase_admit, phase_complete, phase_decide};
 use crate::probe::{Phase, Probe};
 use crate::report::{Promise, Report, Row};
@@ -153,19 +154,18 @@ fn decisions(report: &mut Report, many: Many, counts: &[u64], rounds: usize) {
 fn memory(report: &mut Report, counts: &[u64]) {
     let count = counts.last().copied().unwrap_or(1_000);
     for many in [Many::Keys, Many::Tenants] {
-        let mut load = None;
-        let info = allocation_counter::measure(|| load = Some(Load::new(many, count)));
-        let items = 2 * count;
-        let per_item = info.bytes_current as f64 / items as f64;
+        let words = [named(many).to_owned(), count.to_string()];
+        let [per_item, per_decision] = match figures_of("sluicegate-bench-counted", &words) {
+            Ok(figures) => figures,
+            Err(why) => {
+                eprintln!("skipped the memory of {}: {why}", named(many));
+                continue;
+            }
+        };
         let what = format!("memory of a queued item, {count} {} with two each", named(many));
         report.rows.push(Row::new(what, "bytes", per_item).promised(Promise::AtMost(1024.0)));
-        if let Some(mut load) = load {
-            load.warm_up();
-            let steady = allocation_counter::measure(|| (0..40).for_each(|_| load.cycle()));
-            let per_decision = steady.count_total as f64 / (40 * BATCH) as f64;
-            let what = format!("  allocations per decision, {}", named(many));
-            report.rows.push(Row::new(what, "", per_decision).promised(Promise::AtMost(0.0)));
-        }
+        let what = format!("  allocations per decision, {}", named(many));
+        report.rows.push(Row::new(what, "", per_decision).promised(Promise::AtMost(0.0)));
     }
 }
 

@@ -15,7 +15,12 @@ mod timing;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use mimalloc::MiMalloc;
 use report::Report;
+
+/// What the daemon runs with; baselines have it too.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 const USAGE: &str = "usage: sluicegate-bench [kernel | lint | router] [--quick] [--json PATH]";
 

@@ -9,11 +9,17 @@ use crate::{BoxFuture, Message, Outcome, PoolSettings};
 /// What runs a message.
 ///
 /// # Cancel safety
-/// The context ends when the drain deadline passes: an executor then stops at its next await and
-/// answers [`Outcome::Interrupted`]. Whatever it was doing is not repeated.
+/// The context ends when the drain deadline passes: an attempt then stops at its next await, with
+/// [`Outcome::Interrupted`]. Whatever it was doing is not repeated.
 pub trait Executor: Send + Sync + 'static {
     /// Makes one attempt.
     fn execute<'a>(&'a self, attempt: Attempt<'a>) -> BoxFuture<'a, Outcome>;
+
+    /// Whether an attempt is stopped by dropping it. Then it need not listen to its context, which
+    /// costs something for every message: whoever runs it listens once for many.
+    fn stops_by_drop(&self) -> bool {
+        false
+    }
 }
 
 /// One attempt at a message.

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use sluicegate_schedule::ItemId;
 use tokio::sync::Notify;
@@ -26,8 +27,8 @@ pub(crate) struct InFlight {
 
 #[derive(Debug, Default)]
 struct Indexes {
-    by_broker_id: HashMap<Arc<str>, Arc<Tracked>>,
-    by_id: HashMap<Arc<str>, Arc<Tracked>>,
+    by_broker_id: HashMap<Arc<str>, Arc<Tracked>, RandomState>,
+    by_id: HashMap<Arc<str>, Arc<Tracked>, RandomState>,
 }
 
 /// A message that is here.

@@ -24,7 +24,7 @@ pub struct Message {
     /// What it is delivered with.
     pub auth_token: Option<AuthToken>,
     /// JSON to deliver, as it was written.
-    pub payload: Option<Box<str>>,
+    pub payload: Option<Arc<str>>,
     /// The W3C `traceparent` it came with.
     pub traceparent: Option<Box<str>>,
 }
@@ -113,6 +113,12 @@ impl Target {
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Where the path begins in the URL: right after host and port.
+    #[must_use]
+    pub fn path_start(&self) -> usize {
+        usize::from(self.authority.end)
     }
 
     /// Host and port, as written: what limits and breakers by host go by.

@@ -1,12 +1,14 @@
 //! Running a message and settling it: the way from a passage to a settlement.
 
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering as Memory;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use sluicegate_tasks::{Context, Passage};
+use sluicegate_tasks::{Context, Hearing, Passage};
 use tokio::time::Instant;
 
 use crate::in_flight::{Now, Tracked};
@@ -14,8 +16,8 @@ use crate::pool::{Item, ParkingKey, Pool};
 use crate::route::park_in_tail;
 use crate::router::Core;
 use crate::{
-    Attempt, Ending, Fact, OnExhausted, Ordering, Outcome, Parked, ParkedCode, PoolSettings,
-    Reason, Rejection, Settlement, settlement_for,
+    Attempt, BoxFuture, Ending, Fact, OnExhausted, Ordering, Outcome, Parked, ParkedCode,
+    PoolSettings, Reason, Rejection, Settlement, settlement_for,
 };
 
 /// Starts whatever a pool's sluice lets through, until it is closed.
@@ -30,9 +32,10 @@ pub(crate) async fn pump(core: Arc<Core>, pool: Arc<Pool>) {
 /// Runs messages one after the other, as long as there is one that may start.
 async fn serve(core: Arc<Core>, pool: Arc<Pool>, first: Passage<Item>, cx: Context) {
     let mut next = Some(first);
+    let mut hearing = cx.hearing();
     while let Some(passage) = next {
         let run = Run { core: &core, pool: &pool, settings: pool.settings() };
-        next = run.attempt(passage, &cx).await;
+        next = run.attempt(passage, &cx, &mut hearing).await;
     }
 }
 
@@ -48,7 +51,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Runs a message and answers with the next one, if one may start in its place.
-    async fn attempt(&self, passage: Passage<Item>, cx: &Context) -> Next {
+    async fn attempt(&self, passage: Passage<Item>, cx: &Context, hearing: &mut Hearing) -> Next {
         let started = Instant::now();
         let tracked = Arc::clone(passage.value().held.tracked());
         if passage.value().fellows.as_ref().is_some_and(|fellows| fellows.failed()) {
@@ -67,17 +70,29 @@ impl Run<'_> {
         });
         let (pool, message) = (&self.pool.code, &tracked.message);
         self.core.observe(&Fact::Started { pool, message, attempt: number, waited });
-        let outcome = self.execute(&tracked, number, cx).await;
+        let outcome = self.execute(&tracked, number, cx, hearing).await;
         let took = started.elapsed();
         self.core.observe(&Fact::Finished { pool, message, outcome: &outcome, took });
         self.conclude(passage, &tracked, outcome)
     }
 
     /// Asks the executor. A panic of it is an outcome like others.
-    async fn execute(&self, tracked: &Tracked, number: u32, cx: &Context) -> Outcome {
+    async fn execute(
+        &self,
+        tracked: &Tracked,
+        number: u32,
+        cx: &Context,
+        hearing: &mut Hearing,
+    ) -> Outcome {
         let message = &tracked.message;
         let attempt = Attempt { message, pool: &self.settings, number, cx };
-        let execute = async { self.core.executor.execute(attempt).await };
+        let executor = &self.core.executor;
+        let execute = async {
+            if executor.stops_by_drop() {
+                return until_heard(hearing, cx, executor.execute(attempt)).await;
+            }
+            executor.execute(attempt).await
+        };
         match AssertUnwindSafe(execute).catch_unwind().await {
             Ok(outcome) => outcome,
             Err(panic) => {
@@ -297,6 +312,22 @@ impl Run<'_> {
         }
         self.end(passage, Ending::Again { after, attempts, reason }, None, None)
     }
+}
+
+/// Runs an attempt until its context ends; then drops it where it stands.
+async fn until_heard(
+    hearing: &mut Hearing,
+    cx: &Context,
+    mut executing: BoxFuture<'_, Outcome>,
+) -> Outcome {
+    if cx.is_cancelled() {
+        return Outcome::Interrupted;
+    }
+    poll_fn(|poller| match executing.as_mut().poll(poller) {
+        Poll::Pending => hearing.poll_unpin(poller).map(|_| Outcome::Interrupted),
+        outcome => outcome,
+    })
+    .await
 }
 
 fn last_words(outcome: &Outcome) -> (String, Option<u16>) {

@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
 use sluicegate_dispatch::{
     Breaker, BreakerChange, BreakerSettings, BreakerState, Fact, Observer, Pass, Target, Verdict,
@@ -56,7 +57,7 @@ pub struct BreakerReport {
 
 #[derive(Default)]
 struct Known {
-    by_name: HashMap<Arc<str>, Arc<Named>>,
+    by_name: HashMap<Arc<str>, Arc<Named>, RandomState>,
     /// Not before then is it searched again for breakers to forget.
     next_sweep: Moment,
 }

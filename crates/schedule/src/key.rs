@@ -7,18 +7,18 @@
 //!
 //! `docs/rules.md#schedule-3`.
 
-use std::collections::HashMap;
 use std::hash::Hash;
 
 use crate::arena::{Arena, NIL};
 use crate::heap::Heap;
 use crate::item::{Items, Links};
+use crate::map::Map;
 use crate::{Class, Moment};
 
 #[derive(Debug)]
 pub(crate) struct Keys<K> {
     keys: Arena<KeyQueue<K>>,
-    by_name: HashMap<K, u32>,
+    by_name: Map<K, u32>,
     held: Heap<Moment>,
 }
 
@@ -69,7 +69,7 @@ impl<K> KeyQueue<K> {
 
 impl<K: Hash + Eq + Clone> Keys<K> {
     pub(crate) fn new() -> Self {
-        Self { keys: Arena::new(), by_name: HashMap::new(), held: Heap::new() }
+        Self { keys: Arena::new(), by_name: Map::default(), held: Heap::new() }
     }
 
     pub(crate) fn get(&self, key: u32) -> &KeyQueue<K> {

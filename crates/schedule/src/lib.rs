@@ -45,6 +45,7 @@ mod item;
 mod key;
 mod lanes;
 mod limits;
+mod map;
 mod moment;
 mod rate;
 mod ring;
@@ -61,7 +62,7 @@ pub use schedule::{Next, Schedule};
 pub use view::{ItemView, Snapshot, TenantView, Why};
 
 /// Gives back a map's memory once it is mostly empty.
-fn shrink<K: std::hash::Hash + Eq>(map: &mut std::collections::HashMap<K, u32>) {
+fn shrink<K: std::hash::Hash + Eq>(map: &mut map::Map<K, u32>) {
     const SMALL: usize = 1024;
     if map.capacity() > SMALL && map.len() * 8 < map.capacity() {
         map.shrink_to(map.len() * 2);

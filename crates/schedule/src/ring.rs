@@ -26,13 +26,13 @@
 //!
 //! `docs/rules.md#schedule-2`.
 
-use std::collections::HashMap;
 use std::hash::Hash;
 
 use crate::arena::{Arena, NIL};
 use crate::class::ClassPicker;
 use crate::item::Charge;
 use crate::lanes::Lanes;
+use crate::map::Map;
 use crate::{Class, TenantLimits};
 
 /// How many sleepers one dispatch may free: more than it can add, so they never pile up.
@@ -45,7 +45,7 @@ const SLEEPERS_FREED_SINGLY: usize = 64;
 #[derive(Debug)]
 pub(crate) struct TenantRing<T> {
     tenants: Arena<Tenant<T>>,
-    by_name: HashMap<T, u32>,
+    by_name: Map<T, u32>,
     lanes: Lanes,
     picker: ClassPicker,
     /// How many wait in each class.
@@ -76,7 +76,7 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
     pub(crate) fn new(class_period: u32) -> Self {
         Self {
             tenants: Arena::new(),
-            by_name: HashMap::new(),
+            by_name: Map::default(),
             lanes: Lanes::new(),
             picker: ClassPicker::new(class_period),
             queued: [0; Class::COUNT],
@@ -240,7 +240,7 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
     pub(crate) fn clear(&mut self) {
         if self.tenants.len() > SLEEPERS_FREED_SINGLY {
             self.tenants = Arena::new();
-            self.by_name = HashMap::new();
+            self.by_name = Map::default();
             self.lanes.free_all();
         }
         for class in Class::ALL {

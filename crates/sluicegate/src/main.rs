@@ -7,6 +7,12 @@ mod screen;
 
 use std::process::ExitCode;
 
+use mimalloc::MiMalloc;
+
+/// Messages are many small allocations that often end on another thread than they began on.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
 fn main() -> ExitCode {
     // Whoever opens a TLS connection finds it; a second one would be refused, and there is none.
     rustls::crypto::aws_lc_rs::default_provider().install_default().ok();

@@ -4,13 +4,16 @@ use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::num::NonZeroU32;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::{Context as Poller, Poll, Waker};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use crate::Hearing;
 
 /// What a task runs under: whether it is cancelled, and until when it may go on.
 ///
@@ -50,6 +53,13 @@ pub(crate) struct Flag {
     token: CancellationToken,
     /// Raised with it; a context looks at those above it by itself.
     above: Option<Arc<Self>>,
+}
+
+/// Waits for a flag, by many polls of one task.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    raised: Pin<Box<WaitForCancellationFutureOwned>>,
+    waker: Option<Waker>,
 }
 
 /// Why a context ended.
@@ -309,6 +319,22 @@ impl Context {
         }
     }
 
+    /// Waits for its end as [`cancelled`](Self::cancelled) does, made to be polled often.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Interrupt};
+    /// use std::time::Duration;
+    ///
+    /// let cx = Context::new().with_timeout(Duration::from_millis(5));
+    /// assert_eq!(cx.hearing().await, Interrupt::TimedOut);
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn hearing(&self) -> Hearing {
+        Hearing::new(self)
+    }
+
     /// Runs a future until the context ends; then drops it where it stands.
     ///
     /// ```
@@ -405,8 +431,23 @@ impl Flag {
         self.token.cancelled().await;
     }
 
-    pub(crate) fn raised_owned(&self) -> WaitForCancellationFutureOwned {
-        self.token.clone().cancelled_owned()
+    pub(crate) fn watch(&self) -> Watch {
+        Watch { raised: Box::pin(self.token.clone().cancelled_owned()), waker: None }
+    }
+}
+
+impl Watch {
+    /// Whether the flag it was made for is raised; else the poller is woken once it is.
+    pub(crate) fn poll(&mut self, flag: &Flag, poller: &mut Poller<'_>) -> Poll<()> {
+        if flag.is_raised() {
+            return Poll::Ready(());
+        }
+        // Taking a place in the token's list is dear; it is taken once for each waker.
+        if self.waker.as_ref().is_some_and(|known| known.will_wake(poller.waker())) {
+            return Poll::Pending;
+        }
+        self.waker = Some(poller.waker().clone());
+        self.raised.as_mut().poll(poller)
     }
 }
 

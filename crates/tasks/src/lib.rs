@@ -31,6 +31,7 @@
 mod context;
 mod drain;
 mod group;
+mod hearing;
 mod histogram;
 mod line;
 mod overload;
@@ -48,6 +49,7 @@ mod waitlist;
 pub use context::{Context, Interrupt};
 pub use drain::DrainReport;
 pub use group::{TaskGroup, TaskGroupBuilder};
+pub use hearing::Hearing;
 pub use histogram::HistogramSnapshot;
 pub use line::Entry;
 pub use line::entrance::WhyNot;

@@ -10,9 +10,8 @@ use std::task::{Context as Poller, Poll, ready};
 
 use pin_project_lite::pin_project;
 use tokio::task::JoinHandle;
-use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use crate::context::{Path, within};
+use crate::context::{Path, Watch, within};
 use crate::panic::catch;
 use crate::permits::OwnedPermit;
 use crate::place::Shared;
@@ -162,7 +161,7 @@ pin_project! {
         hold: Option<Hold>,
         // The groups around it, where they are more than its own group's: seldom, so boxed.
         path: Option<Box<Path>>,
-        abort: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+        abort: Option<Box<Watch>>,
         #[pin]
         stage: Stage<F, Fut>,
         verdict: PhantomData<fn() -> D>,
@@ -213,8 +212,8 @@ where
             Ok(Poll::Pending) => {
                 // Watched only once the work waits: short work never pays for it.
                 let abort = &hold.seat.of.abort;
-                let abort = this.abort.get_or_insert_with(|| Box::pin(abort.raised_owned()));
-                ready!(abort.as_mut().poll(poller));
+                let watch = this.abort.get_or_insert_with(|| Box::new(abort.watch()));
+                ready!(watch.poll(abort, poller));
                 this.stage.give_up(path).and(Err(TaskError::Aborted))
             }
             Err(panic) => {

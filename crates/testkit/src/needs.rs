@@ -59,6 +59,9 @@ pub const PYTHON_FOLDER: &str = "xtask-python";
 
 const TESTKIT: User = User::TestsOf("sluicegate-testkit");
 const XTASK: User = User::TestsOf("xtask");
+const SOURCES: User = User::TestsOf("sluicegate-sources");
+const CONSUMERS: User = User::TestsOf("sluicegate-consumers");
+const DAEMON: User = User::TestsOf("sluicegate");
 
 /// The table. Order matters where one row's installation uses another row.
 pub const NEEDS: &[Need] = &[
@@ -77,6 +80,10 @@ pub const NEEDS: &[Need] = &[
         users: &[
             TESTKIT,
             XTASK,
+            SOURCES,
+            CONSUMERS,
+            DAEMON,
+            User::Bench,
             User::Broker("rabbitmq"),
             User::Broker("nats"),
             User::Broker("postgres"),
@@ -89,49 +96,49 @@ pub const NEEDS: &[Need] = &[
         purpose: "tests against RabbitMQ",
         probe: Probe::Program(&["/usr/lib/rabbitmq/bin/rabbitmq-server"]),
         origin: Origin::Debian(&["rabbitmq-server"]),
-        users: &[TESTKIT, User::Broker("rabbitmq")],
+        users: &[TESTKIT, SOURCES, CONSUMERS, DAEMON, User::Bench, User::Broker("rabbitmq")],
     },
     Need {
         name: "nats",
         purpose: "tests against NATS",
         probe: Probe::Program(&["nats-server"]),
         origin: Origin::Debian(&["nats-server"]),
-        users: &[TESTKIT, XTASK, User::Broker("nats")],
+        users: &[TESTKIT, XTASK, SOURCES, CONSUMERS, DAEMON, User::Broker("nats")],
     },
     Need {
         name: "postgres",
         purpose: "tests against PostgreSQL",
         probe: Probe::Program(&["/usr/lib/postgresql/*/bin/postgres"]),
         origin: Origin::Debian(&["postgresql"]),
-        users: &[TESTKIT, User::Broker("postgres")],
+        users: &[TESTKIT, SOURCES, DAEMON, User::Broker("postgres")],
     },
     Need {
         name: "java",
         purpose: "running ActiveMQ",
         probe: Probe::Program(&["java"]),
         origin: Origin::Debian(&["default-jre-headless"]),
-        users: &[TESTKIT, User::Broker("activemq")],
+        users: &[TESTKIT, SOURCES, DAEMON, User::Broker("activemq")],
     },
     Need {
         name: "activemq",
         purpose: "tests against ActiveMQ over STOMP",
         probe: Probe::Program(&["/usr/share/activemq/bin/activemq.jar"]),
         origin: Origin::Debian(&["activemq"]),
-        users: &[TESTKIT, User::Broker("activemq")],
+        users: &[TESTKIT, SOURCES, DAEMON, User::Broker("activemq")],
     },
     Need {
         name: "python3-venv",
         purpose: "installing ministack",
         probe: Probe::Runs(&["python3", "-c", "import ensurepip, venv"]),
         origin: Origin::Debian(&["python3", "python3-venv"]),
-        users: &[TESTKIT, User::Broker("sqs")],
+        users: &[TESTKIT, SOURCES, DAEMON, User::Broker("sqs")],
     },
     Need {
         name: "ministack",
         purpose: "tests against SQS",
         probe: Probe::Python("ministack"),
         origin: Origin::PyPi("ministack==1.5.33"),
-        users: &[TESTKIT, User::Broker("sqs")],
+        users: &[TESTKIT, SOURCES, DAEMON, User::Broker("sqs")],
     },
 ];
 

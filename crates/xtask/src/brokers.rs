@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use sluicegate_testkit::brokers::{Broker, Kind, start_all};
+use sluicegate_testkit::brokers::{Broker, Kind, lending, start_all};
 use sluicegate_testkit::needs::{Need, User};
 
 use crate::install::{self, Policy};
@@ -47,6 +47,9 @@ pub(crate) fn run(options: &Options, steps: &mut Steps) -> Result<(), Stopped> {
         // From here on Ctrl-C is a word to us: the brokers are to be stopped in order.
         interrupt = Some(Interrupt::listen().map_err(|e| Failure::new(e.to_string()))?);
         running = start(&options.kinds)?;
+        if running.is_empty() {
+            return Err(Failure::new("none of them is installed"));
+        }
         println!("{}", table(&running));
         Ok(Done::Ok)
     })?;
@@ -63,15 +66,35 @@ pub(crate) fn run(options: &Options, steps: &mut Steps) -> Result<(), Stopped> {
     })
 }
 
+/// Brokers for the tests of a run, stopped in order when this is dropped: at the run's end, also
+/// when it fails or Ctrl-C ends it.
+pub(crate) struct ForTests {
+    running: Vec<Broker>,
+    _interrupt: Interrupt,
+}
+
+impl ForTests {
+    /// Starts those that are installed.
+    pub(crate) fn start() -> Result<ForTests, Failure> {
+        // Ctrl-C ends the tests, which are told by the terminal too; then this is dropped.
+        let interrupt = Interrupt::listen().map_err(|e| Failure::new(e.to_string()))?;
+        let running = start(&Kind::ALL)?;
+        println!("{}", table(&running));
+        Ok(ForTests { running, _interrupt: interrupt })
+    }
+
+    /// What tells the tests where they are.
+    pub(crate) fn variables(&self) -> Vec<(String, String)> {
+        self.running.iter().flat_map(lending).collect()
+    }
+}
+
 /// Starts those that are installed; any that is installed and fails is a failure of all.
 fn start(kinds: &[Kind]) -> Result<Vec<Broker>, Failure> {
     let (there, missing): (Vec<Kind>, Vec<Kind>) =
         kinds.iter().partition(|kind| kind.installed().is_ok());
     for kind in missing {
         println!("{kind} is left out");
-    }
-    if there.is_empty() {
-        return Err(Failure::new("none of them is installed"));
     }
     let mut running = Vec::new();
     for result in start_all(&there) {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sluicegate_testkit::needs::{Need, User, find_program};
 
+use crate::brokers::ForTests;
 use crate::child::Child;
 use crate::install::{self, Policy};
 use crate::steps::{Done, Failure, Steps, Stopped};
@@ -47,6 +48,8 @@ impl Options {
     }
 }
 
+/// The packages whose tests share brokers.
+const BROKERED: &[&str] = &["sluicegate-sources", "sluicegate-consumers", "sluicegate"];
 /// The package whose interleaving models are checked.
 const MODELLED: &str = "sluicegate-tasks";
 /// An example that runs longer than this hangs.
@@ -65,7 +68,17 @@ pub(crate) fn run(options: &Options, steps: &mut Steps) -> Result<(), Stopped> {
         done
     })?;
     let workspace = workspace.ok_or(Stopped)?;
-    steps.child("tests", &tests(options))?;
+    let mut brokers = None;
+    if BROKERED.iter().any(|package| options.picks(package)) {
+        steps.run("brokers", "cargo xtask brokers", || {
+            brokers = Some(ForTests::start()?);
+            Ok(Done::Ok)
+        })?;
+    }
+    let variables = brokers.iter().flat_map(ForTests::variables);
+    let tests = variables.fold(tests(options), |tests, (name, url)| tests.env(&name, url));
+    steps.child("tests", &tests)?;
+    drop(brokers);
     if !options.arguments.is_empty() {
         return Ok(());
     }

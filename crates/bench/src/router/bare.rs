@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
@@ -60,6 +60,9 @@ impl Bare {
         headers.insert(USER_AGENT, HeaderValue::from_static("sluicegate/0.1.0"));
         let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         headers.insert(HeaderName::from_static("traceparent"), HeaderValue::from_static(trace));
+        let mut token = HeaderValue::from_static("Bearer tok-0123456789abcdef");
+        token.set_sensitive(true);
+        headers.insert(AUTHORIZATION, token);
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = uri;

@@ -202,7 +202,10 @@ fn from_memory(scene: &Scene, concurrency: u32) -> impl FnMut(u32) -> Duration {
     });
     move |count| {
         let count = u64::from(count);
-        let messages = batch(scene.number(count), count, GROUPS, &url);
+        // Made where the work is done, as a source does: memory goes back cheaply only there.
+        let (first, url) = (scene.number(count), url.clone());
+        let messages = scene.runtime.spawn(async move { batch(first, count, GROUPS, &url) });
+        let messages = scene.runtime.block_on(messages).expect("they can be made");
         calls_over_http(scene, rig.memory(&stock, messages))
     }
 }

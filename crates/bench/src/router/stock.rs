@@ -1,6 +1,6 @@
 //! A source in memory that does no more than a source must: it keeps what is not settled.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -22,16 +22,25 @@ pub(crate) struct Stock {
 
 #[derive(Default)]
 struct Shelf {
-    ready: VecDeque<Message>,
-    out: HashMap<u64, Message>,
-    last: u64,
+    /// From the eldest that is not settled on.
+    places: VecDeque<Place>,
+    /// The number of the first place.
+    first: u64,
+    /// The number of the first place that was not handed out yet.
+    next: u64,
     is_stopped: bool,
+}
+
+struct Place {
+    /// `None` once it is settled.
+    message: Option<Message>,
+    is_out: bool,
 }
 
 impl Stock {
     /// Puts messages in, all at once.
     pub(crate) fn put(&self, messages: Vec<Message>) {
-        self.shelf.lock().ready.extend(messages);
+        self.shelf.lock().places.extend(messages.into_iter().map(Place::new));
         self.changed.notify_waiters();
     }
 
@@ -51,34 +60,52 @@ impl Stock {
 
 impl Shelf {
     fn look(&mut self, max: usize) -> Option<Vec<Delivery>> {
-        (!self.ready.is_empty() || self.is_stopped).then(|| self.take(max))
+        let is_empty = self.next == self.first + self.places.len() as u64;
+        (!is_empty || self.is_stopped).then(|| self.take(max))
     }
 
     fn take(&mut self, max: usize) -> Vec<Delivery> {
-        let count = max.min(self.ready.len());
-        let mut taken = Vec::with_capacity(count);
-        for message in self.ready.drain(..count) {
-            self.last += 1;
-            self.out.insert(self.last, message.clone());
+        let begin = (self.next - self.first) as usize;
+        let mut taken = Vec::with_capacity(max.min(self.places.len() - begin));
+        for place in self.places.range_mut(begin..) {
+            if taken.len() == max {
+                break;
+            }
+            let tag = self.next;
+            self.next += 1;
+            let Some(message) = place.message.as_ref().filter(|_| !place.is_out) else { continue };
             taken.push(Delivery {
-                broker_id: self.last.to_string().into(),
-                receipt: Receipt { tag: self.last, ..Receipt::default() },
+                broker_id: tag.to_string().into(),
+                receipt: Receipt { tag, ..Receipt::default() },
                 attempts: 0,
-                message: Ok(message),
+                message: Ok(message.clone()),
             });
+            place.is_out = true;
         }
         taken
     }
 
     fn settle(&mut self, settle: &Settle) -> Settled {
-        match (self.out.remove(&settle.receipt.tag), settle.ending) {
-            (None, _) => Settled::Stale,
-            (Some(_), Ending::Gone) => Settled::Done,
-            (Some(message), Ending::Again { .. }) => {
-                self.ready.push_front(message);
-                Settled::Done
-            }
+        let tag = settle.receipt.tag;
+        let place = tag.checked_sub(self.first).and_then(|at| self.places.get_mut(at as usize));
+        let Some(place) = place.filter(|place| place.is_out) else { return Settled::Stale };
+        place.is_out = false;
+        match settle.ending {
+            Ending::Gone => place.message = None,
+            Ending::Again { .. } => self.next = self.next.min(tag),
         }
+        while self.places.front().is_some_and(|place| place.message.is_none()) {
+            self.places.pop_front();
+            self.first += 1;
+        }
+        self.next = self.next.max(self.first);
+        Settled::Done
+    }
+}
+
+impl Place {
+    const fn new(message: Message) -> Self {
+        Self { message: Some(message), is_out: false }
     }
 }
 
@@ -103,7 +130,9 @@ impl Source for Stock {
 
     fn depth(&self) -> BoxFuture<'_, Result<Depth, SourceError>> {
         let shelf = self.shelf.lock();
-        let (waiting, out) = (shelf.ready.len() as u64, shelf.out.len() as u64);
+        let out = shelf.places.iter().filter(|place| place.is_out).count() as u64;
+        let left = shelf.places.iter().filter(|place| place.message.is_some()).count() as u64;
+        let waiting = left - out;
         Box::pin(async move { Ok(Depth { waiting, delayed: 0, out }) })
     }
 

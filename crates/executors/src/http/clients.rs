@@ -1,6 +1,9 @@
-//! The clients that make the calls, and the tasks that their connections run in.
+//! What makes the calls: HTTP/1.1 by connections that each call drives itself, HTTP/2 by clients whose
+//! connections run in tasks.
 
 use std::cell::Cell;
+use std::error::Error as _;
+use std::iter::successors;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,38 +11,55 @@ use std::task::{Context as Poller, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Uri};
+use http::{HeaderMap, StatusCode, Uri};
 use http_body_util::Full;
 use hyper_rustls::HttpsConnectorBuilder;
-use hyper_util::client::legacy::{Client, ResponseFuture};
+use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::TokioTimer;
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
 use sluicegate_tasks::{Context, Invalid, Overload, TaskGroup};
 
 use super::dial::{Connector, DialError, Dialer, Rules};
+use super::lanes::{Lane, Lanes, Unanswered};
+use super::reply::{self, Text};
+use super::request::Order;
 use super::settings::{HttpSettings, HttpVersion, Roots};
+use super::verdict::Ended;
 
 type HttpClient = Client<Connector, Full<Bytes>>;
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-const IDLE_FOR: Duration = Duration::from_secs(90);
+pub(crate) const IDLE_FOR: Duration = Duration::from_secs(90);
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
-const MAX_HEADERS: usize = 64 * 1024;
+pub(crate) const MAX_HEADERS: usize = 64 * 1024;
 
 /// The clients of an executor.
+pub(crate) struct Clients {
+    lanes: Lanes,
+    /// For `http://`.
+    plain: Shared,
+    /// For `https://`.
+    secure: Shared,
+    dialer: Dialer,
+    crew: Crew,
+}
+
+/// Clients whose calls may share a connection; without any, calls go by lanes.
 ///
 /// A client opens one HTTP/2 connection to an origin, whatever the server's limit of streams on it;
 /// several clients in turn make it several connections.
-pub(crate) struct Clients {
-    /// For `http://`.
-    plain: Vec<HttpClient>,
-    /// For `https://`.
-    secure: Vec<HttpClient>,
+struct Shared {
+    clients: Vec<HttpClient>,
     next: AtomicUsize,
-    dialer: Dialer,
-    crew: Crew,
+}
+
+/// A response, read to its end.
+pub(crate) struct Answered {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: Text,
 }
 
 /// What the connections run in: groups of tasks, one within the other.
@@ -79,39 +99,102 @@ impl Clients {
             resolver: settings.resolver.clone(),
             timeout: settings.connect_timeout,
         });
-        let client = |only_h2| {
-            let connector = connector(settings, tls.clone(), dialer.clone());
-            client(connector, crew.clone(), only_h2)
+        let connector = connector(settings, tls, dialer.clone());
+        let shared = |is_wanted, only_h2| {
+            let client = |_| client(connector.clone(), crew.clone(), only_h2);
+            let clients = (0..if is_wanted { shards } else { 0 }).map(client).collect();
+            Shared { clients, next: AtomicUsize::new(0) }
         };
-        let plain = (0..if h2c { shards } else { 1 }).map(|_| client(h2c)).collect();
-        let secure = (0..if wants_h2 { shards } else { 1 }).map(|_| client(false)).collect();
-        Ok(Self { plain, secure, next: AtomicUsize::new(0), dialer, crew })
+        let (plain, secure) = (shared(h2c, true), shared(wants_h2, false));
+        Ok(Self { lanes: Lanes::new(connector)?, plain, secure, dialer, crew })
     }
 
-    /// Makes a call.
+    /// Makes a call, and reads the reply as far as `limit`.
     ///
     /// # Cancel safety
     /// Dropped, the call is given up: its HTTP/1.1 connection is closed, its HTTP/2 stream reset.
-    pub(crate) fn call(&self, request: Request<Full<Bytes>>) -> ResponseFuture {
-        self.client_for(request.uri()).request(request)
+    pub(crate) async fn call(&self, order: &Order<'_>, limit: usize) -> Result<Answered, Ended> {
+        let shared = if order.is_secure() { &self.secure } else { &self.plain };
+        match shared.next() {
+            Some(client) => Box::pin(self.call_shared(client, order, limit)).await,
+            None => self.call_alone(order, limit).await,
+        }
+    }
+
+    async fn call_alone(&self, order: &Order<'_>, limit: usize) -> Result<Answered, Ended> {
+        let origin = order.origin();
+        let mut request = order.request_to_origin();
+        loop {
+            let (mut lane, is_new) = match self.lanes.idle(origin) {
+                Some(lane) => (lane, false),
+                None => (Box::pin(self.dial(order)).await?, true),
+            };
+            let response = match lane.send(request).await {
+                Ok(response) => response,
+                // Its peer closed it just now. The next one may be sound; a new one is the last.
+                Err(Unanswered::Unsent(unsent)) if !is_new => {
+                    request = *unsent;
+                    continue;
+                }
+                Err(Unanswered::Unsent(_)) => {
+                    return Err(Ended::BrokeOff("the connection was closed at once".to_owned()));
+                }
+                Err(Unanswered::Broken(error)) => return Err(Ended::BrokeOff(root(&error))),
+            };
+            let (head, body) = response.into_parts();
+            let text = reply::read(lane.body(body), limit).await.map_err(reply_broke_off)?;
+            self.lanes.keep(origin, lane);
+            return Ok(Answered { status: head.status, headers: head.headers, text });
+        }
+    }
+
+    async fn dial(&self, order: &Order<'_>) -> Result<Box<Lane>, Ended> {
+        self.lanes.dial(order.uri()).await.map_err(|error| not_connected(&error))
+    }
+
+    async fn call_shared(
+        &self,
+        client: &HttpClient,
+        order: &Order<'_>,
+        limit: usize,
+    ) -> Result<Answered, Ended> {
+        let request = order.request();
+        let uri = request.uri().clone();
+        let response = match client.request(request).await {
+            Ok(response) => response,
+            Err(error) => return Err(self.failed(&error, &uri).await),
+        };
+        let (head, body) = response.into_parts();
+        let text = reply::read(body, limit).await.map_err(reply_broke_off)?;
+        Ok(Answered { status: head.status, headers: head.headers, text })
+    }
+
+    /// What an error of a client means.
+    async fn failed(&self, error: &Error, uri: &Uri) -> Ended {
+        match dial_error(error) {
+            Some(error) => not_connected(error),
+            None if error.is_connect() => not_connected(&self.why_not(uri).await),
+            None => Ended::BrokeOff(root(error)),
+        }
     }
 
     /// Why a call has no connection, where its client cannot say: with prior knowledge of HTTP/2 it
     /// waited for another call's, and only that one was told what went wrong.
-    pub(crate) async fn why_not(&self, uri: &Uri) -> DialError {
+    async fn why_not(&self, uri: &Uri) -> DialError {
         match self.dialer.forbids(uri).await {
             Some(forbidden) => DialError::Forbidden(forbidden),
             None => DialError::Shared,
         }
     }
+}
 
-    fn client_for(&self, uri: &Uri) -> &HttpClient {
-        let clients = if uri.scheme_str() == Some("https") { &self.secure } else { &self.plain };
-        let turn = match clients.len() {
-            1 => 0,
+impl Shared {
+    fn next(&self) -> Option<&HttpClient> {
+        let turn = match self.clients.len() {
+            0 | 1 => 0,
             several => self.next.fetch_add(1, Ordering::Relaxed) % several,
         };
-        &clients[turn]
+        self.clients.get(turn)
     }
 }
 
@@ -143,6 +226,28 @@ fn client(connector: Connector, crew: Crew, only_h2: bool) -> HttpClient {
         .http2_keep_alive_interval(PING_EVERY)
         .http2_keep_alive_timeout(PING_TIMEOUT)
         .build(connector)
+}
+
+fn dial_error(error: &Error) -> Option<&DialError> {
+    let mut causes = successors(error.source(), |error| (*error).source());
+    causes.find_map(|cause| cause.downcast_ref())
+}
+
+fn not_connected(error: &DialError) -> Ended {
+    match error {
+        DialError::Forbidden(forbidden) => Ended::Forbidden(forbidden.to_string()),
+        error => Ended::NotConnected(error.to_string()),
+    }
+}
+
+fn reply_broke_off(error: hyper::Error) -> Ended {
+    Ended::BrokeOff(format!("the reply broke off: {}", root(&error)))
+}
+
+/// The words of the innermost cause, which says most.
+fn root(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = successors(Some(error), |error| (*error).source());
+    causes.last().map_or_else(String::new, ToString::to_string)
 }
 
 /// Where the system has no certificates, `https://` targets fail one by one, and say why.

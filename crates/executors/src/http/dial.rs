@@ -40,7 +40,10 @@ pub(crate) enum DialError {
     Shared,
 }
 
-type Stream = TokioIo<TcpStream>;
+type Tcp = TokioIo<TcpStream>;
+
+/// A connection, with TLS or without.
+pub(crate) type Stream = MaybeHttpsStream<Tcp>;
 
 /// The whole way to a connection, within one time limit.
 #[derive(Clone)]
@@ -68,7 +71,7 @@ impl Connector {
 }
 
 impl Service<Uri> for Connector {
-    type Response = MaybeHttpsStream<Stream>;
+    type Response = Stream;
     type Error = DialError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, DialError>> + Send>>;
 
@@ -107,9 +110,9 @@ impl Dialer {
 }
 
 impl Service<Uri> for Dialer {
-    type Response = Stream;
+    type Response = Tcp;
     type Error = DialError;
-    type Future = BoxFuture<'static, Result<Stream, DialError>>;
+    type Future = BoxFuture<'static, Result<Tcp, DialError>>;
 
     fn poll_ready(&mut self, _: &mut Poller<'_>) -> Poll<Result<(), DialError>> {
         Poll::Ready(Ok(()))
@@ -149,7 +152,7 @@ impl Rules {
 
     /// Dials one after the other. Each but the last gets its share of the time only, so that one
     /// that never answers does not hide the others.
-    async fn dial(&self, addresses: &[SocketAddr]) -> Result<Stream, DialError> {
+    async fn dial(&self, addresses: &[SocketAddr]) -> Result<Tcp, DialError> {
         let end = Instant::now() + self.timeout;
         let mut last = DialError::Timeout(self.timeout);
         for (index, address) in addresses.iter().enumerate() {

@@ -3,19 +3,19 @@
 mod address;
 mod clients;
 mod dial;
+mod lanes;
 mod reply;
 mod request;
 mod settings;
 mod trace;
 mod verdict;
 
-use std::error::Error;
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use http::{StatusCode, Uri};
+use http::StatusCode;
 use sluicegate_dispatch::{
     Attempt, BoxFuture, Executor, Fact, Observer, Outcome, Rejection, Severity,
 };
@@ -29,7 +29,6 @@ pub use settings::{HttpSettings, HttpVersion, Resolve, Roots, Success};
 use crate::Breakers;
 use crate::breakers::{Call, Named};
 use clients::Clients;
-use dial::DialError;
 use reply::Reply;
 use request::Order;
 use trace::Traces;
@@ -139,54 +138,32 @@ impl HttpExecutor {
     }
 
     /// One call, from asking for a connection to the end of the reply.
-    async fn call(&self, order: &Order) -> Ended {
+    async fn call(&self, order: &Order<'_>) -> Ended {
         let limit = self.settings.timeout;
         timeout(limit, pin!(self.exchange(order))).await.unwrap_or(Ended::TimedOut(limit))
     }
 
-    async fn exchange(&self, order: &Order) -> Ended {
-        let response = match self.clients.call(order.request()).await {
-            Ok(response) => response,
-            Err(error) => return self.failed(&error, order.uri()).await,
+    async fn exchange(&self, order: &Order<'_>) -> Ended {
+        let answered = match self.clients.call(order, self.settings.max_reply).await {
+            Ok(answered) => answered,
+            Err(ended) => return ended,
         };
-        let status = response.status();
-        let pause = match status {
-            StatusCode::TOO_MANY_REQUESTS => pause(response.headers(), SystemTime::now()),
+        let pause = match answered.status {
+            StatusCode::TOO_MANY_REQUESTS => pause(&answered.headers, SystemTime::now()),
             _ => None,
         };
-        match reply::read(response.into_body(), self.settings.max_reply).await {
-            Ok(text) => Ended::Replied { status, pause, reply: Reply::parse(&text) },
-            Err(error) => Ended::BrokeOff(format!("the reply broke off: {}", root(&error))),
-        }
-    }
-
-    /// What an error of the client means.
-    async fn failed(&self, error: &hyper_util::client::legacy::Error, uri: &Uri) -> Ended {
-        if let Some(error) = dial_error(error) {
-            not_connected(error)
-        } else if error.is_connect() {
-            not_connected(&self.clients.why_not(uri).await)
-        } else {
-            Ended::BrokeOff(root(error))
-        }
+        Ended::Replied { status: answered.status, pause, reply: Reply::parse(&answered.text) }
     }
 }
 
 impl Executor for HttpExecutor {
     fn execute<'a>(&'a self, attempt: Attempt<'a>) -> BoxFuture<'a, Outcome> {
-        Box::pin(async move {
-            if attempt.cx.is_cancelled() {
-                return Outcome::Interrupted;
-            }
-            // What is seldom needed is in boxes of its own: an allocation of more than a kilobyte is
-            // dear, and this one is made for every message.
-            let interrupted = Box::pin(attempt.cx.cancelled());
-            tokio::select! {
-                biased;
-                outcome = self.deliver(attempt) => outcome,
-                _ = interrupted => Outcome::Interrupted,
-            }
-        })
+        Box::pin(self.deliver(attempt))
+    }
+
+    /// A call that is dropped is given up, and its connection with it.
+    fn stops_by_drop(&self) -> bool {
+        true
     }
 }
 
@@ -199,22 +176,4 @@ impl fmt::Debug for HttpExecutor {
 fn never(why: &str) -> Outcome {
     let rejection = Rejection { status: None, why: why.to_owned(), severity: Severity::Error };
     Outcome::Rejected(rejection)
-}
-
-fn dial_error(error: &hyper_util::client::legacy::Error) -> Option<&DialError> {
-    let mut causes = std::iter::successors(error.source(), |error| (*error).source());
-    causes.find_map(|cause| cause.downcast_ref())
-}
-
-fn not_connected(error: &DialError) -> Ended {
-    match error {
-        DialError::Forbidden(forbidden) => Ended::Forbidden(forbidden.to_string()),
-        error => Ended::NotConnected(error.to_string()),
-    }
-}
-
-/// The words of the innermost cause, which says most.
-fn root(error: &(dyn Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |error| (*error).source());
-    causes.last().map_or_else(String::new, ToString::to_string)
 }

@@ -8,10 +8,11 @@ use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, USER_AGENT};
+use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body_util::Full;
-use sluicegate_dispatch::{AuthToken, Message, PoolSettings};
+use sluicegate_dispatch::{AuthToken, Message, PoolSettings, Target};
 
 use super::trace::Traces;
 
@@ -26,8 +27,8 @@ const AGENT: HeaderValue =
 const HEADERS: usize = 11;
 
 /// What all calls of an attempt send.
-pub(crate) struct Order {
-    uri: Uri,
+pub(crate) struct Order<'a> {
+    target: &'a Target,
     authorization: Option<HeaderValue>,
     traceparent: HeaderValue,
     body: Bytes,
@@ -41,24 +42,20 @@ struct Signer {
     id: String,
 }
 
-impl Order {
+impl<'a> Order<'a> {
     /// Prepares the calls.
     ///
     /// # Errors
     /// Why this message can never be sent.
     pub(crate) fn new(
-        message: &Message,
+        message: &'a Message,
         pool: &Arc<PoolSettings>,
         traces: &Traces,
     ) -> Result<Self, &'static str> {
-        let uri: Uri = message.target.url().parse().map_err(|_| "its target is not a URL")?;
-        if uri.port_u16().is_none() && names_a_port(message.target.authority()) {
-            return Err("its target's port is not between 0 and 65535");
-        }
         let authorization = message.auth_token.as_ref().map(bearer).transpose()?;
         let signer = pool.signing_key.as_ref().map(|key| Box::new(Signer::new(key, &message.id)));
         Ok(Self {
-            uri,
+            target: &message.target,
             authorization,
             traceparent: traces.header(message.traceparent.as_deref()),
             body: body(message),
@@ -66,14 +63,40 @@ impl Order {
         })
     }
 
-    /// Where it goes.
-    pub(crate) const fn uri(&self) -> &Uri {
-        &self.uri
+    /// Whether it goes over TLS.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.target.url().as_bytes()[4].eq_ignore_ascii_case(&b's')
     }
 
-    /// The request of one call. A signature carries the time at which it was made.
-    pub(crate) fn request(&self) -> Request<Full<Bytes>> {
+    /// Where its connection goes: scheme, host and port, as written.
+    pub(crate) fn origin(&self) -> &str {
+        &self.target.url()[..self.target.path_start()]
+    }
+
+    /// Where it goes.
+    pub(crate) fn uri(&self) -> Uri {
+        self.target.url().parse().expect("a target is a URL")
+    }
+
+    /// The request of one call, to be sent over a connection to its origin.
+    pub(crate) fn request_to_origin(&self) -> Request<Full<Bytes>> {
+        let path = &self.target.url()[self.target.path_start()..];
+        let path = match path.as_bytes() {
+            [b'/' | b'?', ..] => PathAndQuery::try_from(path).expect("a target is a URL"),
+            _ => PathAndQuery::from_static("/"),
+        };
         let mut headers = HeaderMap::with_capacity(HEADERS);
+        headers.insert(HOST, host(self.target.authority(), self.is_secure()));
+        self.complete(headers, Uri::from(path))
+    }
+
+    /// The request of one call, by its whole URL.
+    pub(crate) fn request(&self) -> Request<Full<Bytes>> {
+        self.complete(HeaderMap::with_capacity(HEADERS), self.uri())
+    }
+
+    /// A signature carries the time at which it was made.
+    fn complete(&self, mut headers: HeaderMap, uri: Uri) -> Request<Full<Bytes>> {
         headers.insert(CONTENT_TYPE, JSON);
         headers.insert(ACCEPT, JSON);
         headers.insert(USER_AGENT, AGENT);
@@ -86,7 +109,7 @@ impl Order {
         }
         let mut request = Request::new(Full::new(self.body.clone()));
         *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.uri.clone();
+        *request.uri_mut() = uri;
         *request.headers_mut() = headers;
         request
     }
@@ -153,8 +176,9 @@ fn as_header(id: &str) -> String {
     })
 }
 
-/// Whether an authority ends with a port, be it a good one or not.
-fn names_a_port(authority: &str) -> bool {
-    let after_host = authority.rsplit(']').next().unwrap_or(authority);
-    after_host.rsplit_once(':').is_some_and(|(_, port)| !port.is_empty())
+/// The `Host` header of an authority: a port that goes without saying is not said.
+fn host(authority: &str, is_secure: bool) -> HeaderValue {
+    let default = if is_secure { ":443" } else { ":80" };
+    let shortened = authority.strip_suffix(default).or_else(|| authority.strip_suffix(':'));
+    HeaderValue::from_str(shortened.unwrap_or(authority)).expect("an authority is visible ASCII")
 }

@@ -44,9 +44,21 @@ impl Traces {
     }
 }
 
+/// Every byte in hexadecimal.
+const HEX: [[u8; 2]; 256] = {
+    let digits = b"0123456789abcdef";
+    let mut hex = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        hex[byte] = [digits[byte >> 4], digits[byte & 0xf]];
+        byte += 1;
+    }
+    hex
+};
+
 fn write_hex(id: u64, digits: &mut [u8]) {
-    for (index, digit) in digits.iter_mut().rev().enumerate() {
-        *digit = b"0123456789abcdef"[(id >> (4 * index)) as usize & 0xf];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(id.to_be_bytes()) {
+        pair.copy_from_slice(&HEX[usize::from(byte)]);
     }
 }
 

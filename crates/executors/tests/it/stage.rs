@@ -60,7 +60,13 @@ impl Stage {
         pool: &Arc<PoolSettings>,
         cx: &Context,
     ) -> Outcome {
-        self.executor.execute(Attempt { message, pool, number: 1, cx }).await
+        // As the router runs it.
+        assert!(self.executor.stops_by_drop());
+        if cx.is_cancelled() {
+            return Outcome::Interrupted;
+        }
+        let executing = self.executor.execute(Attempt { message, pool, number: 1, cx });
+        cx.until_interrupted(executing).await.unwrap_or(Outcome::Interrupted)
     }
 
     /// How the calls since the last question ended.

@@ -1,1 +1,31 @@
 //! RabbitMQ, over AMQP 0-9-1.
+//!
+//! [`AmqpSource::open`] is one queue over one connection; [`Connection`] is shared by several
+//! sources ([`AmqpSource::on`]) and declares a [`Topology`] at every connect.
+//!
+//! What is broker's custom and what is ours:
+//! 1. A delay is a waiting queue: see the ladder of delays in `docs/sources.md`.
+//! 2. The visibility window is ours. The broker knows none, and hands out again only what a channel
+//!    held that ended, or what we hand back.
+//! 3. Acks go out as one for all up to a tag, wherever nothing below it is missing.
+
+mod address;
+mod connection;
+mod courier;
+mod depth;
+mod dial;
+mod intake;
+mod ladder;
+mod letter;
+mod link;
+mod ring;
+mod settings;
+mod source;
+mod ticket;
+mod topology;
+
+pub use address::AmqpAddress;
+pub use connection::Connection;
+pub use settings::{AmqpConsume, AmqpSettings};
+pub use source::{AmqpSource, probe};
+pub use topology::{Argument, Binding, Exchange, ExchangeKind, Queue, Topology};

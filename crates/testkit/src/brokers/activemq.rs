@@ -1,5 +1,8 @@
 //! ActiveMQ Classic, spoken to over STOMP. The scheduler is on: without it the broker silently
 //! ignores a message's delay.
+//!
+//! Who says nothing is let in; who says a name must know its password: `alice` and `secret`, or `root`
+//! and `secret`. Queues whose names begin with `private.` are for `root` only.
 
 use std::io;
 
@@ -54,6 +57,27 @@ fn settings(stomp: u16, openwire: u16, data: &str) -> String {
          http://activemq.apache.org/schema/core/activemq-core.xsd">
   <broker xmlns="http://activemq.apache.org/schema/core" brokerName="test{stomp}"
           useJmx="false" persistent="true" schedulerSupport="true" dataDirectory="{data}">
+    <plugins>
+      <simpleAuthenticationPlugin anonymousAccessAllowed="true">
+        <users>
+          <authenticationUser username="alice" password="secret" groups="users"/>
+          <authenticationUser username="root" password="secret" groups="users,admins"/>
+        </users>
+      </simpleAuthenticationPlugin>
+      <authorizationPlugin>
+        <map>
+          <authorizationMap>
+            <authorizationEntries>
+              <authorizationEntry queue=">" read="anonymous,users" write="anonymous,users"
+                                  admin="anonymous,users"/>
+              <authorizationEntry topic=">" read="anonymous,users" write="anonymous,users"
+                                  admin="anonymous,users"/>
+              <authorizationEntry queue="private.>" read="admins" write="admins" admin="admins"/>
+            </authorizationEntries>
+          </authorizationMap>
+        </map>
+      </authorizationPlugin>
+    </plugins>
     <persistenceAdapter>
       <kahaDB directory="{data}/kahadb" journalMaxFileLength="4mb"/>
     </persistenceAdapter>

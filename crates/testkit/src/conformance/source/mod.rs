@@ -60,10 +60,14 @@ pub struct Abilities {
     pub window: Duration,
     /// [`Subject::crash`] works.
     pub crashes: bool,
+    /// What was out when it crashed comes back at once, not when its window ends.
+    pub crash_frees: bool,
     /// It carries the number of attempts.
     pub counts_attempts: bool,
     /// It counts what is delayed by itself.
     pub counts_delayed: bool,
+    /// It knows how many wait as soon as they are published, not only once it was told of them.
+    pub counts_at_once: bool,
     /// It keeps order across deliveries for the pools it is told.
     pub keeps_order: bool,
     /// Ids that were seen shortly before are not stored again.
@@ -81,8 +85,10 @@ impl Abilities {
         Self {
             window,
             crashes: true,
+            crash_frees: true,
             counts_attempts: true,
             counts_delayed: true,
+            counts_at_once: true,
             keeps_order: true,
             dedupes: true,
             finds: true,

@@ -67,7 +67,12 @@ async fn depth(stage: Stage) {
     late.delay = Duration::from_secs(3600);
     stage.publish(vec![publication("m1"), publication("m2"), publication("m3"), late]).await;
     let delayed = u64::from(stage.abilities.counts_delayed);
-    let seen = depth().await;
+    let mut seen = depth().await;
+    let patience = Instant::now() + Duration::from_secs(30);
+    while !stage.abilities.counts_at_once && seen.waiting < 3 && Instant::now() < patience {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        seen = depth().await;
+    }
     assert_eq!((seen.waiting, seen.out), (3 + (1 - delayed), 0));
     assert_eq!(seen.delayed, delayed);
     let received = stage.receive(3).await;

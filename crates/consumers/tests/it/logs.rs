@@ -1,0 +1,62 @@
+//! What stands in the log: sizes at the start, and the worker wherever a handler speaks.
+
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sluicegate_consumers::{Consumer, Failure, Handler, MemorySource};
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::stage::{Stage, letter};
+
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Written {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
+#[test]
+fn worker_workers_and_prefetch_are_in_the_log() {
+    let written = Written::default();
+    let log = tracing_subscriber::fmt().with_writer(written.clone()).with_ansi(false).finish();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    tracing::subscriber::with_default(log, || {
+        runtime.expect("a runtime").block_on(async {
+            let source = MemorySource::new();
+            (0..3).for_each(|_| source.push(letter("")));
+            let handler = Handler::bytes(|_body, about, _cx| async move {
+                tokio::task::yield_now().await;
+                tracing::info!(by = about.worker(), "handled");
+                Ok::<_, Failure>(())
+            });
+            let consumer = Consumer::of("q").named("mailer").workers(3).handler(handler);
+            Stage::set(source, consumer).await.emptied().await;
+        });
+    });
+    let log = String::from_utf8(written.0.lock().clone()).expect("text");
+    let started = "consumer=\"mailer\" queue=\"q\" workers=3 prefetch=30";
+    assert!(log.contains(started), "{log}");
+    for worker in 0..3 {
+        let spoke = |line: &str| {
+            line.contains(&format!("worker{{consumer=mailer worker={worker}}}"))
+                && line.contains("handled")
+        };
+        assert!(log.lines().any(spoke), "worker {worker} in {log}");
+    }
+}

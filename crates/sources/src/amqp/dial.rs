@@ -1,0 +1,137 @@
+//! Connecting once, and telling apart who refuses from who is not there.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use lapin::protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError};
+use lapin::tcp::{AsyncTcpStream, RustlsConnector};
+use lapin::{ConnectionProperties, ErrorKind};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::time::timeout;
+
+use super::address::AmqpAddress;
+use crate::OpenError;
+
+/// How long one connection may take to come about.
+pub(crate) const GIVE_UP: Duration = Duration::from_secs(5);
+
+/// Connects. What it starts ends with it, also when it gives up.
+pub(crate) async fn dial(
+    address: &AmqpAddress,
+    name: &str,
+) -> Result<lapin::Connection, OpenError> {
+    let connector = if address.is_tls() { Some(connector(address)?) } else { None };
+    let properties = ConnectionProperties::default().with_connection_name(name.into());
+    let runtime = lapin::runtime::default_runtime().map_err(|error| classify(address, &error))?;
+    let socket = Arc::new(OnceLock::new());
+    let kept = Arc::clone(&socket);
+    let connect = lapin::Connection::connector(
+        address.uri.clone(),
+        runtime,
+        async move |uri: lapin::uri::AMQPUri, runtime| {
+            let host = uri.authority.host.clone();
+            let target = (host.clone(), uri.authority.port);
+            let dialling = async {
+                let addresses = tokio::net::lookup_host(target).await?.collect::<Vec<_>>();
+                let stream = AsyncTcpStream::connect(&runtime, addresses).await?;
+                if let AsyncTcpStream::Plain(plain) = &stream {
+                    let socket = plain.get_ref().as_fd().try_clone_to_owned()?;
+                    drop(kept.set(std::net::TcpStream::from(socket)));
+                }
+                match &connector {
+                    Some(connector) => stream.into_rustls(connector, &host).await,
+                    None => Ok(stream),
+                }
+            };
+            match timeout(GIVE_UP, dialling).await {
+                Ok(stream) => Ok(stream?),
+                Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+            }
+        },
+        properties,
+    );
+    match timeout(GIVE_UP, connect).await {
+        Ok(connected) => connected.map_err(|error| classify(address, &error)),
+        Err(_) => {
+            // A broker that took the connection and says nothing would keep its thread for ever.
+            if let Some(socket) = socket.get() {
+                socket.shutdown(std::net::Shutdown::Both).unwrap_or_default();
+            }
+            let why = format!("{} did not answer within {GIVE_UP:?}", address.host());
+            Err(OpenError::Unreachable(why))
+        }
+    }
+}
+
+fn connector(address: &AmqpAddress) -> Result<RustlsConnector, OpenError> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if let Some(path) = &address.ca {
+        let wrong = |why: &dyn std::fmt::Display| {
+            OpenError::Address(format!("ca: {} cannot be used: {why}", path.display()))
+        };
+        let certificates = CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))?;
+        let certificates: Result<Vec<_>, _> = certificates.collect();
+        let (added, _) =
+            roots.add_parsable_certificates(certificates.map_err(|error| wrong(&error))?);
+        if added == 0 {
+            return Err(wrong(&"there is no certificate in it"));
+        }
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| OpenError::Address(format!("TLS: {error}")))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(RustlsConnector::from(config))
+}
+
+/// Whether a person must help, or trying again may.
+pub(crate) fn classify(address: &AmqpAddress, error: &lapin::Error) -> OpenError {
+    let (user, vhost, host) = (address.user(), address.vhost(), address.host());
+    if let ErrorKind::ProtocolError(said) = error.kind() {
+        let text = said.get_message();
+        return match said.kind() {
+            AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED | AMQPHardError::INVALIDPATH) => {
+                OpenError::Refused(format!(
+                    "{host} does not let user {user} into vhost {vhost}: create the vhost, or \
+                     give the user rights there ({text})"
+                ))
+            }
+            AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) => OpenError::Refused(format!(
+                "{host} refuses user {user} at vhost {vhost}: check user, password and rights \
+                 ({text})"
+            )),
+            AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) => OpenError::Refused(format!(
+                "something stands at {host} with other properties than declared: delete it there, \
+                 or declare it as it is ({text})"
+            )),
+            AMQPErrorKind::Soft(AMQPSoftError::RESOURCELOCKED) => {
+                OpenError::Refused(format!("it is locked by another connection ({text})"))
+            }
+            AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) => {
+                OpenError::Refused(format!("it is not there ({text})"))
+            }
+            AMQPErrorKind::Hard(AMQPHardError::COMMANDINVALID) => {
+                OpenError::Refused(format!("{host} does not know what is declared ({text})"))
+            }
+            _ => OpenError::Unreachable(format!("{host}: {text}")),
+        };
+    }
+    if let ErrorKind::IOError(io) = error.kind()
+        && let Some(tls) = io.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>())
+    {
+        return match tls {
+            rustls::Error::InvalidCertificate(why) => OpenError::Refused(format!(
+                "the certificate of {host} is not trusted ({why}): name its issuer with ca="
+            )),
+            _ => OpenError::Refused(format!("no TLS with {host}: {tls}")),
+        };
+    }
+    OpenError::Unreachable(format!("{host}: {error}"))
+}

@@ -1,0 +1,153 @@
+//! Delays as queues: what is to come back later waits in a queue whose messages all live equally
+//! long, and dies from there back into its own queue.
+//!
+//! 1. One queue for each delay, never one for several: a broker looks only at the head of a queue,
+//!    so a long delay in front would hold up a short one behind it.
+//! 2. So the delays are few. A delay is rounded up to the next rung, at most half as long again.
+//! 3. A waiting queue goes when it is not used. Messages inside do not count as use, only declaring
+//!    does; so it lives far longer than its messages, and is declared again while it is published to.
+
+use std::time::Duration;
+
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+
+use super::topology::short;
+
+/// The rungs, in milliseconds.
+const RUNGS: [u32; 40] = [
+    100,
+    200,
+    300,
+    500,
+    750,
+    1_000,
+    1_500,
+    2_000,
+    3_000,
+    4_000,
+    5_000,
+    7_000,
+    10_000,
+    15_000,
+    20_000,
+    30_000,
+    45_000,
+    60_000,
+    90_000,
+    2 * MINUTE,
+    3 * MINUTE,
+    4 * MINUTE,
+    5 * MINUTE,
+    7 * MINUTE,
+    10 * MINUTE,
+    15 * MINUTE,
+    20 * MINUTE,
+    30 * MINUTE,
+    45 * MINUTE,
+    HOUR,
+    90 * MINUTE,
+    2 * HOUR,
+    3 * HOUR,
+    4 * HOUR,
+    6 * HOUR,
+    8 * HOUR,
+    12 * HOUR,
+    24 * HOUR,
+    7 * 24 * HOUR,
+    30 * 24 * HOUR,
+];
+const MINUTE: u32 = 60_000;
+const HOUR: u32 = 60 * MINUTE;
+
+/// What the names of waiting queues begin with.
+pub(crate) const WAITING: &str = "sluicegate.wait.";
+/// How much longer than its messages a waiting queue lives.
+const REST: u32 = 2 * HOUR;
+/// How long after it was declared a waiting queue is published to without declaring it again.
+pub(crate) const RENEW: Duration = Duration::from_secs(600);
+/// What a name has at most, of a queue whose waiting queues carry it.
+const LONGEST: usize = 255 - WAITING.len() - ".2592000000".len();
+
+/// One delay there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Rung(u32);
+
+impl Rung {
+    /// The shortest one that is not shorter than this. What is longer than all gets the longest.
+    pub(crate) fn of(delay: Duration) -> Self {
+        let at = RUNGS.partition_point(|rung| Duration::from_millis((*rung).into()) < delay);
+        Self(RUNGS[at.min(RUNGS.len() - 1)])
+    }
+
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        RUNGS.into_iter().map(Self)
+    }
+
+    /// The queue in which messages of this queue wait so long.
+    pub(crate) fn queue(self, origin: &str) -> ShortString {
+        if origin.len() <= LONGEST {
+            return short(&format!("{WAITING}{origin}.{}", self.0));
+        }
+        let start = &origin[..origin.floor_char_boundary(LONGEST - 17)];
+        short(&format!("{WAITING}{start}~{:016x}.{}", fingerprint(origin), self.0))
+    }
+
+    pub(crate) fn arguments(self, origin: &str) -> FieldTable {
+        let mut arguments = FieldTable::default();
+        let number = |number: u32| AMQPValue::LongLongInt(number.into());
+        let text = |text: &str| AMQPValue::LongString(text.into());
+        arguments.insert("x-message-ttl".into(), number(self.0));
+        arguments.insert("x-expires".into(), number(self.0.saturating_add(REST)));
+        arguments.insert("x-dead-letter-exchange".into(), text(""));
+        arguments.insert("x-dead-letter-routing-key".into(), text(origin));
+        arguments.insert("x-queue-type".into(), text("classic"));
+        arguments
+    }
+}
+
+/// The same for the same text in every process: FNV-1a.
+fn fingerprint(text: &str) -> u64 {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_are_rounded_up_to_a_rung() {
+        let cases = [
+            (0, 100),
+            (1, 100),
+            (100, 100),
+            (101, 200),
+            (10_000, 10_000),
+            (30_000, 30_000),
+            (31_000, 45_000),
+            (43_200_000, 43_200_000),
+            (43_200_001, 86_400_000),
+            (u64::MAX, 2_592_000_000),
+        ];
+        for (delay, rung) in cases {
+            assert_eq!(Rung::of(Duration::from_millis(delay)), Rung(rung), "{delay}");
+        }
+        // Up to twelve hours nothing waits half as long again as it should, below a second twice.
+        for pair in RUNGS.windows(2).filter(|pair| pair[1] <= 12 * HOUR) {
+            let most = if pair[0] < 1_000 { 2.0 } else { 1.5 };
+            assert!(f64::from(pair[1]) <= f64::from(pair[0]) * most, "{pair:?}");
+        }
+    }
+
+    #[test]
+    fn names_of_waiting_queues_fit_and_differ() {
+        let (one, other) = ("q".repeat(254) + "1", "q".repeat(254) + "2");
+        for rung in Rung::all() {
+            let names = [&one, &other].map(|origin| rung.queue(origin));
+            assert_ne!(names[0], names[1]);
+            assert!(names[0].as_str().len() <= 255);
+            assert!(names[0].as_str().ends_with(&format!(".{}", rung.0)));
+        }
+        assert_eq!(Rung(100).queue("orders").as_str(), "sluicegate.wait.orders.100");
+    }
+}

@@ -1,0 +1,81 @@
+//! Holding back what is new while deliveries of an earlier life are on their way back.
+//!
+//! After a crash the consumer hands out later messages at once, and what the crash left unsettled
+//! only when its windows have ended. That would turn the order around. Redeliveries that are due go
+//! before what is new, and all of an earlier life are due one window after this one began: so a new
+//! message that was asked for after that proves that nothing older is left.
+
+use std::collections::HashSet;
+
+use tokio::time::Instant;
+
+/// What an earlier life has left behind, and what waits for it.
+#[derive(Debug)]
+pub(super) struct Hold {
+    /// The last message that was delivered before.
+    floor: u64,
+    /// How many were unsettled.
+    unsettled: usize,
+    seen: HashSet<u64>,
+    /// When all of them are due.
+    until: Instant,
+    held: Vec<u64>,
+}
+
+/// What becomes of a message that arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It goes on.
+    Passes,
+    /// It waits for older ones.
+    Waits,
+}
+
+impl Hold {
+    /// `None` where there is nothing to wait for.
+    pub(super) fn new(floor: u64, unsettled: usize, until: Instant) -> Option<Self> {
+        let hold = Self { floor, unsettled, seen: HashSet::new(), until, held: Vec::new() };
+        (unsettled > 0).then_some(hold)
+    }
+
+    /// Takes note of a message that was asked for at some time.
+    pub(super) fn look(&mut self, seq: u64, asked: Instant) -> Verdict {
+        if seq <= self.floor {
+            self.seen.insert(seq);
+            return Verdict::Passes;
+        }
+        if asked >= self.until {
+            self.unsettled = 0;
+            return Verdict::Passes;
+        }
+        if !self.held.contains(&seq) {
+            self.held.push(seq);
+        }
+        Verdict::Waits
+    }
+
+    /// Takes note that nothing came when it was asked for.
+    pub(super) fn look_at_nothing(&mut self, asked: Instant) {
+        if asked >= self.until {
+            self.unsettled = 0;
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.seen.len() >= self.unsettled
+    }
+
+    /// When to ask again: what is held shows that only new messages would come before.
+    pub(super) fn pause(&self, now: Instant) -> Option<Instant> {
+        (!self.held.is_empty() && now < self.until).then_some(self.until)
+    }
+
+    pub(super) fn held(&self) -> &[u64] {
+        &self.held
+    }
+
+    pub(super) fn into_held(mut self) -> Vec<u64> {
+        self.held.sort_unstable();
+        self.held
+    }
+}

@@ -1,0 +1,231 @@
+//! What the source and its one task have in common.
+//!
+//! Lock order: the link's lock and the front's are never held together, and none of them across an
+//! await. `words` is an async lock, taken first.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_nats::connection::State;
+use async_nats::{Client, Event, Message};
+use parking_lot::Mutex;
+use sluicegate_dispatch::SourceError;
+use tokio::sync::{Notify, RwLock};
+use tokio::time::{Instant, timeout};
+
+use super::attach::{Attached, attach};
+use super::connect::connect;
+use super::front::Front;
+use super::message::since_1970;
+use super::settings::NatsSettings;
+use crate::OpenError;
+
+/// How long the library may try to get a connection back before a new one is made.
+const LOST_FOR_GOOD: Duration = Duration::from_secs(10);
+/// How long looking for stream and consumer may take.
+const ATTACH: Duration = Duration::from_secs(10);
+
+pub(super) struct Shared {
+    pub(super) settings: NatsSettings,
+    pub(super) front: Mutex<Front<Message>>,
+    link: Mutex<Option<Link>>,
+    epochs: AtomicU64,
+    /// What keeps it from working.
+    trouble: Mutex<Option<String>>,
+    /// Something can be handed out, or it is over.
+    pub(super) changed: Notify,
+    /// The task has something to look at.
+    pub(super) woken: Notify,
+    /// A lost connection is back: no need to wait any longer.
+    pub(super) connected: Notify,
+    /// Settling goes side by side, and never beside extending: a word that the work goes on, which
+    /// reaches the server after a delay, would overwrite it.
+    pub(super) words: RwLock<()>,
+    is_stopped: AtomicBool,
+    /// Nobody needs order across deliveries.
+    is_orderless: AtomicBool,
+    /// The last consumer that was attached to.
+    last: Mutex<Option<Arc<Attached>>>,
+}
+
+/// One connection.
+struct Link {
+    epoch: u64,
+    client: Client,
+    attached: Option<Arc<Attached>>,
+    lost: Option<Instant>,
+}
+
+impl Shared {
+    pub(super) fn new(settings: NatsSettings) -> Arc<Self> {
+        // Behind the generations of every earlier life, unless it has handed out more than one
+        // message in each microsecond since.
+        let generation = u64::try_from(since_1970().as_micros()).unwrap_or(u64::MAX / 2);
+        Arc::new(Self {
+            front: Mutex::new(Front::new(settings.visibility, generation)),
+            settings,
+            link: Mutex::new(None),
+            epochs: AtomicU64::new(0),
+            trouble: Mutex::new(None),
+            changed: Notify::new(),
+            woken: Notify::new(),
+            connected: Notify::new(),
+            words: RwLock::new(()),
+            is_stopped: AtomicBool::new(false),
+            is_orderless: AtomicBool::new(false),
+            last: Mutex::new(None),
+        })
+    }
+
+    /// The connection and the consumer, if both can be used.
+    pub(super) fn attached(&self) -> Option<(Client, Arc<Attached>)> {
+        let link = self.link.lock();
+        let link = link.as_ref()?;
+        let attached = Arc::clone(link.attached.as_ref()?);
+        (link.client.connection_state() == State::Connected)
+            .then(|| (link.client.clone(), attached))
+    }
+
+    /// The same for a caller. While there is no connection nothing is asked: it would wait in the
+    /// library and reach the server when nobody means it any more.
+    pub(super) fn usable(&self) -> Result<(Client, Arc<Attached>), SourceError> {
+        self.attached().ok_or_else(|| self.why_unusable())
+    }
+
+    fn why_unusable(&self) -> SourceError {
+        let trouble = self.trouble.lock().clone();
+        let not_yet = || format!("not connected to {}", self.settings.place());
+        SourceError::new(trouble.unwrap_or_else(not_yet))
+    }
+
+    /// What keeps it from working.
+    pub(super) fn trouble(&self) -> Option<SourceError> {
+        self.trouble.lock().as_ref().map(SourceError::new)
+    }
+
+    pub(super) fn fails(&self, why: impl Into<String>) {
+        *self.trouble.lock() = Some(why.into());
+    }
+
+    pub(super) fn works(&self) {
+        *self.trouble.lock() = None;
+    }
+
+    /// Looks for the consumer anew before it is used again.
+    pub(super) fn detach(&self) {
+        if let Some(link) = &mut *self.link.lock() {
+            link.attached = None;
+        }
+        self.woken.notify_one();
+    }
+
+    /// Hears what becomes of a connection.
+    pub(super) fn hear(&self, event: &Event, epoch: u64) {
+        {
+            let mut link = self.link.lock();
+            let Some(current) = link.as_mut().filter(|link| link.epoch == epoch) else { return };
+            match event {
+                Event::Connected => current.lost = None,
+                Event::Disconnected => {
+                    current.lost = Some(Instant::now());
+                    // The consumer may be another one when the connection is back.
+                    current.attached = None;
+                }
+                Event::Closed | Event::ClientError(async_nats::ClientError::MaxReconnects) => {
+                    *link = None;
+                }
+                _ => {}
+            }
+        }
+        match event {
+            Event::Connected => self.connected.notify_one(),
+            Event::Disconnected => {
+                self.fails(format!("the connection to {} was lost", self.settings.place()));
+            }
+            Event::ServerError(error) => {
+                self.fails(format!("{} says: {error}", self.settings.place()));
+            }
+            _ => {}
+        }
+        self.woken.notify_one();
+    }
+
+    /// Takes one step towards a connection with a consumer; the library may be the one to take it.
+    pub(super) async fn link_up(self: &Arc<Self>) -> Result<(), OpenError> {
+        let client = {
+            let mut link = self.link.lock();
+            match &mut *link {
+                Some(Link { client, .. }) if client.connection_state() == State::Connected => {
+                    Some(client.clone())
+                }
+                Some(Link { lost, .. }) => {
+                    if lost.get_or_insert_with(Instant::now).elapsed() < LOST_FOR_GOOD {
+                        return Err(OpenError::Unreachable(self.why_unusable().cause));
+                    }
+                    *link = None;
+                    None
+                }
+                None => None,
+            }
+        };
+        let client = match client {
+            Some(client) => client,
+            None => self.connect().await?,
+        };
+        let place = self.settings.place();
+        let late = |_| OpenError::Unreachable(format!("{place}: JetStream does not answer"));
+        let attached = timeout(ATTACH, attach(client, &self.settings)).await.map_err(late)??;
+        self.take_up(Arc::new(attached));
+        Ok(())
+    }
+
+    async fn connect(self: &Arc<Self>) -> Result<Client, OpenError> {
+        let epoch = self.epochs.fetch_add(1, Ordering::Relaxed);
+        let client = connect(&self.settings, Arc::downgrade(self), epoch).await?;
+        let link = Link { epoch, client: client.clone(), attached: None, lost: None };
+        *self.link.lock() = Some(link);
+        Ok(client)
+    }
+
+    fn take_up(&self, attached: Arc<Attached>) {
+        let before = self.last.lock().replace(Arc::clone(&attached));
+        {
+            let mut front = self.front.lock();
+            front.set_window(attached.window());
+            let info = attached.consumer.cached_info();
+            match before {
+                // What was delivered before the connection was lost is ours as it was.
+                Some(before) if before.is_same(info) => {}
+                Some(_) => front.reset(),
+                None if self.settings.shared || self.is_orderless.load(Ordering::Acquire) => {}
+                None => front.hold(attached.hold()),
+            }
+        }
+        if let Some(link) = &mut *self.link.lock() {
+            link.attached = Some(attached);
+        }
+        self.works();
+        self.changed.notify_waiters();
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Acquire)
+    }
+
+    pub(super) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Release);
+        self.changed.notify_waiters();
+        self.woken.notify_one();
+    }
+
+    /// Whether anybody needs order across deliveries.
+    pub(super) fn keep_order(&self, is_needed: bool) {
+        self.is_orderless.store(!is_needed, Ordering::Release);
+        if !is_needed {
+            self.front.lock().release_hold();
+            self.changed.notify_waiters();
+            self.woken.notify_one();
+        }
+    }
+}

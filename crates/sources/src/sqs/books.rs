@@ -1,0 +1,336 @@
+//! What is out under which receipt, what is over, and what rests until when. Pure: it is told the
+//! time, and asks nobody.
+//!
+//! A receipt handle of SQS names one delivery of one message, but the service is not exact about old
+//! ones: deleting by one that is no more the newest may answer with success and delete nothing, or
+//! delete what someone else works on. So who holds the newest receipt is kept here.
+//!
+//! Invariants:
+//! 1. A message is out under one receipt at most: the newest that was handed over.
+//! 2. An entry stays until the service has answered definitely, or the message came again.
+//! 3. What is over is not handed over again as long as it is remembered.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sluicegate_dispatch::{Receipt, Settled};
+use tokio::time::Instant;
+
+use super::recent::Recent;
+use super::settings::LONGEST_WINDOW;
+
+/// How many messages that are over are remembered, for the case that they come again.
+const REMEMBERED: usize = 20_000;
+/// How many messages that were handed back are remembered with their attempts.
+const NOTED: usize = 50_000;
+/// Entries whose windows ended so long ago are forgotten when there are many.
+const FORGET_AFTER: Duration = Duration::from_secs(3600);
+const MANY: usize = 10_000;
+/// What stands between the two parts of a receipt's text.
+const BETWEEN: char = ' ';
+
+/// The books of one source.
+#[derive(Debug)]
+pub(super) struct Books {
+    /// Which source this is, so that another one's receipts are told apart.
+    life: u64,
+    next: u64,
+    out: HashMap<u64, Out>,
+    tags: HashMap<Arc<str>, u64>,
+    forget_at: usize,
+    /// Settled as gone, or to be deleted when they come again.
+    over: Recent<()>,
+    notes: Recent<Note>,
+}
+
+#[derive(Debug)]
+struct Out {
+    broker_id: Arc<str>,
+    received: Instant,
+    ends: Instant,
+    /// At the service, while the call that it was a part of failed.
+    settled: bool,
+    copy: Option<Arc<Copied>>,
+}
+
+/// A message as it has to be written elsewhere.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Copied {
+    pub(super) body: Bytes,
+    pub(super) group: Option<Arc<str>>,
+    pub(super) attributes: HashMap<String, aws_sdk_sqs::types::MessageAttributeValue>,
+}
+
+/// What is known of a message that is not out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Note {
+    attempts: u32,
+    /// Not to be handed over before.
+    due: Option<Instant>,
+    /// Counted by the service as waiting, since it knows of no delay.
+    unseen: bool,
+}
+
+/// What a receipt is good for.
+#[derive(Clone, Debug)]
+pub(super) enum Standing {
+    Stale,
+    /// It was settled, but whoever asked has not heard.
+    Done,
+    Live(Live),
+}
+
+/// A receipt to ask the service with.
+#[derive(Clone, Debug)]
+pub(super) struct Live {
+    /// `None` for a delivery by another source of the same queue.
+    tag: Option<u64>,
+    pub(super) broker_id: Arc<str>,
+    /// The text of the receipt, which holds the handle.
+    text: Arc<str>,
+    /// Whether its window had ended by our clock.
+    pub(super) expired: bool,
+    /// How much longer the service may hide it at most.
+    pub(super) room: Duration,
+    pub(super) copy: Option<Arc<Copied>>,
+}
+
+impl Live {
+    pub(super) fn handle(&self) -> &str {
+        self.text.split_once(BETWEEN).map_or(&*self.text, |(_, handle)| handle)
+    }
+}
+
+/// What to do with a message that was received.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// It is over: delete it.
+    Over,
+    /// It is not due: hide it for so long.
+    Early(Duration),
+    /// Hand it over, after so many attempts.
+    Due(u32),
+}
+
+impl Books {
+    pub(super) fn new(life: u64) -> Self {
+        Self {
+            life,
+            next: 0,
+            out: HashMap::new(),
+            tags: HashMap::new(),
+            forget_at: MANY,
+            over: Recent::new(REMEMBERED),
+            notes: Recent::new(NOTED),
+        }
+    }
+
+    /// What to do with a message that was received.
+    pub(super) fn arrived(&mut self, broker_id: &str, now: Instant) -> Arrival {
+        if self.over.get(broker_id).is_some() {
+            return Arrival::Over;
+        }
+        let Some(note) = self.notes.get_mut(broker_id) else { return Arrival::Due(0) };
+        note.unseen = false;
+        match note.due {
+            Some(due) if due > now => Arrival::Early(due - now),
+            _ => {
+                note.due = None;
+                Arrival::Due(note.attempts)
+            }
+        }
+    }
+
+    /// Hands a message over; an earlier receipt of it is worth nothing from now on.
+    pub(super) fn hand_over(
+        &mut self,
+        broker_id: &Arc<str>,
+        handle: &str,
+        now: Instant,
+        window: Duration,
+        copy: Option<Arc<Copied>>,
+    ) -> Receipt {
+        self.next += 1;
+        let tag = self.next;
+        if let Some(old) = self.tags.insert(Arc::clone(broker_id), tag) {
+            self.out.remove(&old);
+        }
+        let broker_id = Arc::clone(broker_id);
+        let text = format!("{broker_id}{BETWEEN}{handle}").into();
+        let out = Out { broker_id, received: now, ends: now + window, settled: false, copy };
+        self.out.insert(tag, out);
+        self.forget(now);
+        Receipt { tag, generation: self.life, handle: Some(text) }
+    }
+
+    /// Entries that nobody asks for any more do not pile up.
+    fn forget(&mut self, now: Instant) {
+        if self.out.len() < self.forget_at {
+            return;
+        }
+        self.out.retain(|_, out| out.ends + FORGET_AFTER > now);
+        let out = &self.out;
+        self.tags.retain(|_, tag| out.contains_key(tag));
+        self.forget_at = MANY.max(self.out.len() * 2);
+    }
+
+    /// What a receipt is good for.
+    pub(super) fn standing(&self, receipt: &Receipt, now: Instant) -> Standing {
+        let Some(text) = &receipt.handle else { return Standing::Stale };
+        if receipt.generation != self.life {
+            return self.foreign(text);
+        }
+        let Some(out) = self.out.get(&receipt.tag) else { return Standing::Stale };
+        if out.settled {
+            return Standing::Done;
+        }
+        Standing::Live(Live {
+            tag: Some(receipt.tag),
+            broker_id: Arc::clone(&out.broker_id),
+            text: Arc::clone(text),
+            expired: out.ends <= now,
+            room: LONGEST_WINDOW.saturating_sub(now - out.received),
+            copy: out.copy.clone(),
+        })
+    }
+
+    /// A receipt of a source that this one replaces is still good at the service, unless the message
+    /// came again.
+    fn foreign(&self, text: &Arc<str>) -> Standing {
+        let Some((broker_id, _)) = text.split_once(BETWEEN) else { return Standing::Stale };
+        if self.tags.contains_key(broker_id) || self.over.get(broker_id).is_some() {
+            return Standing::Stale;
+        }
+        Standing::Live(Live {
+            tag: None,
+            broker_id: broker_id.into(),
+            text: Arc::clone(text),
+            expired: true,
+            room: LONGEST_WINDOW,
+            copy: None,
+        })
+    }
+
+    /// Whether the window of a delivery that nobody was given yet lasts until then.
+    pub(super) fn lasts_until(&self, receipt: &Receipt, time: Instant) -> bool {
+        self.out.get(&receipt.tag).is_some_and(|out| out.ends >= time)
+    }
+
+    /// The service has deleted it, or says so: by a receipt that had expired that may be untrue.
+    pub(super) fn deleted(&mut self, live: &Live) -> Settled {
+        if !self.close(live) {
+            return Settled::Stale;
+        }
+        self.notes.remove(&live.broker_id);
+        self.over.insert(Arc::clone(&live.broker_id), ());
+        if live.expired && live.tag.is_some() { Settled::Stale } else { Settled::Done }
+    }
+
+    /// The service does not know the receipt any more. What was to be deleted is deleted when it
+    /// comes again.
+    pub(super) fn not_deleted(&mut self, live: &Live) -> Settled {
+        // Delivered anew meanwhile, it is to be settled by the new receipt.
+        if self.close(live) {
+            self.over.insert(Arc::clone(&live.broker_id), ());
+        }
+        Settled::Stale
+    }
+
+    /// It is over wherever it comes from next: it was written elsewhere.
+    pub(super) fn moved(&mut self, live: &Live) {
+        self.over.insert(Arc::clone(&live.broker_id), ());
+    }
+
+    /// Whether a message was settled as gone.
+    pub(super) fn is_over(&self, broker_id: &str) -> bool {
+        self.over.get(broker_id).is_some()
+    }
+
+    /// It is going to be handed back. Noted before the service is asked: it may hand the message out
+    /// again before its answer is here.
+    pub(super) fn hands_back(&mut self, live: &Live, attempts: u32, due: Instant) {
+        let note = Note { attempts, due: Some(due), unseen: false };
+        self.notes.insert(Arc::clone(&live.broker_id), note);
+    }
+
+    /// It was handed back, says the service.
+    pub(super) fn handed_back(&mut self, live: &Live) -> Settled {
+        // If it is not out any more, it came again already: within its window only by this.
+        if self.close(live) || !live.expired { Settled::Done } else { Settled::Stale }
+    }
+
+    /// It could not be handed back, since the service does not know the receipt any more.
+    pub(super) fn not_handed_back(&mut self, live: &Live) -> Settled {
+        self.close(live);
+        Settled::Stale
+    }
+
+    /// Forgets a delivery. `false` if it was not the newest one of its message any more.
+    fn close(&mut self, live: &Live) -> bool {
+        let Some(tag) = live.tag else {
+            return !self.tags.contains_key(&live.broker_id);
+        };
+        if self.out.remove(&tag).is_none() {
+            return false;
+        }
+        self.tags.remove(&live.broker_id);
+        true
+    }
+
+    /// It is settled, but the call as a whole is going to fail: whoever asks again must hear so.
+    pub(super) fn keep_answer(&mut self, receipt: &Receipt, live: &Live) {
+        let Some(text) = &receipt.handle else { return };
+        if receipt.generation != self.life || self.tags.contains_key(&live.broker_id) {
+            return;
+        }
+        debug_assert!(text.starts_with(&*live.broker_id));
+        let now = Instant::now();
+        let broker_id = Arc::clone(&live.broker_id);
+        let out = Out { broker_id, received: now, ends: now, settled: true, copy: None };
+        self.out.insert(receipt.tag, out);
+    }
+
+    /// Whoever asked has heard now.
+    pub(super) fn told(&mut self, receipt: &Receipt) {
+        self.out.remove(&receipt.tag);
+    }
+
+    /// The service has begun the window anew.
+    pub(super) fn extended(&mut self, live: &Live, ends: Instant) -> Settled {
+        let Some(tag) = live.tag else { return Settled::Done };
+        match self.out.get_mut(&tag) {
+            Some(out) => {
+                out.ends = ends;
+                Settled::Done
+            }
+            None => Settled::Stale,
+        }
+    }
+
+    /// The window is over, says the service.
+    pub(super) fn expired(&mut self, live: &Live, now: Instant) {
+        if let Some(out) = live.tag.and_then(|tag| self.out.get_mut(&tag)) {
+            out.ends = out.ends.min(now);
+        }
+    }
+
+    /// A message was published that may not be handed over before.
+    pub(super) fn scheduled(&mut self, broker_id: Arc<str>, due: Instant) {
+        self.notes.insert(broker_id, Note { attempts: 0, due: Some(due), unseen: true });
+    }
+
+    /// A message that was received and is not due is hidden until then.
+    pub(super) fn hidden(&mut self, broker_id: Arc<str>, due: Instant) {
+        let attempts = self.notes.get(&broker_id).map_or(0, |note| note.attempts);
+        self.notes.insert(broker_id, Note { attempts, due: Some(due), unseen: false });
+    }
+
+    /// How many messages rest: all of them, and those that the service counts as waiting.
+    pub(super) fn resting(&self, now: Instant) -> (u64, u64) {
+        let rests = |note: &&Note| note.due.is_some_and(|due| due > now);
+        let resting = self.notes.values().filter(rests);
+        resting.fold((0, 0), |(all, unseen), note| (all + 1, unseen + u64::from(note.unseen)))
+    }
+}

@@ -1,0 +1,347 @@
+//! Long polls.
+//!
+//! A poll is a task of its own: when the receive that it was begun for is dropped, it goes on, and
+//! what it brings is kept for the next receive. Otherwise the service would hand messages to a
+//! connection that nobody listens to, and hide them for a whole window.
+//!
+//! Invariants:
+//! 1. There are never more polls than there were receives waiting at once, so what is kept is
+//!    bounded by ten messages for each.
+//! 2. What is kept is extended, and handed back when nobody comes for it.
+//! 3. A receive takes and answers in one step: there is no await between.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use sluicegate_dispatch::{Delivery, SourceError};
+use tokio::time::{Instant, sleep_until};
+
+use super::batches::{BATCH, Entry, Wish};
+use super::books::{Arrival, Standing};
+use super::client::PollId;
+use super::incoming::Incoming;
+use super::settings::{LONGEST_HIDE, seconds_up};
+use super::source::Inner;
+use super::trouble::Trouble;
+use crate::Content;
+
+/// The pause after a poll that brought some, but fewer than asked for: more may gather.
+const AFTER_SOME: Duration = Duration::from_millis(100);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// For so long the service gives the answer of a repeated poll again.
+const REPEATABLE: Duration = Duration::from_secs(240);
+
+/// What polls brought and what they are up to.
+#[derive(Debug)]
+pub(super) struct Polls<M> {
+    /// Oldest first, with when it came.
+    ready: VecDeque<(Delivery<M>, Instant)>,
+    waiting: usize,
+    running: usize,
+    /// How many have ended, so that a receive knows whether one has since it came.
+    ended: u64,
+    error: Option<SourceError>,
+    not_before: Instant,
+    pause: Duration,
+    /// Polls of a FIFO queue whose answers were lost.
+    lost: Vec<(PollId, Instant)>,
+    numbered: u64,
+}
+
+impl<M> Polls<M> {
+    pub(super) fn new() -> Self {
+        Self {
+            ready: VecDeque::new(),
+            waiting: 0,
+            running: 0,
+            ended: 0,
+            error: None,
+            not_before: Instant::now(),
+            pause: FIRST_PAUSE,
+            lost: Vec::new(),
+            numbered: 0,
+        }
+    }
+}
+
+/// A receive that waits; counted until it is dropped.
+struct Waiting<'a, M: Content>(&'a Inner<M>);
+
+impl<'a, M: Content> Waiting<'a, M> {
+    fn begin(inner: &'a Inner<M>) -> (Self, u64) {
+        let mut polls = inner.polls.lock();
+        polls.waiting += 1;
+        (Self(inner), polls.ended)
+    }
+}
+
+impl<M: Content> Drop for Waiting<'_, M> {
+    fn drop(&mut self) {
+        self.0.polls.lock().waiting -= 1;
+    }
+}
+
+/// A poll that runs; counted until it is dropped, so on every path.
+struct Running<M: Content>(Arc<Inner<M>>);
+
+impl<M: Content> Drop for Running<M> {
+    fn drop(&mut self) {
+        let mut polls = self.0.polls.lock();
+        polls.running -= 1;
+        polls.ended += 1;
+        drop(polls);
+        self.0.changed.notify_waiters();
+    }
+}
+
+/// What a look at the polls tells a receive.
+enum Seen<M> {
+    Take(Vec<Delivery<M>>),
+    Failed(SourceError),
+    Wait,
+}
+
+impl<M: Content> Inner<M> {
+    pub(super) async fn receive(
+        self: &Arc<Self>,
+        max: usize,
+    ) -> Result<Vec<Delivery<M>>, SourceError> {
+        if max == 0 {
+            return Ok(Vec::new());
+        }
+        let (_waiting, before) = Waiting::begin(self);
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // From here on nothing that happens is missed, though nobody waits yet.
+            changed.as_mut().enable();
+            if self.stopped.load(Ordering::Acquire) {
+                return Ok(Vec::new());
+            }
+            match self.see(max, before) {
+                Seen::Take(taken) => return Ok(taken),
+                Seen::Failed(error) => return Err(error),
+                Seen::Wait => changed.await,
+            }
+        }
+    }
+
+    fn see(self: &Arc<Self>, max: usize, before: u64) -> Seen<M> {
+        // So much of its window is left for whoever is given a message, at least: a heartbeat at a
+        // third of the window finds it alive.
+        let lasts = Instant::now() + self.link.settings.window / 2;
+        let mut polls = self.polls.lock();
+        let mut taken = Vec::new();
+        while taken.len() < max
+            && let Some((delivery, _)) = polls.ready.pop_front()
+        {
+            // Otherwise it could not be extended, and comes again by itself.
+            if self.books.lock().lasts_until(&delivery.receipt, lasts) {
+                taken.push(delivery);
+            }
+        }
+        if !taken.is_empty() {
+            return Seen::Take(taken);
+        }
+        if let Some(error) = polls.error.take() {
+            return Seen::Failed(error);
+        }
+        if polls.ended > before {
+            return Seen::Take(Vec::new());
+        }
+        if polls.running < polls.waiting {
+            polls.running += 1;
+            drop(polls);
+            self.begin_poll(max.min(BATCH));
+        }
+        Seen::Wait
+    }
+
+    /// Begins a poll, which was counted before.
+    fn begin_poll(self: &Arc<Self>, max: usize) {
+        let running = Running(Arc::clone(self));
+        let Some(group) = self.group() else { return };
+        let poll = move |_| async move { poll(running, max).await };
+        if let Err(refused) = group.try_submit(sluicegate_tasks::Context::new(), poll) {
+            // There are very many polls, or this is the end: what others bring is for all.
+            drop(refused);
+        }
+    }
+
+    /// Keeps what polls brought and nobody took alive, and hands it back in the end.
+    pub(super) async fn keep_ready(&self) {
+        let window = self.link.settings.window;
+        let round = Instant::now();
+        let (kept, given_up) = {
+            let mut polls = self.polls.lock();
+            let ready = std::mem::take(&mut polls.ready);
+            let (young, old): (VecDeque<_>, VecDeque<_>) =
+                ready.into_iter().partition(|(_, came)| *came + window > round);
+            polls.ready = young;
+            let kept: Vec<_> = polls.ready.iter().map(|(kept, _)| kept.receipt.clone()).collect();
+            (kept, old)
+        };
+        if !kept.is_empty() {
+            drop(self.extend(kept).await);
+        }
+        self.hand_back(given_up.into_iter().map(|(delivery, _)| delivery).collect()).await;
+    }
+
+    /// Hands back all that polls brought and nobody took.
+    pub(super) async fn hand_back_ready(&self) {
+        let ready = std::mem::take(&mut self.polls.lock().ready);
+        self.hand_back(ready.into_iter().map(|(delivery, _)| delivery).collect()).await;
+    }
+
+    /// Makes messages visible at once that nobody was given. What fails comes back by itself.
+    async fn hand_back(&self, deliveries: Vec<Delivery<M>>) {
+        let now = Instant::now();
+        let lives: Vec<_> = {
+            let mut books = self.books.lock();
+            let live = |delivery: &Delivery<M>| match books.standing(&delivery.receipt, now) {
+                Standing::Live(live) => {
+                    books.hands_back(&live, delivery.attempts, now);
+                    books.handed_back(&live);
+                    Some(live)
+                }
+                Standing::Stale | Standing::Done => None,
+            };
+            deliveries.iter().filter_map(live).collect()
+        };
+        let entry = |live| Entry { handle: super::books::Live::handle(live), wish: Wish::Hide(0) };
+        let entries: Vec<_> = lives.iter().map(entry).collect();
+        self.link.ask_all(&entries).await;
+    }
+
+    fn next_poll_id(&self, max: usize) -> Option<PollId> {
+        if !self.link.settings.is_fifo() {
+            return None;
+        }
+        let mut polls = self.polls.lock();
+        let window = self.link.settings.window.min(REPEATABLE);
+        polls.lost.retain(|(_, since)| since.elapsed() < window);
+        if let Some((id, _)) = polls.lost.pop() {
+            return Some(id);
+        }
+        polls.numbered += 1;
+        Some(PollId { text: format!("{:016x}-{}", self.life, polls.numbered), max })
+    }
+
+    /// Hears what became of a poll: when the next one may begin.
+    fn polled(&self, asked: usize, brought: Result<usize, &Trouble>, id: Option<PollId>) {
+        let mut polls = self.polls.lock();
+        let now = Instant::now();
+        match brought {
+            Ok(count) => {
+                polls.pause = FIRST_PAUSE;
+                polls.error = None;
+                let some = count > 0 && count < asked;
+                polls.not_before = if some { now + AFTER_SOME } else { now };
+                drop(polls);
+                self.works();
+            }
+            Err(trouble) => {
+                polls.not_before = now + jittered(polls.pause);
+                polls.pause = (polls.pause * 2).min(LONGEST_PAUSE);
+                polls.error = Some(trouble.clone().into());
+                if let (Some(id), Trouble::Passing(_)) = (id, trouble) {
+                    polls.lost.push((id, now));
+                }
+                drop(polls);
+                self.fails(trouble.to_string());
+            }
+        }
+    }
+
+    /// Sorts out what a poll brought: what is to be handed over, and what the service is to be asked
+    /// instead.
+    fn sort(&self, incoming: Vec<Incoming>) -> (Vec<Delivery<M>>, Vec<(String, Wish)>) {
+        let now = Instant::now();
+        let window = self.link.settings.window;
+        let keeps_copies = self.dead_letters().is_some();
+        let mut deliveries = Vec::with_capacity(incoming.len());
+        let mut wishes = Vec::new();
+        // Groups of which an earlier message is not due: later ones must not overtake it.
+        let mut held: Vec<Arc<str>> = Vec::new();
+        for mut incoming in incoming {
+            let mut books = self.books.lock();
+            let arrival = match books.arrived(&incoming.broker_id, now) {
+                Arrival::Due(_) if !incoming.rest.is_zero() => Arrival::Early(incoming.rest),
+                other => other,
+            };
+            let is_held = incoming.group.as_ref().is_some_and(|group| held.contains(group));
+            match arrival {
+                Arrival::Over => wishes.push((incoming.handle, Wish::Delete)),
+                // It stays behind the one that is hidden, which holds the group.
+                Arrival::Due(_) if is_held => wishes.push((incoming.handle, Wish::Hide(0))),
+                Arrival::Early(rest) => {
+                    books.hidden(Arc::clone(&incoming.broker_id), now + rest);
+                    let seconds = seconds_up(rest).min(LONGEST_HIDE - 10);
+                    wishes.push((incoming.handle, Wish::Hide(seconds)));
+                    held.extend(incoming.group.filter(|_| self.link.settings.is_fifo()));
+                }
+                Arrival::Due(attempts) => {
+                    let copy = keeps_copies.then(|| Arc::new(incoming.copied()));
+                    let id = &incoming.broker_id;
+                    let receipt = books.hand_over(id, &incoming.handle, now, window, copy);
+                    drop(books);
+                    let Incoming { broker_id, envelope, .. } = incoming;
+                    let message = M::read(envelope);
+                    deliveries.push(Delivery { broker_id, receipt, attempts, message });
+                }
+            }
+        }
+        (deliveries, wishes)
+    }
+}
+
+/// One poll, from its pause to what is left to do for what it brought.
+async fn poll<M: Content>(running: Running<M>, max: usize) {
+    let inner = Arc::clone(&running.0);
+    let not_before = inner.polls.lock().not_before;
+    sleep_until(not_before).await;
+    if inner.stopped.load(Ordering::Acquire) {
+        return;
+    }
+    let id = inner.next_poll_id(max);
+    let max = id.as_ref().map_or(max, |id| id.max);
+    let brought = match inner.is_looked_at() {
+        Ok(()) => inner.link.poll(max, id.as_ref()).await,
+        Err(trouble) => Err(trouble),
+    };
+    let messages = match brought {
+        Ok(messages) => messages,
+        Err(trouble) => return inner.polled(max, Err(&trouble), id),
+    };
+    inner.polled(max, Ok(messages.len()), id);
+    let queue = &inner.link.settings.name;
+    let incoming = messages.into_iter().filter_map(|message| Incoming::read(message, queue));
+    let (deliveries, wishes) = inner.sort(incoming.collect());
+    if inner.stopped.load(Ordering::Acquire) {
+        inner.hand_back(deliveries).await;
+    } else {
+        let now = Instant::now();
+        inner.polls.lock().ready.extend(deliveries.into_iter().map(|delivery| (delivery, now)));
+    }
+    // Nobody waits for what follows.
+    drop(running);
+    let entry = |(handle, wish): &(String, Wish)| (handle.clone(), *wish);
+    let wishes: Vec<_> = wishes.iter().map(entry).collect();
+    let entries: Vec<_> =
+        wishes.iter().map(|(handle, wish)| Entry { handle, wish: *wish }).collect();
+    inner.link.ask_all(&entries).await;
+    if inner.stopped.load(Ordering::Acquire) {
+        // It may have stopped between the look and the hand-over.
+        inner.hand_back_ready().await;
+    }
+}
+
+/// Between a half and the whole of it.
+pub(super) fn jittered(pause: Duration) -> Duration {
+    use std::hash::{BuildHasher, RandomState};
+    let random = RandomState::new().hash_one(0u8) % 512;
+    pause / 2 + pause * u32::try_from(random).unwrap_or(0) / 1024
+}

@@ -1,0 +1,269 @@
+//! A queue of SQS as a source.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sluicegate_dispatch::{
+    BoxFuture, Delivery, Depth, Message, Profile, Publication, PublishError, Published, Receipt,
+    Settle, Settled, Source, SourceError,
+};
+use sluicegate_tasks::TaskGroup;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::books::Books;
+use super::client::{Link, Look};
+use super::polls::{FIRST_PAUSE, LONGEST_PAUSE, Polls, jittered};
+use super::settings::SqsSettings;
+use super::trouble::Trouble;
+use crate::{Content, OpenError};
+
+/// How long opening and probing may take.
+const OPENING: Duration = Duration::from_secs(5);
+/// How long stopping may take for what it hands back.
+const STOPPING: Duration = Duration::from_secs(5);
+/// How many deliveries one call may settle: ten calls, side by side.
+const SETTLE_BATCH: usize = 100;
+/// More polls than this at once are not begun; others wait for what these bring.
+const MOST_POLLS: u32 = 256;
+
+/// A queue of SQS.
+///
+/// Messages that were received stay hidden for the window of the settings, counted by the service:
+/// a process that ends without a word leaves them to come back when it is over.
+pub struct SqsSource<M: Content = Message> {
+    inner: Arc<Inner<M>>,
+}
+
+/// What the source and its tasks share.
+pub(super) struct Inner<M: Content> {
+    pub(super) link: Link,
+    pub(super) life: u64,
+    pub(super) books: Mutex<Books>,
+    /// Locked before the books, never after.
+    pub(super) polls: Mutex<Polls<M>>,
+    pub(super) changed: Notify,
+    pub(super) stopped: AtomicBool,
+    look: OnceLock<Look>,
+    /// What keeps it from working.
+    failure: Mutex<Option<String>>,
+    /// Taken when the source is dropped, so that tasks that still hold this end.
+    tasks: Mutex<Option<TaskGroup>>,
+}
+
+impl<M: Content> SqsSource<M> {
+    /// Connects to a queue, and creates it where there is none. A service that is not reached within
+    /// 5 seconds is tried again in the background, and [`Source::health`] says so meanwhile.
+    ///
+    /// # Errors
+    /// What only a person can change: an address, credentials, rights, a certificate.
+    pub async fn open(settings: SqsSettings) -> Result<Self, OpenError> {
+        let link = timeout(OPENING, Link::new(settings)).await;
+        let link = link.unwrap_or_else(|_| {
+            let why = "the AWS configuration did not answer: set AWS_REGION and credentials";
+            Err(OpenError::Refused(why.to_owned()))
+        })?;
+        let looked = timeout(OPENING, link.look_or_create()).await.unwrap_or_else(|_| {
+            let why = format!("{}: no answer within {OPENING:?}", link.settings.endpoint);
+            Err(Trouble::Passing(why))
+        });
+        let name = format!("sqs: {}", link.settings.name);
+        let tasks = TaskGroup::new(name, MOST_POLLS + 2);
+        let tasks = tasks.map_err(|error| OpenError::Address(error.to_string()))?;
+        let inner = Arc::new(Inner::new(link, tasks));
+        match looked {
+            Ok(look) => inner.looked(look),
+            Err(trouble @ Trouble::Passing(_)) => inner.fails(trouble.to_string()),
+            Err(trouble) => return Err(trouble.into()),
+        }
+        inner.start().await;
+        Ok(Self { inner })
+    }
+
+    /// Connects, authenticates and looks at the queue. One that is not there is well: it is created
+    /// when the source is opened.
+    ///
+    /// # Errors
+    /// Tells what only a person can change from what may pass.
+    pub async fn probe(settings: &SqsSettings) -> Result<(), OpenError> {
+        let probe = async {
+            let link = Link::new(settings.clone()).await?;
+            match link.look().await {
+                Ok(_) | Err(Trouble::Missing(_)) => Ok(()),
+                Err(trouble) => Err(trouble.into()),
+            }
+        };
+        timeout(OPENING, probe).await.unwrap_or_else(|_| {
+            let why = format!("{}: no answer within {OPENING:?}", settings.endpoint);
+            Err(OpenError::Unreachable(why))
+        })
+    }
+
+    /// The queue's name.
+    #[must_use]
+    pub fn name(&self) -> &Arc<str> {
+        &self.inner.link.settings.name
+    }
+}
+
+impl<M: Content> Inner<M> {
+    fn new(link: Link, tasks: TaskGroup) -> Self {
+        let life = RandomState::new().hash_one(link.queue_url.as_str());
+        Self {
+            link,
+            life,
+            books: Mutex::new(Books::new(life)),
+            polls: Mutex::new(Polls::new()),
+            changed: Notify::new(),
+            stopped: AtomicBool::new(false),
+            look: OnceLock::new(),
+            failure: Mutex::new(None),
+            tasks: Mutex::new(Some(tasks)),
+        }
+    }
+
+    /// The group that polls run in, until the source is dropped.
+    pub(super) fn group(&self) -> Option<TaskGroup> {
+        self.tasks.lock().clone()
+    }
+
+    async fn start(self: &Arc<Self>) {
+        let Some(group) = self.group() else { return };
+        if self.look.get().is_none() {
+            let inner = Arc::clone(self);
+            let look = |_| async move { inner.keep_looking().await };
+            drop(group.submit_detached("look", look).await);
+        }
+        let inner = Arc::clone(self);
+        let keep = |_| async move {
+            loop {
+                sleep(inner.link.settings.window / 4).await;
+                inner.keep_ready().await;
+            }
+        };
+        drop(group.submit_detached("keep", keep).await);
+    }
+
+    /// Looks at a queue that was not reached until it is.
+    async fn keep_looking(&self) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            sleep(jittered(pause)).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+            match self.link.look_or_create().await {
+                Ok(look) => return self.looked(look),
+                Err(trouble) => self.fails(trouble.to_string()),
+            }
+        }
+    }
+
+    fn looked(&self, look: Look) {
+        // Only one looks at a time, and only until the first answer.
+        self.look.get_or_init(|| look);
+        self.works();
+    }
+
+    /// Whether the queue was seen once: before that it may have to be created.
+    pub(super) fn is_looked_at(&self) -> Result<(), Trouble> {
+        match self.look.get() {
+            Some(_) => Ok(()),
+            None => {
+                let why = self.failure.lock().clone();
+                Err(Trouble::Refused(why.unwrap_or_else(|| "the queue was not reached".to_owned())))
+            }
+        }
+    }
+
+    /// Where messages that will never work go.
+    pub(super) fn dead_letters(&self) -> Option<Arc<str>> {
+        self.look.get()?.dead_letters.clone()
+    }
+
+    pub(super) fn works(&self) {
+        *self.failure.lock() = None;
+    }
+
+    pub(super) fn fails(&self, why: String) {
+        *self.failure.lock() = Some(why);
+    }
+
+    async fn depth(&self) -> Result<Depth, SourceError> {
+        let counted = self.link.depth().await?;
+        let (resting, unseen) = self.books.lock().resting(Instant::now());
+        // The service counts what was handed back with a delay among what is out.
+        Ok(Depth {
+            waiting: counted.waiting.saturating_sub(unseen),
+            delayed: counted.delayed + resting,
+            out: counted.out.saturating_sub(resting - unseen),
+        })
+    }
+
+    async fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        self.changed.notify_waiters();
+        // What is late comes back by itself.
+        timeout(STOPPING, self.hand_back_ready()).await.ok();
+    }
+}
+
+impl<M: Content> Drop for SqsSource<M> {
+    fn drop(&mut self) {
+        drop(self.inner.tasks.lock().take());
+    }
+}
+
+impl<M: Content> fmt::Debug for SqsSource<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqsSource").field("link", &self.inner.link).finish_non_exhaustive()
+    }
+}
+
+impl<M: Content> Source<M> for SqsSource<M> {
+    fn profile(&self) -> Profile {
+        Profile { visibility: self.inner.link.settings.window, settle_batch: SETTLE_BATCH }
+    }
+
+    fn receive(&self, max: usize) -> BoxFuture<'_, Result<Vec<Delivery<M>>, SourceError>> {
+        Box::pin(self.inner.receive(max))
+    }
+
+    fn settle(&self, settle: Vec<Settle>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
+        Box::pin(self.inner.settle(settle))
+    }
+
+    fn extend(&self, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
+        Box::pin(self.inner.extend(receipts))
+    }
+
+    fn depth(&self) -> BoxFuture<'_, Result<Depth, SourceError>> {
+        Box::pin(self.inner.depth())
+    }
+
+    fn health(&self) -> Result<(), SourceError> {
+        let failure = self.inner.failure.lock().clone();
+        failure.map_or(Ok(()), |cause| Err(SourceError::new(cause)))
+    }
+
+    fn stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.inner.stop())
+    }
+
+    fn publish(
+        &self,
+        messages: Vec<Publication>,
+    ) -> BoxFuture<'_, Result<Published, PublishError>> {
+        Box::pin(self.inner.publish(messages))
+    }
+
+    fn bury(&self, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
+        Box::pin(self.inner.bury(receipts))
+    }
+
+    fn keeps_buried(&self) -> bool {
+        self.inner.dead_letters().is_some()
+    }
+}

@@ -1,0 +1,171 @@
+//! One life of the connection: what is here, what is to be written, and what waits for receipts.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sluicegate_dispatch::{Receipt, Settled, SourceError};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::frame::{Command, Frame};
+use super::shelf::Shelf;
+use super::tally::{Asker, Replies};
+
+static NEXT_GENERATION: AtomicU64 = AtomicU64::new(1);
+
+/// One life of the connection.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) shelf: Shelf,
+    outbox: VecDeque<Frame>,
+    /// What waits for the broker's receipts, by their numbers.
+    pending: BTreeMap<u64, (Instant, Step)>,
+    next_receipt: u64,
+}
+
+/// What a receipt of the broker leads to.
+#[derive(Debug)]
+enum Step {
+    /// A message has ended.
+    Ended { place: u64, owed: Owed, asker: Option<Asker> },
+    /// A copy is there: its original can be acknowledged.
+    Copied { place: u64, due: Option<u64>, asker: Asker },
+    /// Messages were taken in.
+    Published { dues: Vec<u64>, asker: oneshot::Sender<Result<(), SourceError>> },
+}
+
+/// How a message ends at the broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owed {
+    Ack,
+    Nack,
+}
+
+impl Link {
+    pub(crate) fn new() -> Self {
+        let generation = NEXT_GENERATION.fetch_add(1, Ordering::Relaxed);
+        let shelf = Shelf::new(generation);
+        Self { shelf, outbox: VecDeque::new(), pending: BTreeMap::new(), next_receipt: 1 }
+    }
+
+    /// Writes a frame whose receipt leads to a step.
+    fn ask(&mut self, frame: Frame, then: Step) {
+        let number = self.next_receipt;
+        self.next_receipt += 1;
+        self.outbox.push_back(frame.with("receipt", number.to_string()));
+        self.pending.insert(number, (Instant::now(), then));
+    }
+
+    /// Ends a delivery for good, if its receipt is valid.
+    pub(crate) fn settle(
+        &mut self,
+        receipt: &Receipt,
+        owed: Owed,
+        asker: Asker,
+        replies: &mut Replies,
+    ) {
+        match self.shelf.begin_settling(receipt, Instant::now()) {
+            Some(place) => self.end(place, owed, Some(asker)),
+            None => replies.settled(asker, Settled::Stale),
+        }
+    }
+
+    /// Ends a message that is being settled.
+    pub(crate) fn end(&mut self, place: u64, owed: Owed, asker: Option<Asker>) {
+        let Some(parcel) = self.shelf.parcel(place) else { return };
+        let frame = match owed {
+            Owed::Ack => parcel.acknowledged(),
+            Owed::Nack => parcel.refused(),
+        };
+        self.ask(frame, Step::Ended { place, owed, asker });
+    }
+
+    /// Sends a copy of a message that is being settled, which ends once the copy is confirmed.
+    pub(crate) fn replace(&mut self, place: u64, copy: Frame, asker: Asker) {
+        let due = due_of(&copy);
+        self.ask(copy, Step::Copied { place, due, asker });
+    }
+
+    /// Sends messages, all in one transaction if there are several.
+    pub(crate) fn publish(
+        &mut self,
+        frames: Vec<Frame>,
+        asker: oneshot::Sender<Result<(), SourceError>>,
+    ) {
+        let dues = frames.iter().filter_map(due_of).collect();
+        let done = Step::Published { dues, asker };
+        match <[Frame; 1]>::try_from(frames) {
+            Ok([frame]) => self.ask(frame, done),
+            Err(frames) => {
+                let name = self.next_receipt.to_string();
+                let of = |command| Frame::new(command).with("transaction", &*name);
+                self.outbox.push_back(of(Command::Begin));
+                self.outbox
+                    .extend(frames.into_iter().map(|frame| frame.with("transaction", &*name)));
+                self.ask(of(Command::Commit), done);
+            }
+        }
+    }
+
+    /// Goes on with what waited for a receipt. Answers when delays of what was sent end.
+    pub(crate) fn confirm(&mut self, number: u64, replies: &mut Replies) -> Vec<u64> {
+        match self.pending.remove(&number) {
+            None => Vec::new(),
+            Some((_, Step::Ended { place, asker, .. })) => {
+                self.shelf.finish(place);
+                if let Some(asker) = asker {
+                    replies.settled(asker, Settled::Done);
+                }
+                Vec::new()
+            }
+            Some((_, Step::Copied { place, due, asker })) => {
+                self.end(place, Owed::Ack, Some(asker));
+                due.into_iter().collect()
+            }
+            Some((_, Step::Published { dues, asker })) => {
+                replies.published(asker, Ok(()));
+                dues
+            }
+        }
+    }
+
+    /// Ends this life. What was not confirmed is not known; answers the broker's ids of what was about
+    /// to end for good.
+    pub(crate) fn lose(self, cause: &SourceError, replies: &mut Replies) -> Vec<(Arc<str>, Owed)> {
+        let mut all_owed = Vec::new();
+        for (_, step) in self.pending.into_values() {
+            match step {
+                Step::Ended { place, owed, asker } => {
+                    let parcel = self.shelf.parcel(place);
+                    all_owed.extend(parcel.map(|parcel| (Arc::clone(&parcel.message_id), owed)));
+                    if let Some(asker) = asker {
+                        replies.settled(asker, Settled::Stale);
+                    }
+                }
+                Step::Copied { asker, .. } => replies.settled(asker, Settled::Stale),
+                Step::Published { asker, .. } => replies.published(asker, Err(cause.clone())),
+            }
+        }
+        all_owed
+    }
+
+    /// What is to be written.
+    pub(crate) fn take_outbox(&mut self) -> VecDeque<Frame> {
+        std::mem::take(&mut self.outbox)
+    }
+
+    /// Since when the oldest question waits for its answer.
+    pub(crate) fn waiting_since(&self) -> Option<Instant> {
+        self.pending.first_key_value().map(|(_, (since, _))| *since)
+    }
+
+    /// Whether somebody has something to settle, or waits for an answer.
+    pub(crate) fn is_busy(&mut self) -> bool {
+        self.shelf.has_out(Instant::now()) || !self.pending.is_empty()
+    }
+}
+
+fn due_of(frame: &Frame) -> Option<u64> {
+    frame.header(super::parcel::DUE)?.parse().ok()
+}

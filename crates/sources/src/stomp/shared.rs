@@ -1,0 +1,378 @@
+//! What the source and the task behind it share: the connection's state, under one lock.
+//!
+//! 1. The lock is never held over an await, and nobody is woken under it.
+//! 2. A settlement does not depend on who asked for it: each receipt of the broker leads to the next
+//!    step by itself, so the asker may go away at any moment.
+//! 3. A message is acknowledged at most once on a connection: `Shelf::begin_settling` gives its place
+//!    to one settlement only. A second ACK would end the connection.
+//! 4. A copy is confirmed before its original is acknowledged.
+
+use std::any::TypeId;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sluicegate_dispatch::{Depth, Ending, Message, Receipt, Settle, Settled, SourceError};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use super::frame::{Command, Frame};
+use super::link::{Link, Owed};
+use super::parcel::{Parcel, unix_millis};
+use super::settings::StompSettings;
+use super::shelf::{Key, Taken};
+use super::tally::{Asker, Replies, Tally};
+use crate::wire;
+
+/// How long what could not be acknowledged for sure is remembered after the connection was lost.
+const OWED_FOR: Duration = Duration::from_secs(300);
+const MAX_OWED: usize = 10_000;
+/// How much too early, by our clock, a message may come that the broker's scheduler has kept.
+const MAX_EARLY: Duration = Duration::from_secs(1);
+/// How many more messages than agreed a broker may send before it is taken for broken.
+const MAX_BEYOND_PREFETCH: usize = 1_000;
+
+/// What the source and its task share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) settings: StompSettings,
+    state: Mutex<State>,
+    /// Somebody who receives may find something.
+    pub(crate) changed: Notify,
+    /// There is something to write, or the end has come.
+    pub(crate) outgoing: Notify,
+    /// Whether bodies are the router's messages, of which pool and group are known.
+    reads_messages: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    link: Option<Link>,
+    /// Why there is no connection.
+    cause: Option<String>,
+    is_stopped: bool,
+    /// What was about to end when the connection was lost, by the broker's ids: if it comes again, it
+    /// is ended and not handed out.
+    owed: HashMap<Arc<str>, (Owed, Instant)>,
+    /// How many messages were sent with a delay, by the second in which it ends.
+    sent_away: BTreeMap<u64, u64>,
+    /// The pools that keep order.
+    pools: Vec<Arc<str>>,
+    /// Whether the broker's scheduler is off.
+    ignores_delays: bool,
+}
+
+/// What a receiver finds.
+pub(crate) enum Found {
+    Taken(Vec<Taken>),
+    /// Nothing before this, unless somebody calls.
+    Nothing(Option<Instant>),
+    /// There is no connection.
+    Down(SourceError),
+    Stopped,
+}
+
+impl Shared {
+    pub(crate) fn new<M: 'static>(settings: StompSettings) -> Self {
+        Self {
+            settings,
+            state: Mutex::default(),
+            changed: Notify::new(),
+            outgoing: Notify::new(),
+            reads_messages: TypeId::of::<M>() == TypeId::of::<Message>(),
+        }
+    }
+
+    pub(crate) const fn reads_messages(&self) -> bool {
+        self.reads_messages
+    }
+
+    /// Changes the state, then tells those whom it concerns.
+    fn change<R>(&self, change: impl FnOnce(&mut State, &mut Replies) -> R) -> R {
+        let mut replies = Replies::default();
+        let result = change(&mut self.state.lock(), &mut replies);
+        replies.send();
+        result
+    }
+
+    /// Begins a connection's life.
+    pub(crate) fn begin(&self) {
+        let mut state = self.state.lock();
+        state.link = Some(Link::new());
+        state.cause = None;
+    }
+
+    /// Ends it, or says why there is none.
+    pub(crate) fn lose(&self, cause: String) {
+        self.change(|state, replies| {
+            let now = Instant::now();
+            state.owed.retain(|_, (_, since)| now.duration_since(*since) < OWED_FOR);
+            if let Some(link) = state.link.take() {
+                let room = MAX_OWED.saturating_sub(state.owed.len());
+                let owed = link.lose(&SourceError::new(&cause), replies).into_iter().take(room);
+                state.owed.extend(owed.map(|(id, owed)| (id, (owed, now))));
+            }
+            state.cause = Some(cause);
+        });
+        self.changed.notify_waiters();
+    }
+
+    /// Takes in what the broker says.
+    ///
+    /// # Errors
+    /// Why the connection cannot go on.
+    pub(crate) fn hear(&self, frame: Frame) -> Result<(), String> {
+        match frame.command {
+            Command::Message => self.hear_message(frame),
+            Command::Receipt => {
+                let number = frame.header("receipt-id").and_then(|number| number.parse().ok());
+                self.hear_receipt(number.ok_or("the broker sent a receipt without a number")?);
+                Ok(())
+            }
+            Command::Error => Err(said_error(&frame)),
+            _ => Ok(()),
+        }
+    }
+
+    fn hear_message(&self, frame: Frame) -> Result<(), String> {
+        let parcel = Parcel::new(frame).ok_or("the broker sent a message without its ids")?;
+        let mut state = self.state.lock();
+        let key = self.key_of(&state.pools, &parcel);
+        let (now, rest) = (Instant::now(), rest_of_delay(&parcel));
+        if parcel.due.is_some() {
+            state.ignores_delays = !parcel.was_scheduled;
+        }
+        let owed = state.owed.remove(&parcel.message_id);
+        let Some(link) = &mut state.link else { return Ok(()) };
+        if link.shelf.len() > self.settings.prefetch as usize + MAX_BEYOND_PREFETCH {
+            return Err("the broker sends more than it was asked for".to_owned());
+        }
+        if let Some((owed, _)) = owed {
+            let place = link.shelf.put_settling(Arc::new(parcel));
+            link.end(place, owed, None);
+            drop(state);
+            self.outgoing.notify_one();
+            return Ok(());
+        }
+        let until = (!rest.is_zero()).then(|| now + rest);
+        link.shelf.put(Arc::new(parcel), key, until);
+        drop(state);
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    fn hear_receipt(&self, number: u64) {
+        self.change(|state, replies| {
+            let State { link: Some(link), sent_away, .. } = state else { return };
+            for due in link.confirm(number, replies) {
+                *sent_away.entry(due.div_ceil(1_000)).or_default() += 1;
+            }
+        });
+        self.outgoing.notify_one();
+        // The next one of a key may go now.
+        self.changed.notify_waiters();
+    }
+
+    fn key_of(&self, pools: &[Arc<str>], parcel: &Parcel) -> Option<Key> {
+        if pools.is_empty() {
+            return None;
+        }
+        let message = self.read(parcel)?;
+        let pool = pools.iter().find(|pool| **pool == message.pool)?;
+        Some((Arc::clone(pool), message.group.unwrap_or_default()))
+    }
+
+    /// The router's message, if it is one.
+    fn read(&self, parcel: &Parcel) -> Option<Message> {
+        let is_one = self.reads_messages && parcel.is_whole;
+        is_one.then(|| wire::parse(&parcel.body).ok()).flatten().map(|incoming| incoming.message)
+    }
+
+    pub(crate) fn keep_order_for(&self, pools: &[Arc<str>]) {
+        let mut state = self.state.lock();
+        if state.pools == pools {
+            return;
+        }
+        state.pools = pools.to_vec();
+        if let Some(link) = &mut state.link {
+            link.shelf.line_up(|parcel| self.key_of(pools, parcel));
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// What can be handed out now.
+    pub(crate) fn look(&self, max: usize) -> Found {
+        let mut state = self.state.lock();
+        if state.is_stopped {
+            return Found::Stopped;
+        }
+        let window = self.settings.visibility;
+        match state.link_or_cause() {
+            Err(down) => Found::Down(down),
+            Ok(link) => {
+                let taken = link.shelf.take(Instant::now(), window, max);
+                let is_empty = taken.is_empty();
+                if is_empty { Found::Nothing(link.shelf.next_end()) } else { Found::Taken(taken) }
+            }
+        }
+    }
+
+    /// Begins to settle. The answer comes when all is confirmed, or the connection is lost.
+    pub(crate) fn settle(&self, settle: Vec<Settle>) -> oneshot::Receiver<Vec<Settled>> {
+        let (tally, answer) = Tally::new(settle.len());
+        self.change(|state, replies| {
+            for (at, Settle { receipt, ending }) in settle.into_iter().enumerate() {
+                let asker = (Arc::clone(&tally), at);
+                let Some(link) = &mut state.link else {
+                    replies.settled(asker, Settled::Stale);
+                    continue;
+                };
+                match ending {
+                    Ending::Gone => link.settle(&receipt, Owed::Ack, asker, replies),
+                    Ending::Again { after, attempts, .. } => {
+                        self.bring_back(link, &receipt, (after, attempts), asker, replies);
+                    }
+                }
+            }
+        });
+        self.outgoing.notify_one();
+        self.changed.notify_waiters();
+        answer
+    }
+
+    /// The same for messages that go to the broker's dead letters.
+    pub(crate) fn bury(&self, receipts: &[Receipt]) -> oneshot::Receiver<Vec<Settled>> {
+        let (tally, answer) = Tally::new(receipts.len());
+        self.change(|state, replies| {
+            for (at, receipt) in receipts.iter().enumerate() {
+                let asker = (Arc::clone(&tally), at);
+                match &mut state.link {
+                    Some(link) => link.settle(receipt, Owed::Nack, asker, replies),
+                    None => replies.settled(asker, Settled::Stale),
+                }
+            }
+        });
+        self.outgoing.notify_one();
+        answer
+    }
+
+    /// Sends a copy with its delay; or keeps the message as it is, unacknowledged and at its place,
+    /// where that is enough or a copy would break the order.
+    fn bring_back(
+        &self,
+        link: &mut Link,
+        receipt: &Receipt,
+        (after, attempts): (Duration, u32),
+        asker: Asker,
+        replies: &mut Replies,
+    ) {
+        let now = Instant::now();
+        let begun = link.shelf.begin_settling(receipt, now);
+        let known = begun.and_then(|place| Some((place, Arc::clone(link.shelf.parcel(place)?))));
+        let Some((place, parcel)) = known else { return replies.settled(asker, Settled::Stale) };
+        let is_plain = after.is_zero() && attempts <= parcel.attempts;
+        if is_plain || !parcel.is_whole || link.shelf.is_ordered(place) {
+            let until = (!after.is_zero()).then(|| now + after);
+            link.shelf.put_back(place, until, attempts);
+            return replies.settled(asker, Settled::Done);
+        }
+        let group = if parcel.has_group() { None } else { self.read(&parcel) };
+        let group = group.and_then(|message| message.group);
+        let copy = parcel.copied(&self.settings.destination(), after, attempts, group.as_deref());
+        link.replace(place, copy, asker);
+    }
+
+    /// Begins to send messages.
+    pub(crate) fn publish(
+        &self,
+        frames: Vec<Frame>,
+    ) -> Result<oneshot::Receiver<Result<(), SourceError>>, SourceError> {
+        let (asker, answer) = oneshot::channel();
+        self.state.lock().link_or_cause()?.publish(frames, asker);
+        self.outgoing.notify_one();
+        Ok(answer)
+    }
+
+    pub(crate) fn extend(&self, receipts: &[Receipt]) -> Vec<Settled> {
+        let mut state = self.state.lock();
+        let (now, window) = (Instant::now(), self.settings.visibility);
+        let extend = |receipt| {
+            let link = state.link.as_mut();
+            match link.is_some_and(|link| link.shelf.extend(receipt, now, window)) {
+                true => Settled::Done,
+                false => Settled::Stale,
+            }
+        };
+        receipts.iter().map(extend).collect()
+    }
+
+    pub(crate) fn depth(&self) -> Result<Depth, SourceError> {
+        let mut state = self.state.lock();
+        state.sent_away = state.sent_away.split_off(&(unix_millis() / 1_000 + 1));
+        let away = state.sent_away.values().sum::<u64>();
+        let (ready, delayed, out) = state.link_or_cause()?.shelf.count(Instant::now());
+        // What is delayed here because the broker's scheduler is off was counted when it was sent.
+        Ok(Depth { waiting: ready as u64, delayed: away.max(delayed as u64), out: out as u64 })
+    }
+
+    pub(crate) fn health(&self) -> Result<(), SourceError> {
+        let mut state = self.state.lock();
+        if state.is_stopped {
+            return Ok(());
+        }
+        state.link_or_cause()?;
+        match state.ignores_delays {
+            false => Ok(()),
+            true => Err(SourceError::new(
+                "the broker's scheduler is off, so delayed messages are held here and take up the \
+                 prefetch: set schedulerSupport=\"true\" on its <broker> element",
+            )),
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.state.lock().is_stopped = true;
+        self.changed.notify_waiters();
+        self.outgoing.notify_one();
+    }
+
+    /// Whether it was stopped and nobody has anything to settle: then the connection can end, and what
+    /// was sent ahead is free for others.
+    pub(crate) fn is_over(&self) -> bool {
+        let mut state = self.state.lock();
+        state.is_stopped && !state.link.as_mut().is_some_and(Link::is_busy)
+    }
+
+    /// What is to be written.
+    pub(crate) fn take_outbox(&self) -> VecDeque<Frame> {
+        self.state.lock().link.as_mut().map(Link::take_outbox).unwrap_or_default()
+    }
+
+    /// Since when the oldest question waits for its answer.
+    pub(crate) fn waiting_since(&self) -> Option<Instant> {
+        self.state.lock().link.as_ref().and_then(Link::waiting_since)
+    }
+}
+
+impl State {
+    fn link_or_cause(&mut self) -> Result<&mut Link, SourceError> {
+        let cause = self.cause.as_deref().unwrap_or("it is not connected yet");
+        self.link.as_mut().ok_or_else(|| SourceError::new(cause))
+    }
+}
+
+/// How much longer a message must wait that has come before its time: the broker's scheduler is off,
+/// or the clocks differ a little.
+fn rest_of_delay(parcel: &Parcel) -> Duration {
+    let rest = parcel.due.map_or(0, |due| due.saturating_sub(unix_millis()));
+    let rest = Duration::from_millis(rest);
+    if parcel.was_scheduled { rest.min(MAX_EARLY) } else { rest }
+}
+
+/// What an ERROR frame says, on one line.
+pub(crate) fn said_error(frame: &Frame) -> String {
+    let said = frame.header("message").unwrap_or("an error without a reason");
+    said.lines().next().unwrap_or_default().chars().take(300).collect()
+}
