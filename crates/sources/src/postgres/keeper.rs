@@ -79,11 +79,8 @@ async fn keep(shared: &Shared) {
 
 /// One connection, to its end.
 async fn stay(shared: &Shared, queue: i32, pause: &mut Duration) -> OpenError {
-    let tls = match super::tls::connector(shared.settings.ca.as_deref()) {
-        Ok(tls) => tls,
-        Err(error) => return error,
-    };
-    let connected = match timeout(CONNECT, shared.settings.config.connect(tls)).await {
+    let connected = match timeout(CONNECT, shared.settings.config.connect(shared.tls.clone())).await
+    {
         Ok(connected) => connected,
         Err(_) => return Broken::Slow("the database did not answer in time").into(),
     };

@@ -8,6 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sluicegate_dispatch::SourceError;
 use tokio::sync::Notify;
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::link::Link;
 use super::schema::{self, Names};
@@ -18,9 +19,9 @@ use crate::OpenError;
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// A source without what it holds in its hands.
-#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) settings: PostgresSettings,
+    pub(crate) tls: MakeRustlsConnect,
     pub(crate) link: Link,
     pub(crate) names: Names,
     pub(crate) sql: Sql,
@@ -75,10 +76,11 @@ impl Sql {
 
 impl Shared {
     pub(crate) fn new(settings: PostgresSettings) -> Result<Self, OpenError> {
-        let tls = super::tls::connector(settings.ca.as_deref())?;
+        let tls = super::tls::connector(&settings)?;
         let names = Names::new(&settings.schema);
         Ok(Self {
-            link: Link::new(&settings, tls),
+            link: Link::new(&settings, tls.clone()),
+            tls,
             sql: Sql::new(&names),
             settings,
             names,

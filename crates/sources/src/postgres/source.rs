@@ -177,7 +177,7 @@ impl<M> fmt::Debug for PostgresSource<M> {
 /// # Errors
 /// Says whether a person must help or whether it was only not reached.
 pub async fn probe(settings: &PostgresSettings) -> Result<(), OpenError> {
-    let tls = super::tls::connector(settings.ca.as_deref())?;
+    let tls = super::tls::connector(settings)?;
     let look = async {
         let link = Link::new(&settings.clone().with_connections(1), tls);
         let client = link.connect().await?;

@@ -8,7 +8,7 @@ use sluicegate_dispatch::{BoxFuture, Publication, PublishError, Published, Sourc
 use sluicegate_sources::postgres::{PostgresSettings, PostgresSource};
 use sluicegate_testkit::conformance::source::{Abilities, Rig, Subject, publication, run};
 
-use crate::stage::{Server, Sql};
+use crate::stage::{Sql, database, lent};
 
 struct Queues {
     url: String,
@@ -81,8 +81,8 @@ impl Subject for Queue {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_keeps_the_contract() {
-    let Some(server) = Server::start() else { return };
-    let url = server.database().await;
+    let Some(server) = lent() else { return };
+    let url = database(server.url()).await;
     let queues = Queues { url, made: AtomicUsize::new(0), window: Duration::from_secs(4) };
     let count = run(&queues).await;
     assert!(count > 40, "{count} checks");
