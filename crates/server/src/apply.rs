@@ -7,6 +7,7 @@ use std::sync::Arc;
 use sluicegate_dispatch::{Severity, Source, SourceError};
 use tokio::time::Instant;
 
+use crate::brokers;
 use crate::convert;
 use crate::daemon::Daemon;
 use crate::plan::{Layout, Plan, PoolLimits, plan};
@@ -22,6 +23,8 @@ pub(crate) struct Applied {
     layout: Layout,
     /// The last good documents of the endpoints.
     documents: Vec<Synced>,
+    /// Whether a queue that was asked for could not be opened.
+    is_missing: bool,
 }
 
 impl Applied {
@@ -119,6 +122,7 @@ impl Daemon {
         let plan = plan(&applied.layout, &wanted, limits);
         self.pools(&plan, &mut applied.layout, &mut report);
         self.queues(&plan, &mut applied.layout, &mut report).await;
+        applied.is_missing = report.added_queues.len() < plan.add_queues.len();
         applied.documents = documents;
         for issue in &report.issues {
             tracing::warn!("configuration: {issue}");
@@ -169,8 +173,24 @@ impl Daemon {
                     layout.queues.insert(settings.name.clone(), settings.clone());
                     report.added_queues.push(settings.name.clone());
                 }
-                Err(why) => report.issues.push(format!("queue {}: {why}", settings.name)),
+                Err(why) => {
+                    let words = format!("queue {} was not opened: {why}", settings.name);
+                    let (code, name) = (Code::ConsumerRestartFailed, settings.name.as_str());
+                    self.inner.record.raise(code, Severity::Critical, name, &words[..]);
+                    report.issues.push(words);
+                }
             }
+        }
+    }
+
+    /// Tries once more to open queues that could not be opened: someone may have helped.
+    pub(crate) async fn open_missing(&self) {
+        let (documents, is_missing) = {
+            let applied = self.inner.applied.lock().await;
+            (applied.documents.clone(), applied.is_missing)
+        };
+        if is_missing {
+            self.apply(documents).await;
         }
     }
 
@@ -205,7 +225,10 @@ impl Daemon {
                 let source = self.inner.store.queue(queue.as_str(), window).await?;
                 Ok(Arc::new(source))
             }
-            other => Err(SourceError::new(format!("{other} is not available in this build"))),
+            other => match brokers::open(other, settings.visibility_timeout).await {
+                Some(opened) => Ok(opened?),
+                None => Err(SourceError::new(format!("{other} is not available in this build"))),
+            },
         }
     }
 

@@ -67,8 +67,9 @@ async fn sync(daemon: Daemon) {
     daemon.sync().await.ok();
 }
 
-/// Gives every queue that has not answered for a minute a new source.
+/// Gives every queue that has not answered for a minute a new source, and those that never had one.
 async fn restart_stalled(daemon: Daemon) {
+    daemon.open_missing().await;
     for name in daemon.router().stalled_queues() {
         restart(&daemon, &name).await;
     }

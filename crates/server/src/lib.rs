@@ -3,6 +3,7 @@
 mod alerts;
 pub mod api;
 mod apply;
+pub mod brokers;
 pub mod chores;
 mod convert;
 mod daemon;

@@ -1,7 +1,18 @@
 //! What this build can do of what the settings can say. The one place to switch a part on.
 
 /// The schemes of queues that are served.
-pub(super) const QUEUE_SCHEMES: &[&str] = &["sqlite"];
+pub(super) const QUEUE_SCHEMES: &[&str] = &[
+    "sqlite",
+    "postgres",
+    "postgresql",
+    "amqp",
+    "amqps",
+    "nats",
+    "sqs+https",
+    "sqs+http",
+    "activemq",
+    "activemqs",
+];
 
 /// Whether agents run.
 pub(super) const AGENTS: bool = false;

@@ -7,6 +7,7 @@ use std::fmt;
 use super::available;
 use super::nearest::nearest;
 use super::secret::MASK;
+use crate::brokers;
 
 /// The address of a queue.
 ///
@@ -132,7 +133,11 @@ impl QueueUri {
             None => embedded(rest),
             Some(broker) => {
                 broker.check(rest)?;
-                Ok((broker.wrap)(BrokerUri(text.to_owned())))
+                let uri = (broker.wrap)(BrokerUri(text.to_owned()));
+                match brokers::fault(&uri) {
+                    Some(what) => Err(QueueUriInvalid::Wrong { what, example: broker.example }),
+                    None => Ok(uri),
+                }
             }
         }
     }
@@ -283,6 +288,13 @@ pub enum QueueUriInvalid {
         /// How it should look.
         example: &'static str,
     },
+    /// The broker's own part of it is wrong.
+    Wrong {
+        /// What is wrong, without any secret.
+        what: String,
+        /// How it should look.
+        example: &'static str,
+    },
     /// A parameter of the query is missing.
     MissingParameter {
         /// Its name.
@@ -304,7 +316,9 @@ impl QueueUriInvalid {
                 format!("did you mean `{nearest}`?")
             }
             Self::NotServed { served, .. } => format!("available here: {}", served.join(", ")),
-            Self::Malformed { example, .. } | Self::MissingParameter { example, .. } => {
+            Self::Malformed { example, .. }
+            | Self::Wrong { example, .. }
+            | Self::MissingParameter { example, .. } => {
                 format!("as in {example}")
             }
         }
@@ -320,6 +334,7 @@ impl fmt::Display for QueueUriInvalid {
                 write!(f, "`{scheme}` {}", available::NOT_YET)
             }
             Self::Malformed { what, .. } => f.write_str(what),
+            Self::Wrong { what, .. } => f.write_str(what),
             Self::MissingParameter { name, .. } => {
                 write!(f, "`{name}=` is missing after the `?`")
             }

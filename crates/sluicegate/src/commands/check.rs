@@ -6,10 +6,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use futures_util::future::join_all;
 use sluicegate::dispatch::Ordering;
+use sluicegate::server::brokers::probe;
 use sluicegate::server::fetch::Fetch;
 use sluicegate::server::settings::Settings;
 use sluicegate::server::sync::ConfigSyncer;
+use sluicegate::sources::OpenError;
 use sluicegate::tasks::Context;
 
 use super::configuration;
@@ -21,8 +24,8 @@ Examples:
   sluicegate check
   sluicegate check --config /etc/sluicegate.toml --offline
 
-Each problem is shown with its file, line and key, and what would be right. Exit code 2 if there is
-any.";
+Each problem is shown with its file, line and key, and what would be right. Brokers are asked too: one
+that refuses is a problem, one that is not there is only named. Exit code 2 if there is any problem.";
 
 /// How long somebody who is asked may take.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -55,6 +58,7 @@ pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
     })?;
     if !given.get_flag("offline") {
         endpoints(&settings).await?;
+        queues(&settings).await?;
     }
     Ok(screen::line(format_args!("{name}: ok\n{}", summary(&settings)))?)
 }
@@ -114,6 +118,28 @@ async fn endpoints(settings: &Settings) -> Result<(), Failure> {
         }
     }
     if faults.is_empty() { Ok(()) } else { Err(Failure::failed(faults.join("\n"))) }
+}
+
+/// Asks the broker of every queue. One that refuses is a fault; one that is not there may only be out
+/// of reach from here.
+async fn queues(settings: &Settings) -> Result<(), Failure> {
+    if !settings.router.enabled {
+        return Ok(());
+    }
+    let probes =
+        settings.queues.iter().map(|queue| async move { (queue, probe(&queue.uri).await) });
+    let mut faults = Vec::new();
+    for (queue, probed) in join_all(probes).await {
+        let words = |error: &OpenError| format!("queue {} ({}): {error}", queue.name, queue.uri);
+        match probed {
+            Ok(()) => {}
+            Err(error @ OpenError::Unreachable(_)) => {
+                screen::line(format_args!("{}; not checked", words(&error)))?;
+            }
+            Err(error) => faults.push(words(&error)),
+        }
+    }
+    if faults.is_empty() { Ok(()) } else { Err(Failure::bad_input(faults.join("\n"))) }
 }
 
 /// What the configuration amounts to, in a few lines.

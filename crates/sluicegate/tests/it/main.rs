@@ -6,5 +6,6 @@ mod crash;
 mod demo;
 mod publish;
 mod serve;
+mod soak;
 mod stage;
 mod views;

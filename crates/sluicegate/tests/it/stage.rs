@@ -101,7 +101,11 @@ impl Stage {
 
     /// Starts `serve`, and waits for its line `listening on …`.
     pub(crate) async fn serve(&self, arguments: &[&str]) -> Daemon {
-        let mut daemon = self.launch(&[&["serve"], arguments].concat());
+        self.serve_with(arguments, &[]).await
+    }
+
+    async fn serve_with(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Daemon {
+        let mut daemon = self.launch_with(&[&["serve"], arguments].concat(), variables);
         let line = daemon.line().await;
         let Some(url) = line.strip_prefix("listening on ") else {
             panic!("{line:?}, and then: {}", daemon.errors().await)
@@ -117,10 +121,26 @@ impl Stage {
         daemon
     }
 
+    /// The same with variables.
+    pub(crate) async fn ready_with(
+        &self,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Daemon {
+        let mut daemon = self.serve_with(arguments, variables).await;
+        assert_eq!(daemon.line().await, "ready");
+        daemon
+    }
+
     /// Starts a command.
     pub(crate) fn launch(&self, arguments: &[&str]) -> Daemon {
+        self.launch_with(arguments, &[])
+    }
+
+    fn launch_with(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Daemon {
         let mut child =
             tokio::process::Command::from(command(BINARY, arguments, self.folder.path()))
+                .envs(variables.iter().copied())
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())

@@ -62,7 +62,7 @@ impl AmqpAddress {
                 _ => return wrong(unknown(&name, more)),
             }
         }
-        let mut plain = url.clone();
+        let mut plain = url;
         plain.set_query(None);
         // Its own message may quote the address, and with it the password.
         let Ok(mut uri) = plain.as_str().parse::<AMQPUri>() else {

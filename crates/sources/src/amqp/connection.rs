@@ -138,6 +138,7 @@ impl Connection {
 
     /// Ends it for good, with whatever runs on it. Sources on it have nothing more to hand out.
     pub async fn close(&self) {
+        self.shared.courier.close();
         self.shared.link.close().await;
     }
 
@@ -152,7 +153,7 @@ impl Connection {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.courier.abandon();
+        self.courier.close();
     }
 }
 

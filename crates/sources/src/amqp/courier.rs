@@ -9,6 +9,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -70,6 +71,7 @@ pub(crate) struct Courier {
     /// As long as those who wait for an answer have put in.
     waiting: Mutex<VecDeque<Outgoing>>,
     wake: Notify,
+    is_closed: AtomicBool,
     /// The waiting queues that were declared, and when that was.
     declared: Mutex<HashMap<(Arc<str>, Rung), Instant>>,
 }
@@ -89,6 +91,10 @@ impl Courier {
     pub(crate) fn send(&self, messages: impl IntoIterator<Item = Outgoing>) {
         self.waiting.lock().extend(messages);
         self.wake.notify_one();
+        // Closed before they were in line, nobody else would answer them.
+        if self.is_closed.load(Ordering::SeqCst) {
+            self.abandon();
+        }
     }
 
     /// The delays for which this queue has waiting queues, as far as they were declared here.
@@ -97,10 +103,10 @@ impl Courier {
         declared.keys().filter(|(of, _)| **of == *queue).map(|(_, rung)| *rung).collect()
     }
 
-    /// Publishes until it is dropped.
+    /// Publishes until it is closed or dropped.
     pub(crate) async fn run(self: Arc<Self>, address: AmqpAddress) {
         let mut line = None;
-        loop {
+        while !self.is_closed.load(Ordering::SeqCst) {
             let lot: Vec<Outgoing> = {
                 let mut waiting = self.waiting.lock();
                 let count = waiting.len().min(LOT);
@@ -208,8 +214,15 @@ impl Courier {
         }
     }
 
-    /// Answers whoever waits, when nobody will publish any more.
-    pub(crate) fn abandon(&self) {
+    /// Publishes nothing more.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        self.wake.notify_one();
+        self.abandon();
+    }
+
+    /// Answers whoever waits.
+    fn abandon(&self) {
         let waiting = std::mem::take(&mut *self.waiting.lock());
         drop(Lot::new(waiting.into()));
     }

@@ -31,6 +31,8 @@ use crate::OpenError;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// How long a channel stands that was no failed attempt.
+const STOOD: Duration = Duration::from_secs(5);
 /// How long the broker may take to answer one question.
 const ANSWER: Duration = Duration::from_secs(10);
 /// How many deliveries are taken in under one lock.
@@ -51,22 +53,22 @@ pub(crate) struct Intake {
     pub(crate) settled: Notify,
     pub(crate) is_stopping: AtomicBool,
     stop: Notify,
+    /// Whether anybody has ever wanted to receive. Who only publishes must not take messages away
+    /// from those who do receive.
+    is_wanted: AtomicBool,
+    wanted: Notify,
     /// The consumer is cancelled, and what was never handed out is handed back.
     is_stopped: AtomicBool,
     stopped: Notify,
     state: Mutex<Standing>,
+    /// Held while frames are put together and written: theirs is one order.
+    telling: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct Standing {
     channel: Option<Arc<Channel>>,
     cause: Option<String>,
-}
-
-impl Standing {
-    const fn has_begun(&self) -> bool {
-        self.channel.is_some() || self.cause.is_some()
-    }
 }
 
 /// Channels are numbered over the life of the process, from where no earlier one has counted: a
@@ -90,16 +92,41 @@ impl Intake {
             settled: Notify::new(),
             is_stopping: AtomicBool::new(false),
             stop: Notify::new(),
+            is_wanted: AtomicBool::new(false),
+            wanted: Notify::new(),
             is_stopped: AtomicBool::new(false),
             stopped: Notify::new(),
             state: Mutex::default(),
+            telling: tokio::sync::Mutex::default(),
         }
     }
 
     /// Whether it consumes.
     pub(crate) fn health(&self) -> Result<(), SourceError> {
         self.link.up()?;
-        self.channel().map(drop)
+        match self.is_wanted.load(Ordering::Acquire) {
+            true => self.channel().map(drop),
+            false => Ok(()),
+        }
+    }
+
+    /// Begins to consume, at the first call.
+    pub(crate) fn want(&self) {
+        if !self.is_wanted.load(Ordering::Acquire) {
+            self.is_wanted.store(true, Ordering::Release);
+            self.wanted.notify_waiters();
+        }
+    }
+
+    async fn is_wanted(&self) {
+        loop {
+            let mut wanted = pin!(self.wanted.notified());
+            wanted.as_mut().enable();
+            if self.is_wanted.load(Ordering::Acquire) {
+                return;
+            }
+            wanted.await;
+        }
     }
 
     /// The channel it consumes on.
@@ -136,18 +163,6 @@ impl Intake {
         self.arrived.notify_waiters();
     }
 
-    /// Waits until it has tried to consume, whatever came of it.
-    pub(crate) async fn has_begun(&self) {
-        loop {
-            let mut arrived = pin!(self.arrived.notified());
-            arrived.as_mut().enable();
-            if self.state.lock().has_begun() {
-                return;
-            }
-            arrived.await;
-        }
-    }
-
     fn end(&self, cause: String) {
         let mut ring = self.ring.lock();
         ring.end();
@@ -161,8 +176,9 @@ impl Intake {
         self.settled.notify_one();
     }
 
-    /// Consumes until it is stopped or dropped.
+    /// Consumes from when it is wanted until it is stopped or dropped.
     pub(crate) async fn take_in(self: Arc<Self>) {
+        self.unless_stopped(self.is_wanted()).await;
         let mut pause = FIRST_PAUSE;
         let mut generation = 0;
         while !self.is_stopping.load(Ordering::Acquire) {
@@ -173,20 +189,22 @@ impl Intake {
             generation = up.generation;
             match self.begin_consuming(&up, is_again).await {
                 Ok((channel, consumer)) => {
-                    pause = FIRST_PAUSE;
+                    let begun = Instant::now();
                     self.begin(channel);
                     let cause = self.drain(consumer).await;
                     if self.is_stopping.load(Ordering::Acquire) {
                         break;
                     }
                     self.end(cause);
+                    // One that stood for a while was no failed attempt.
+                    if begun.elapsed() > STOOD {
+                        pause = FIRST_PAUSE;
+                    }
                 }
-                Err(error) => {
-                    self.end(error);
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                }
+                Err(error) => self.end(error),
             }
             self.unless_stopped(sleep(jittered(pause))).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
         self.is_stopped.store(true, Ordering::Release);
         self.stopped.notify_waiters();
@@ -303,6 +321,7 @@ impl Intake {
             }
         }
         self.ring.lock().return_fresh();
+        timeout(ANSWER, self.tell_once()).await.ok();
         self.settled.notify_one();
     }
 
@@ -340,7 +359,8 @@ impl Intake {
     }
 
     /// Tells what is to be told now; answers when there is more.
-    async fn tell_once(&self) -> Option<Instant> {
+    pub(crate) async fn tell_once(&self) -> Option<Instant> {
+        let _telling = self.telling.lock().await;
         let (mut frames, channel) = {
             let mut ring = self.ring.lock();
             let frames = ring.frames(Instant::now(), self.hold());

@@ -59,12 +59,14 @@ const RUNGS: [u32; 40] = [
 const MINUTE: u32 = 60_000;
 const HOUR: u32 = 60 * MINUTE;
 
+/// What the names of waiting queues begin with.
+pub(crate) const WAITING: &str = "sluicegate.wait.";
 /// How much longer than its messages a waiting queue lives.
 const REST: u32 = 2 * HOUR;
 /// How long after it was declared a waiting queue is published to without declaring it again.
 pub(crate) const RENEW: Duration = Duration::from_secs(600);
 /// What a name has at most, of a queue whose waiting queues carry it.
-const LONGEST: usize = 255 - "sluicegate.wait..2592000000".len();
+const LONGEST: usize = 255 - WAITING.len() - ".2592000000".len();
 
 /// One delay there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -84,10 +86,10 @@ impl Rung {
     /// The queue in which messages of this queue wait so long.
     pub(crate) fn queue(self, origin: &str) -> ShortString {
         if origin.len() <= LONGEST {
-            return short(&format!("sluicegate.wait.{origin}.{}", self.0));
+            return short(&format!("{WAITING}{origin}.{}", self.0));
         }
         let start = &origin[..origin.floor_char_boundary(LONGEST - 17)];
-        short(&format!("sluicegate.wait.{start}~{:016x}.{}", fingerprint(origin), self.0))
+        short(&format!("{WAITING}{start}~{:016x}.{}", fingerprint(origin), self.0))
     }
 
     pub(crate) fn arguments(self, origin: &str) -> FieldTable {

@@ -9,6 +9,8 @@ use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldArray, FieldTable, ShortString};
 use sluicegate_dispatch::{Envelope, Publication, Reason};
 
+use super::ladder::WAITING;
+
 /// What our own headers begin with.
 const OWN: &str = "x-sluicegate-";
 const ATTEMPTS: &str = "x-sluicegate-attempts";
@@ -60,6 +62,14 @@ impl Letter {
 
     fn text(&self, name: &str) -> Option<String> {
         self.header(name).and_then(scalar)
+    }
+
+    /// Whether a header is one in which the broker notes that a message died in a waiting queue.
+    fn tells_of_waiting(&self, name: &str) -> bool {
+        let mut notes = ["x-first-death-", "x-last-death-"].into_iter();
+        let Some(note) = notes.find(|note| name.starts_with(note)) else { return false };
+        let queue = self.text(&format!("{note}queue"));
+        queue.is_some_and(|queue| queue.starts_with(WAITING))
     }
 
     /// How many attempts were made before.
@@ -122,7 +132,8 @@ impl Letter {
         let properties = &self.properties;
         let mut headers = Vec::new();
         for (name, value) in properties.headers().iter().flat_map(|table| table.inner()) {
-            if let Some(value) = scalar(value).filter(|_| !name.as_str().starts_with(OWN)) {
+            let is_ours = name.as_str().starts_with(OWN) || self.tells_of_waiting(name.as_str());
+            if let Some(value) = scalar(value).filter(|_| !is_ours) {
                 headers.push((name.as_str().into(), value.into()));
             }
         }
@@ -152,6 +163,7 @@ impl Letter {
         for (name, value) in old.headers().iter().flat_map(|table| table.inner()) {
             match name.as_str() {
                 "CC" | "BCC" | "x-delivery-count" => {}
+                ours if self.tells_of_waiting(ours) => {}
                 "x-death" => {
                     if let Some(deaths) = other_deaths(value) {
                         headers.insert(name.clone(), deaths);
@@ -176,8 +188,7 @@ impl Letter {
         headers.insert(ATTEMPTS.into(), AMQPValue::LongLongInt(attempts.into()));
         let mut new =
             BasicProperties::default().with_headers(headers).with_delivery_mode(PERSISTENT);
-        let texts: [(&Option<ShortString>, fn(BasicProperties, ShortString) -> BasicProperties);
-            7] = [
+        let texts: [(&Option<ShortString>, With); 7] = [
             (old.content_type(), BasicProperties::with_content_type),
             (old.content_encoding(), BasicProperties::with_content_encoding),
             (old.correlation_id(), BasicProperties::with_correlation_id),
@@ -200,6 +211,8 @@ impl Letter {
         new
     }
 }
+
+type With = fn(BasicProperties, ShortString) -> BasicProperties;
 
 /// The broker keeps it on disk.
 const PERSISTENT: u8 = 2;
@@ -260,7 +273,7 @@ fn other_deaths(value: &AMQPValue) -> Option<AMQPValue> {
     let is_other = |death: &&AMQPValue| match death {
         AMQPValue::FieldTable(death) => {
             let queue = death.inner().get("queue").and_then(scalar);
-            queue.is_none_or(|queue| !queue.starts_with("sluicegate.wait."))
+            queue.is_none_or(|queue| !queue.starts_with(WAITING))
         }
         _ => true,
     };

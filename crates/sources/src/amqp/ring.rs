@@ -446,3 +446,6 @@ impl Ring {
         self.entries.iter().find(unsettled).map(|entry| entry.arrived)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,8 +35,9 @@ const NO_WINDOW: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// A queue of a broker.
 ///
-/// 1. It has a channel of its own. When the broker closes that, it opens another one, and what was
-///    out comes again.
+/// 1. It has a channel of its own, from its first [`receive`](Source::receive) on: a source that only
+///    publishes takes nothing out of the queue. When the broker closes the channel, it opens another
+///    one, and what was out comes again.
 /// 2. An answer [`Settled::Done`] to [`Ending::Gone`] says that the ack is on the wire: the protocol
 ///    has no confirmation of acks. Where it is lost there, the message comes again.
 /// 3. What comes back after a delay is published as a copy and confirmed before the first one is
@@ -75,10 +76,9 @@ impl<M: Content> AmqpSource<M> {
         consume.check()?;
         if let Ok(up) = connection.link().up() {
             let look = ensure_queue(connection.link(), &up, &consume.queue);
-            match timeout(GIVE_UP, look).await {
-                Ok(Err(error @ OpenError::Refused(_))) => return Err(error),
-                // Whatever else it is, consuming meets it too, and tries again.
-                Ok(_) | Err(_) => {}
+            // Whatever else it is, consuming meets it too, and tries again.
+            if let Ok(Err(error @ OpenError::Refused(_))) = timeout(GIVE_UP, look).await {
+                return Err(error);
             }
         }
         let queue: Arc<str> = consume.queue.as_str().into();
@@ -94,10 +94,6 @@ impl<M: Content> AmqpSource<M> {
         let started = group.submit_detached("take in", take_in).await.is_ok();
         if !started || group.submit_detached("tell", tell).await.is_err() {
             return Err(failed(&"its tasks were not let in"));
-        }
-        if connection.health().is_ok() {
-            // What keeps it from consuming is heard from its health.
-            timeout(GIVE_UP, intake.has_begun()).await.ok();
         }
         Ok(Self {
             intake,
@@ -135,7 +131,7 @@ impl<M: Content> AmqpSource<M> {
         self.stop().await;
         if let Ok(channel) = self.intake.channel() {
             // Acks that wait for others are told before the channel ends.
-            self.intake.settled.notify_one();
+            timeout(GIVE_UP, self.intake.tell_once()).await.ok();
             let close = channel.close(200, "bye".into());
             drop(timeout(GIVE_UP, close).await);
         }
@@ -158,6 +154,7 @@ impl<M: Content> AmqpSource<M> {
         max: usize,
         wait: Duration,
     ) -> Result<Vec<Delivery<M>>, SourceError> {
+        self.intake.want();
         let give_up = Instant::now() + wait;
         loop {
             let mut arrived = pin!(self.intake.arrived.notified());

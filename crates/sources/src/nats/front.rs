@@ -22,6 +22,8 @@ const REMEMBERED: usize = 32_768;
 const TICK: Duration = Duration::from_millis(2);
 /// How long something of which nothing is heard any more is kept, at least.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
+/// How often that is looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(30);
 
 /// A delivery as it came from the server.
 #[derive(Debug)]
@@ -76,6 +78,7 @@ pub(super) struct Front<B> {
     done_order: VecDeque<(u64, i128)>,
     /// How many are wanted by those who wait.
     pub(super) wanted: usize,
+    swept: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -116,6 +119,7 @@ impl<B> Front<B> {
             done: HashSet::new(),
             done_order: VecDeque::new(),
             wanted: 0,
+            swept: None,
         }
     }
 
@@ -406,6 +410,10 @@ impl<B> Front<B> {
 
     /// Forgets what nothing was heard of for long: it went to another instance, or was deleted.
     pub(super) fn sweep(&mut self, now: Instant) {
+        if self.swept.is_some_and(|last| last + SWEEP_EVERY > now) {
+            return;
+        }
+        self.swept = Some(now);
         let patience = FORGOTTEN_AFTER.max(self.window * 4);
         self.entries.retain(|_, entry| {
             let out = entry.out.as_ref().map(|out| out.until);

@@ -116,8 +116,12 @@ async fn ask(
     loop {
         let next = timeout_at(asked + open + GRACE, batch.next()).await;
         let first = match next {
-            // The answer got lost, with the connection perhaps.
-            Err(_) => return Ok(()),
+            // The answer got lost, with the connection perhaps, or the consumer is gone: the server
+            // says nothing to that.
+            Err(_) => {
+                shared.detach();
+                return Ok(());
+            }
             Ok(None) => break,
             Ok(Some(Err(error))) => return Err(error.to_string()),
             Ok(Some(Ok(message))) => message,
@@ -130,9 +134,12 @@ async fn ask(
             return Err(why);
         }
     }
-    if !any {
+    if !any && asked.elapsed() >= open {
         shared.front.lock().nothing_arrived(asked);
         shared.changed.notify_waiters();
+    } else if !any {
+        // Others wait for the same messages; asking at once would be answered the same.
+        sleep(jittered(FIRST_PAUSE)).await;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_nats::jetstream::AckKind;
 use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::stream::RawMessageErrorKind;
 use async_nats::{Client, Request, Subject};
 use futures_util::future::join_all;
 use sluicegate_dispatch::{Ending, Receipt, Settle, Settled, SourceError};
@@ -173,8 +174,12 @@ async fn keep_dead(
     dead: &str,
 ) -> Result<(), SourceError> {
     let failed = |why: String| SourceError::new(format!("message {seq} was not buried: {why}"));
-    let message = attached.stream.get_raw_message(seq).await;
-    let message = message.map_err(|error| failed(error.to_string()))?;
+    let message = match attached.stream.get_raw_message(seq).await {
+        Ok(message) => message,
+        // Its stream's limits, or somebody, removed it: there is nothing left to keep.
+        Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => return Ok(()),
+        Err(error) => return Err(failed(error.to_string())),
+    };
     let broker_id = broker_id(seq, message.time.unix_timestamp_nanos());
     let headers = dead_headers(message.headers, &shared.settings.stream, &broker_id);
     let publish = PublishMessage::build().payload(message.payload).headers(headers);

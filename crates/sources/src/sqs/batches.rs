@@ -182,8 +182,18 @@ mod tests {
         let cases = [
             ("ReceiptHandleIsInvalid", "", true, Fate::Expired),
             ("AWS.SimpleQueueService.MessageNotInflight", "", true, Fate::Expired),
-            ("InvalidParameterValue", "Reason: The receipt handle has expired.", true, Fate::Expired),
-            ("InvalidParameterValue", "Total VisibilityTimeout is beyond the limit", true, Fate::Refused),
+            (
+                "InvalidParameterValue",
+                "Reason: The receipt handle has expired.",
+                true,
+                Fate::Expired,
+            ),
+            (
+                "InvalidParameterValue",
+                "Total VisibilityTimeout is beyond the limit",
+                true,
+                Fate::Refused,
+            ),
             ("InternalError", "", false, failed("InternalError")),
             ("RequestThrottled", "", true, failed("RequestThrottled")),
         ];

@@ -248,20 +248,23 @@ impl Books {
         self.over.get(broker_id).is_some()
     }
 
-    /// It was handed back, or could not be since the service does not know the receipt any more.
-    pub(super) fn handed_back(
-        &mut self,
-        live: &Live,
-        attempts: u32,
-        due: Instant,
-        known: bool,
-    ) -> Settled {
-        if !self.close(live) {
-            return Settled::Stale;
-        }
+    /// It is going to be handed back. Noted before the service is asked: it may hand the message out
+    /// again before its answer is here.
+    pub(super) fn hands_back(&mut self, live: &Live, attempts: u32, due: Instant) {
         let note = Note { attempts, due: Some(due), unseen: false };
         self.notes.insert(Arc::clone(&live.broker_id), note);
-        if known { Settled::Done } else { Settled::Stale }
+    }
+
+    /// It was handed back, says the service.
+    pub(super) fn handed_back(&mut self, live: &Live) -> Settled {
+        // If it is not out any more, it came again already: within its window only by this.
+        if self.close(live) || !live.expired { Settled::Done } else { Settled::Stale }
+    }
+
+    /// It could not be handed back, since the service does not know the receipt any more.
+    pub(super) fn not_handed_back(&mut self, live: &Live) -> Settled {
+        self.close(live);
+        Settled::Stale
     }
 
     /// Forgets a delivery. `false` if it was not the newest one of its message any more.

@@ -189,9 +189,8 @@ pub(super) fn whole(number: u64) -> i32 {
 fn trusted(settings: &SqsSettings) -> Result<TlsContext, OpenError> {
     let mut store = TrustStore::default();
     if let Some(path) = &settings.ca {
-        let wrong = |why: &dyn fmt::Display| {
-            OpenError::Address(format!("ca: {}: {why}", path.display()))
-        };
+        let wrong =
+            |why: &dyn fmt::Display| OpenError::Address(format!("ca: {}: {why}", path.display()));
         let pem = std::fs::read(path).map_err(|error: io::Error| wrong(&error))?;
         let mut roots = rustls::RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(&pem) {

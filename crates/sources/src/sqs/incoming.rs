@@ -50,9 +50,8 @@ impl Incoming {
         let trace = system.remove(&System::AwsTraceHeader);
         let trace = trace.map(|trace| ("X-Amzn-Trace-Id".into(), trace.into()));
         let headers = attributes.iter().filter(|(name, _)| !name.starts_with(OWN));
-        let headers = headers.filter_map(|(name, value)| {
-            Some((name.as_str().into(), value.string_value()?.into()))
-        });
+        let headers = headers
+            .filter_map(|(name, value)| Some((name.as_str().into(), value.string_value()?.into())));
         let envelope = Envelope {
             body: Bytes::from(message.body.unwrap_or_default()),
             id: text(ID).map(Arc::from).or_else(|| deduplication.map(Into::into)),
@@ -63,9 +62,9 @@ impl Incoming {
             headers: headers.chain(trace).collect(),
             redelivered: received > 1,
         };
-        let rest = text(NOT_BEFORE).and_then(|time| time.parse().ok()).map_or(0, |time: u64| {
-            time.saturating_sub(milliseconds(SystemTime::now()))
-        });
+        let rest = text(NOT_BEFORE)
+            .and_then(|time| time.parse().ok())
+            .map_or(0, |time: u64| time.saturating_sub(milliseconds(SystemTime::now())));
         let rest = Duration::from_millis(rest);
         Some(Self { broker_id, handle, group, rest, envelope, attributes })
     }
@@ -88,9 +87,7 @@ pub(super) fn milliseconds(time: SystemTime) -> u64 {
 
 /// Whether SQS takes this text as the value of an attribute or as a body.
 pub(super) fn is_sendable(text: &str) -> bool {
-    let allowed = |c: char| {
-        matches!(c, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
-    };
+    let allowed = |c: char| matches!(c, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..);
     !text.is_empty() && text.chars().all(allowed)
 }
 
@@ -143,7 +140,8 @@ mod tests {
 
     #[test]
     fn some_text_cannot_be_sent() {
-        for (sent, can) in [("a", true), ("", false), ("日\n🔑", true), ("\0", false), ("\u{fffe}", false)]
+        for (sent, can) in
+            [("a", true), ("", false), ("日\n🔑", true), ("\0", false), ("\u{fffe}", false)]
         {
             assert_eq!(is_sendable(sent), can, "{sent:?}");
         }

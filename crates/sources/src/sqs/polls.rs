@@ -203,7 +203,8 @@ impl<M: Content> Inner<M> {
             let mut books = self.books.lock();
             let live = |delivery: &Delivery<M>| match books.standing(&delivery.receipt, now) {
                 Standing::Live(live) => {
-                    books.handed_back(&live, delivery.attempts, now, true);
+                    books.hands_back(&live, delivery.attempts, now);
+                    books.handed_back(&live);
                     Some(live)
                 }
                 Standing::Stale | Standing::Done => None,

@@ -212,7 +212,9 @@ mod tests {
         {
             let made = token(text);
             assert_eq!(made == text, is_itself, "{text}");
-            assert!(made.len() <= LONGEST_TOKEN && made.bytes().all(|byte| byte.is_ascii_graphic()));
+            assert!(
+                made.len() <= LONGEST_TOKEN && made.bytes().all(|byte| byte.is_ascii_graphic())
+            );
         }
         assert_ne!(token("a b"), token("a  b"));
     }

@@ -68,12 +68,10 @@ mod tests {
             recent.insert(id.into(), n);
         }
         // What was told again is newer than what was not.
-        assert_eq!(["a", "b", "c", "d"].map(|id| recent.get(id).copied()), [
-            Some(3),
-            None,
-            Some(2),
-            Some(4)
-        ]);
+        assert_eq!(
+            ["a", "b", "c", "d"].map(|id| recent.get(id).copied()),
+            [Some(3), None, Some(2), Some(4)]
+        );
         assert_eq!(recent.values().count(), 3);
     }
 }

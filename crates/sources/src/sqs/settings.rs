@@ -215,7 +215,11 @@ mod tests {
     fn addresses_are_read() {
         let cases = [
             ("sqs+http://127.0.0.1:4566/000000000000/q?region=us-east-1", Some("us-east-1"), false),
-            ("sqs+https://sqs.eu-west-1.amazonaws.com/123456789012/q.fifo", Some("eu-west-1"), true),
+            (
+                "sqs+https://sqs.eu-west-1.amazonaws.com/123456789012/q.fifo",
+                Some("eu-west-1"),
+                true,
+            ),
             ("sqs+https://sqs-fips.us-gov-west-1.amazonaws.com/1/q", Some("us-gov-west-1"), false),
             ("sqs+https://sqs.cn-north-1.amazonaws.com.cn/1/q", Some("cn-north-1"), false),
             ("sqs+https://eu-west-1.queue.amazonaws.com/1/q/", Some("eu-west-1"), false),

@@ -44,18 +44,20 @@ impl<M: Content> Inner<M> {
                         answers[index] = Settled::Done;
                     }
                     Standing::Live(live) => {
+                        if let Ending::Again { after, attempts, .. } = ending {
+                            books.hands_back(&live, attempts, now + after);
+                        }
                         questions.push(Question { index, receipt, ending, live });
                     }
                 }
             }
         }
-        self.ask(questions, now, answers).await
+        self.ask(questions, answers).await
     }
 
     async fn ask(
         &self,
         questions: Vec<Question>,
-        now: Instant,
         mut answers: Vec<Settled>,
     ) -> Result<Vec<Settled>, SourceError> {
         let entry = |question: &'_ Question| match question.ending {
@@ -76,7 +78,7 @@ impl<M: Content> Inner<M> {
         });
         let mut books = self.books.lock();
         for (question, fate) in questions.iter().zip(&fates) {
-            let answer = conclude(&mut books, question, fate, now);
+            let answer = conclude(&mut books, question, fate);
             answers[question.index] = answer;
             if trouble.is_some() && answer == Settled::Done {
                 books.keep_answer(&question.receipt, &question.live);
@@ -93,10 +95,7 @@ impl<M: Content> Inner<M> {
     }
 
     /// Begins windows anew.
-    pub(super) async fn extend(
-        &self,
-        receipts: Vec<Receipt>,
-    ) -> Result<Vec<Settled>, SourceError> {
+    pub(super) async fn extend(&self, receipts: Vec<Receipt>) -> Result<Vec<Settled>, SourceError> {
         let now = Instant::now();
         let window = self.link.settings.window;
         let lives: Vec<Option<Live>> = {
@@ -179,15 +178,13 @@ fn room(live: &Live) -> u64 {
 }
 
 /// Writes down what became of one settlement.
-fn conclude(books: &mut Books, question: &Question, fate: &Fate, now: Instant) -> Settled {
+fn conclude(books: &mut Books, question: &Question, fate: &Fate) -> Settled {
     let live = &question.live;
     match (question.ending, fate) {
         (_, Fate::Failed(_)) => Settled::Stale,
         (Ending::Gone, Fate::Done) => books.deleted(live),
         (Ending::Gone, Fate::Expired | Fate::Refused) => books.not_deleted(live),
-        (Ending::Again { after, attempts, .. }, fate) => {
-            let is_known = *fate == Fate::Done;
-            books.handed_back(live, attempts, now + after, is_known)
-        }
+        (Ending::Again { .. }, Fate::Done) => books.handed_back(live),
+        (Ending::Again { .. }, Fate::Expired | Fate::Refused) => books.not_handed_back(live),
     }
 }

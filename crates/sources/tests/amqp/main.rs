@@ -1,4 +1,20 @@
 //! RabbitMQ as a source, against a real broker.
 
+#[cfg(test)]
+mod breaks;
+#[cfg(test)]
 mod conformance;
+#[cfg(test)]
+mod opening;
+#[cfg(test)]
+mod proxy;
+#[cfg(test)]
+mod rate;
+#[cfg(test)]
+mod retries;
+#[cfg(test)]
+mod settling;
+#[cfg(test)]
 mod stage;
+#[cfg(test)]
+mod tls;

@@ -3,4 +3,14 @@
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]
+mod doors;
+#[cfg(test)]
+mod faults;
+#[cfg(test)]
+mod messages;
+#[cfg(test)]
+mod order;
+#[cfg(test)]
+mod proxy;
+#[cfg(test)]
 mod rig;

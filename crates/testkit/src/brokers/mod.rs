@@ -256,9 +256,19 @@ impl Broker {
         self.servers.kill_main();
     }
 
+    /// Ends the server as its keeper would, with time to write down what it has, and starts it again.
+    pub fn bounce(&mut self) -> Result<(), StartError> {
+        self.servers.dismiss_main();
+        self.start_again()
+    }
+
     /// Starts it again after [`Broker::crash`], with the same data on the same ports.
     pub fn restart(&mut self) -> Result<(), StartError> {
         self.crash();
+        self.start_again()
+    }
+
+    fn start_again(&mut self) -> Result<(), StartError> {
         let begun = Instant::now();
         self.start_main()?;
         loop {

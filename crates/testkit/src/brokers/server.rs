@@ -38,6 +38,11 @@ impl Servers {
         }
     }
 
+    /// Asks the broker itself to end, and waits for it; those that it leans on stay.
+    pub(super) fn dismiss_main(&mut self) {
+        drop(self.0.pop());
+    }
+
     pub(super) fn any_ended(&self) -> bool {
         self.0.iter().any(Server::has_ended)
     }

@@ -1,4 +1,7 @@
 //! SQS, as ministack emulates it: FIFO groups, visibility and redrive, all in memory.
+//!
+//! It writes its state down when it is asked to end, and not before: a server that is killed has
+//! forgotten everything, its queues too.
 
 use std::io;
 
@@ -17,6 +20,8 @@ pub(super) fn plan(folder: &Folder) -> io::Result<Plan> {
         .env("GATEWAY_PORT", port.to_string())
         .env("SERVICES", "sqs")
         .env("LOG_LEVEL", "ERROR")
+        .env("PERSIST_STATE", "1")
+        .env("STATE_DIR", folder.make("state")?)
         .env("TMPDIR", home.clone())
         .env("HOME", home);
     Ok(Plan {

@@ -127,7 +127,8 @@ fn beats_are_heard_between_frames() {
 #[test]
 fn what_is_no_frame_is_passed_over() {
     // A text with a NUL in it, sent without its length.
-    let frames = decoded([&b"MESSAGE\nack:1\n\nhalf\0 and half\0\nRECEIPT\nreceipt-id:7\n\n\0"[..]]);
+    let frames =
+        decoded([&b"MESSAGE\nack:1\n\nhalf\0 and half\0\nRECEIPT\nreceipt-id:7\n\n\0"[..]]);
     let frames = frames.unwrap();
     assert_eq!((&frames[0].body[..], frames[1].command), (&b"half"[..], Command::Receipt));
     let long = [&b"x".repeat(300)[..], b"\0RECEIPT\n\n\0"].concat();
@@ -146,7 +147,8 @@ fn a_frame_that_does_not_end_where_it_says_is_an_error() {
 fn large_frames_are_cut() {
     let body = b"b".repeat(5 * MAX_BODY);
     let header = b"h".repeat(200 * 1024);
-    let many: Vec<u8> = (0..9_000).flat_map(|n| format!("h{n}:0123456789\n").into_bytes()).collect();
+    let many: Vec<u8> =
+        (0..9_000).flat_map(|n| format!("h{n}:0123456789\n").into_bytes()).collect();
     let length = format!("content-length:{}\n", body.len()).into_bytes();
     #[rustfmt::skip]
     let cases: [(&str, &[&[u8]], usize); 6] = [

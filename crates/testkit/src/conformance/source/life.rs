@@ -110,7 +110,12 @@ async fn crashed(mut stage: Stage) {
     assert_eq!(stage.settle(&out[0].receipt, again(Duration::ZERO)).await, Settled::Done);
     let old = out[5].receipt.clone();
     stage.crash().await;
-    assert_eq!(stage.next_ids(40).await, sent[10..]);
+    let mut next = stage.next_ids(40).await;
+    if !stage.abilities.crash_frees {
+        // What was out comes after what waited.
+        next.sort();
+    }
+    assert_eq!(next, sent[10..]);
     assert_eq!(stage.settle(&old, Ending::Gone).await, Settled::Stale);
 }
 

@@ -60,6 +60,8 @@ pub struct Abilities {
     pub window: Duration,
     /// [`Subject::crash`] works.
     pub crashes: bool,
+    /// What was out when it crashed comes back at once, not when its window ends.
+    pub crash_frees: bool,
     /// It carries the number of attempts.
     pub counts_attempts: bool,
     /// It counts what is delayed by itself.
@@ -83,6 +85,7 @@ impl Abilities {
         Self {
             window,
             crashes: true,
+            crash_frees: true,
             counts_attempts: true,
             counts_delayed: true,
             counts_at_once: true,

@@ -1,0 +1,136 @@
+//! A line to the broker that can be cut, refused and listened to.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use sluicegate_tasks::{Context, TaskGroup};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+
+/// A method of the protocol by its class and number.
+pub(crate) type Method = (u16, u16);
+pub(crate) const ACK: Method = (60, 80);
+pub(crate) const NACK: Method = (60, 120);
+/// The end of a channel is counted by its cause, in place of its number.
+const CHANNEL_CLOSE: Method = (20, 40);
+
+/// A proxy on a port of its own.
+pub(crate) struct Proxy {
+    pub(crate) address: SocketAddr,
+    shared: Arc<Shared>,
+    _group: TaskGroup,
+}
+
+#[derive(Default)]
+struct Shared {
+    cut: Notify,
+    is_refusing: AtomicBool,
+    /// Methods by who sent them.
+    from_us: Mutex<HashMap<Method, usize>>,
+    from_broker: Mutex<HashMap<Method, usize>>,
+}
+
+impl Proxy {
+    pub(crate) async fn before(broker: &str) -> Self {
+        let target = url::Url::parse(broker).unwrap();
+        let target = format!("{}:{}", target.host_str().unwrap(), target.port().unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let group = TaskGroup::new("proxy", 1).unwrap();
+        let shared = Arc::new(Shared::default());
+        let (kept, inner) = (Arc::clone(&shared), TaskGroup::new("lines", 1000).unwrap());
+        let serve = |cx: Context| async move {
+            while let Ok(Ok((ours, _))) = cx.until_interrupted(listener.accept()).await {
+                if kept.is_refusing.load(Ordering::SeqCst) {
+                    continue;
+                }
+                let (kept, target) = (Arc::clone(&kept), target.clone());
+                let line = |cx: Context| async move {
+                    cx.until_interrupted(connect(ours, target, &kept)).await.ok();
+                };
+                if inner.submit(&cx, line).await.is_err() {
+                    return;
+                }
+            }
+        };
+        drop(group.submit(Context::new(), serve).await.unwrap());
+        Self { address, shared, _group: group }
+    }
+
+    /// The broker's URL, through here.
+    pub(crate) fn url(&self, broker: &str) -> String {
+        let mut url = url::Url::parse(broker).unwrap();
+        url.set_port(Some(self.address.port())).unwrap();
+        url.into()
+    }
+
+    /// Ends all lines without a word.
+    pub(crate) fn cut(&self) {
+        self.shared.cut.notify_waiters();
+    }
+
+    /// Whether new lines are refused.
+    pub(crate) fn refuse(&self, is_refusing: bool) {
+        self.shared.is_refusing.store(is_refusing, Ordering::SeqCst);
+    }
+
+    pub(crate) fn sent(&self, method: Method) -> usize {
+        self.shared.from_us.lock().get(&method).copied().unwrap_or(0)
+    }
+
+    /// How many channels the broker has ended over a delivery that it did not know.
+    pub(crate) fn unknown_deliveries(&self) -> usize {
+        self.shared.from_broker.lock().get(&(20, 406)).copied().unwrap_or(0)
+    }
+}
+
+async fn connect(ours: TcpStream, target: String, shared: &Shared) {
+    let cut = shared.cut.notified();
+    let Ok(theirs) = TcpStream::connect(target).await else { return };
+    ours.set_nodelay(true).unwrap();
+    theirs.set_nodelay(true).unwrap();
+    let ((our_read, our_write), (their_read, their_write)) =
+        (ours.into_split(), theirs.into_split());
+    tokio::select! {
+        () = forward(our_read, their_write, &shared.from_us, 8) => {}
+        () = forward(their_read, our_write, &shared.from_broker, 0) => {}
+        () = cut => {}
+    }
+}
+
+/// Passes bytes on and counts the methods in them. A line begins with a header of so many bytes.
+async fn forward(
+    mut from: impl AsyncReadExt + Unpin,
+    mut to: impl AsyncWriteExt + Unpin,
+    seen: &Mutex<HashMap<Method, usize>>,
+    header: usize,
+) {
+    let (mut buffer, mut skip) = (Vec::new(), header);
+    let mut chunk = vec![0; 64 * 1024];
+    while let Ok(count @ 1..) = from.read(&mut chunk).await {
+        buffer.extend_from_slice(&chunk[..count]);
+        let mut at = skip.min(buffer.len());
+        skip -= at;
+        while let Some(frame) = buffer.get(at..at + 7) {
+            let size = u32::from_be_bytes([frame[3], frame[4], frame[5], frame[6]]) as usize;
+            let Some(whole) = buffer.get(at + 7..at + 8 + size) else { break };
+            if frame[0] == 1 {
+                let number = |at: usize| u16::from_be_bytes([whole[at], whole[at + 1]]);
+                let method = match (number(0), number(2)) {
+                    CHANNEL_CLOSE => (20, number(4)),
+                    method => method,
+                };
+                *seen.lock().entry(method).or_default() += 1;
+            }
+            at += size + 8;
+        }
+        buffer.drain(..at);
+        if to.write_all(&chunk[..count]).await.is_err() {
+            return;
+        }
+    }
+}

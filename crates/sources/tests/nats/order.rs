@@ -1,0 +1,103 @@
+//! Order after a crash: what is new waits for what was unsettled, and only as long as it must.
+
+use std::time::Duration;
+
+use sluicegate_dispatch::{Ending, Message, Settled, Source};
+use sluicegate_sources::nats::{NatsSettings, NatsSource};
+use sluicegate_testkit::conformance::source::publication;
+use tokio::time::Instant;
+
+use crate::rig::{again, ids, open, receive, server, settle, uri};
+
+const WINDOW: Duration = Duration::from_secs(5);
+
+fn names(from: usize, to: usize) -> Vec<String> {
+    (from..to).map(|n| format!("m{n:02}")).collect()
+}
+
+/// A queue of ten, of which a first life has taken four and settled the first.
+async fn left_behind(base: &str, queue: &str) -> NatsSource<Message> {
+    let source = open(base, queue, WINDOW).await;
+    let sent = names(0, 10).iter().map(|name| publication(name)).collect();
+    source.publish(sent).await.unwrap();
+    let received = receive(&source, 4).await;
+    assert_eq!(settle(&source, &received[0].receipt, Ending::Gone).await, Settled::Done);
+    source
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_crash_all_come_in_their_order() {
+    let Some(broker) = server() else { return };
+    drop(left_behind(broker.url(), "crashed").await);
+    let source = open(broker.url(), "crashed", WINDOW).await;
+    source.keep_order_for(&["STRICT".into()]);
+    let begun = Instant::now();
+    assert_eq!(ids(&receive(&source, 9).await), names(1, 10));
+    assert!(begun.elapsed() < WINDOW * 3, "after {:?}", begun.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_crash_that_follows_a_crash_too() {
+    let Some(broker) = server() else { return };
+    drop(left_behind(broker.url(), "twice").await);
+    let source = open(broker.url(), "twice", WINDOW).await;
+    // It takes new ones in, and dies before the older ones have come.
+    assert_eq!(source.receive(9).await.unwrap(), []);
+    drop(source);
+    let source = open(broker.url(), "twice", WINDOW).await;
+    assert_eq!(ids(&receive(&source, 9).await), names(1, 10));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_nobody_needs_order_nothing_waits() {
+    let Some(broker) = server() else { return };
+    let base = broker.url();
+    drop(left_behind(base, "orderless").await);
+    let source = open(base, "orderless", WINDOW).await;
+    source.keep_order_for(&[]);
+    let begun = Instant::now();
+    assert_eq!(ids(&receive(&source, 6).await), names(4, 10));
+    assert!(begun.elapsed() < WINDOW, "after {:?}", begun.elapsed());
+    drop(left_behind(base, "shared").await);
+    let shared = NatsSettings::parse(&format!("{}&shared=true", uri(base, "shared"))).unwrap();
+    let source: NatsSource<Message> =
+        NatsSource::open(shared.with_visibility(WINDOW)).await.unwrap();
+    let begun = Instant::now();
+    assert_eq!(ids(&receive(&source, 6).await), names(4, 10));
+    assert!(begun.elapsed() < WINDOW, "after {:?}", begun.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_handed_back_before_the_end_comes_at_once_and_first() {
+    let Some(broker) = server() else { return };
+    let source = open(broker.url(), "drained", WINDOW).await;
+    let sent = names(0, 10).iter().map(|name| publication(name)).collect();
+    source.publish(sent).await.unwrap();
+    for delivery in receive(&source, 4).await {
+        let handed_back = settle(&source, &delivery.receipt, again(Duration::ZERO)).await;
+        assert_eq!(handed_back, Settled::Done);
+    }
+    source.stop().await;
+    drop(source);
+    let source = open(broker.url(), "drained", WINDOW).await;
+    let begun = Instant::now();
+    assert_eq!(ids(&receive(&source, 10).await), names(0, 10));
+    assert!(begun.elapsed() < WINDOW, "after {:?}", begun.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_delay_holds_new_messages_for_one_window_only() {
+    let Some(broker) = server() else { return };
+    let source = open(broker.url(), "long", WINDOW).await;
+    let sent = names(0, 3).iter().map(|name| publication(name)).collect();
+    source.publish(sent).await.unwrap();
+    let first = receive(&source, 1).await.remove(0);
+    settle(&source, &first.receipt, again(Duration::from_secs(3600))).await;
+    drop(source);
+    let source = open(broker.url(), "long", WINDOW).await;
+    let begun = Instant::now();
+    assert_eq!(ids(&receive(&source, 2).await), names(1, 3));
+    assert!(begun.elapsed() < WINDOW * 3, "after {:?}", begun.elapsed());
+    let depth = source.depth().await.unwrap();
+    assert_eq!((depth.waiting, depth.out), (1, 2));
+}

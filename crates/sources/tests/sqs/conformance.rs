@@ -1,0 +1,95 @@
+//! The suite that every source passes, over standard and over FIFO queues.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluicegate_dispatch::{BoxFuture, Publication, PublishError, Published, Source};
+use sluicegate_sources::sqs::{SqsSettings, SqsSource};
+use sluicegate_testkit::brokers::Broker;
+use sluicegate_testkit::conformance::source::{Abilities, Rig, Subject, publication, run};
+
+use crate::stage::{broker, fresh, settings};
+
+const WINDOW: Duration = Duration::from_secs(8);
+
+struct Server {
+    broker: Broker,
+    suffix: &'static str,
+}
+
+impl Rig for Server {
+    fn abilities(&self) -> Abilities {
+        let mut abilities = Abilities::all(WINDOW);
+        // Windows are the service's, and outlive whoever received.
+        abilities.crash_frees = false;
+        // A FIFO queue hands out several of a group at once.
+        abilities.keeps_order = false;
+        // It does not say which ones it knew.
+        abilities.dedupes = false;
+        abilities.finds = false;
+        abilities.many = 2_000;
+        abilities
+    }
+
+    fn queue(&self, visibility: Duration) -> BoxFuture<'_, Box<dyn Subject>> {
+        let settings = settings(self.broker.url(), &fresh(self.suffix));
+        let settings = settings.with_visibility(visibility);
+        Box::pin(async move { Box::new(Queue::open(settings).await) as _ })
+    }
+}
+
+struct Queue {
+    settings: SqsSettings,
+    source: Option<Arc<SqsSource>>,
+}
+
+impl Queue {
+    async fn open(settings: SqsSettings) -> Self {
+        let source = SqsSource::open(settings.clone()).await.unwrap();
+        Self { settings, source: Some(Arc::new(source)) }
+    }
+}
+
+impl Subject for Queue {
+    fn source(&self) -> Arc<dyn Source> {
+        Arc::clone(self.source.as_ref().unwrap()) as _
+    }
+
+    fn publish(
+        &self,
+        messages: Vec<Publication>,
+    ) -> BoxFuture<'_, Result<Published, PublishError>> {
+        self.source.as_ref().unwrap().publish(messages)
+    }
+
+    fn publish_raw(&self, body: &str) -> BoxFuture<'_, ()> {
+        let raw = Publication { body: body.into(), ..publication("raw") };
+        Box::pin(async {
+            self.publish(vec![raw]).await.unwrap();
+        })
+    }
+
+    fn crash(&mut self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            self.source = None;
+            *self = Self::open(self.settings.clone()).await;
+        })
+    }
+}
+
+async fn check(suffix: &'static str) {
+    let Some(broker) = broker() else { return };
+    let count = run(&Server { broker, suffix }).await;
+    println!("{count} checks");
+    assert!(count >= 27, "{count} checks");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standard_queue_keeps_the_contract() {
+    check("").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fifo_queue_keeps_the_contract() {
+    check(".fifo").await;
+}
