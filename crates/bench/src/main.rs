@@ -3,6 +3,7 @@
 //! A promise that is broken is printed and written as such, and the exit code says so, except with
 //! `--quick`, which only shows that everything runs.
 
+mod amqp;
 mod child;
 mod kernel;
 mod lint;
@@ -22,13 +23,18 @@ use report::Report;
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-const USAGE: &str = "usage: sluicegate-bench [kernel | lint | router] [--quick] [--json PATH]";
+const USAGE: &str =
+    "usage: sluicegate-bench [amqp | kernel | lint | router] [--quick] [--json PATH]";
 
 /// A benchmark: quick or not, to its rows.
 type Benchmark = fn(bool) -> Result<Report, String>;
 
-const ALL: [(&str, Benchmark); 3] =
-    [("kernel", |quick| Ok(kernel::run(quick))), ("lint", lint::run), ("router", router::run)];
+const ALL: [(&str, Benchmark); 4] = [
+    ("kernel", |quick| Ok(kernel::run(quick))),
+    ("lint", lint::run),
+    ("router", router::run),
+    ("amqp", amqp::run),
+];
 
 /// Parts of a benchmark that can be asked for by their names.
 const PARTS: [(&str, Benchmark); 3] = [
@@ -50,6 +56,7 @@ fn main() -> ExitCode {
         Some((first, rest)) if first == "probe" => probe::run(rest).map(|()| true),
         Some((first, _)) if first == "endpoint" => router::endpoint::serve().map(|()| true),
         Some((first, rest)) if first == "spin" => router::spin(rest).map(|()| true),
+        Some((first, rest)) if first == "consume" => amqp::spin(rest).map(|()| true),
         Some((first, rest)) if first == "held" => router::held(rest).map(|()| true),
         Some((first, rest)) if first == "idle" => router::idle(rest).map(|()| true),
         _ => parse(&words).and_then(|order| benchmark(&order)),

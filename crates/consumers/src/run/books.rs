@@ -37,6 +37,8 @@ pub(super) struct Item {
     letter: Option<Arc<Letter>>,
     /// How many attempts have failed.
     pub(super) failed: u32,
+    /// How many of them its source knows of.
+    known: u32,
     books: Arc<Books>,
 }
 
@@ -52,9 +54,16 @@ pub(super) struct Ended {
 pub(super) enum End {
     Done,
     Ignored,
-    Retried { after: Duration, failed: u32 },
-    HandedBack { failed: u32 },
-    Dead { poison: bool },
+    Retried {
+        after: Duration,
+        failed: u32,
+    },
+    /// With the attempts that its source knows of: with others it could not stay in its place, and
+    /// that matters more.
+    HandedBack {
+        known: u32,
+    },
+    Dead,
 }
 
 impl End {
@@ -65,11 +74,11 @@ impl End {
             Self::Retried { after, failed } => {
                 Some(Ending::Again { after, attempts: failed, reason: Reason::Failed })
             }
-            Self::HandedBack { failed } => {
+            Self::HandedBack { known } => {
                 let (after, reason) = (Duration::ZERO, Reason::Draining);
-                Some(Ending::Again { after, attempts: failed, reason })
+                Some(Ending::Again { after, attempts: known, reason })
             }
-            Self::Dead { .. } => None,
+            Self::Dead => None,
         }
     }
 }
@@ -129,8 +138,8 @@ impl Books {
 }
 
 impl Item {
-    pub(super) const fn new(letter: Arc<Letter>, failed: u32, books: Arc<Books>) -> Self {
-        Self { letter: Some(letter), failed, books }
+    pub(super) const fn new(letter: Arc<Letter>, known: u32, books: Arc<Books>) -> Self {
+        Self { letter: Some(letter), failed: known, known, books }
     }
 
     pub(super) fn letter(&self) -> &Arc<Letter> {
@@ -152,7 +161,7 @@ impl Item {
 impl Drop for Item {
     fn drop(&mut self) {
         if let Some(letter) = self.letter.take() {
-            let end = End::HandedBack { failed: self.failed };
+            let end = End::HandedBack { known: self.known };
             self.books.push(Ended { letter, end });
         }
     }

@@ -107,7 +107,7 @@ impl Core {
         add(&counters.redelivered, again);
         for (letter, why) in poison {
             self.died(&letter, &why, true);
-            self.books.push(Ended { letter, end: End::Dead { poison: true } });
+            self.books.push(Ended { letter, end: End::Dead });
         }
         // Refused only when the sluice is closed: then each hands itself back.
         self.sluice.admit_all(items).ok();

@@ -107,7 +107,7 @@ impl Tally {
             (_, End::Ignored) => &mut self.ignored,
             (_, End::Retried { .. }) => &mut self.retried,
             (_, End::HandedBack { .. }) => &mut self.handed_back,
-            (_, End::Dead { .. }) => &mut self.dead,
+            (_, End::Dead) => &mut self.dead,
         };
         *counter += 1;
     }

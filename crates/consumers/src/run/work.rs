@@ -88,12 +88,14 @@ impl Worker<'_, '_> {
             Verdict::Done => self.end(passage, End::Done),
             Verdict::Ignore => self.end(passage, End::Ignored),
             Verdict::HandBack => {
-                let failed = passage.value().failed;
-                self.end(passage, End::HandedBack { failed })
+                // Dropped, it hands itself back.
+                let (item, next) = passage.finish_and_next();
+                drop(item);
+                next
             }
             Verdict::Dead { why, poison } => {
                 self.core.died(&letter, &why, poison);
-                self.end(passage, End::Dead { poison })
+                self.end(passage, End::Dead)
             }
             Verdict::Retry { after, why } => self.retry(passage, &letter, after, &why),
         }

@@ -57,7 +57,11 @@ async fn a_typed_message_comes_through_an_exchange_and_poison_goes_to_the_dead_l
     connection.publish(&exchange, "order.new", all).await.expect("published");
     let other = Other::at(broker.url()).await;
     other.until_ready(&format!("{queue}.dead"), 2).await;
-    until("done", async || service.stats()[0].1.done == 1).await;
+    until("settled", async || {
+        let stats = service.stats()[0].1;
+        (stats.done, stats.dead) == (1, 2)
+    })
+    .await;
     assert_eq!(book.lines(), ["1 Some(\"7\") Some(\"order.new\") Some(\"m1\")"]);
     let stats = service.stats()[0].1;
     assert_eq!((stats.poison, stats.dead, stats.received), (2, 2, 3));
