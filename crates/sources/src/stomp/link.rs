@@ -30,11 +30,21 @@ pub(crate) struct Link {
 #[derive(Debug)]
 enum Step {
     /// A message has ended.
-    Ended { place: u64, owed: Owed, asker: Option<Asker> },
+    Ended(End),
+    /// Several have, in one transaction.
+    EndedTogether(Vec<End>),
     /// A copy is there: its original can be acknowledged.
     Copied { place: u64, due: Option<u64>, asker: Asker },
     /// Messages were taken in.
     Published { dues: Vec<u64>, asker: oneshot::Sender<Result<(), SourceError>> },
+}
+
+/// The end of a message that is being settled.
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) place: u64,
+    pub(crate) owed: Owed,
+    pub(crate) asker: Option<Asker>,
 }
 
 /// How a message ends at the broker.
@@ -60,28 +70,58 @@ impl Link {
         self.pending.insert(number, (Instant::now(), then));
     }
 
-    /// Ends a delivery for good, if its receipt is valid.
-    pub(crate) fn settle(
+    /// Takes a delivery to end it for good, if its receipt is valid.
+    pub(crate) fn begin_end(
         &mut self,
         receipt: &Receipt,
         owed: Owed,
         asker: Asker,
         replies: &mut Replies,
-    ) {
-        match self.shelf.begin_settling(receipt, Instant::now()) {
-            Some(place) => self.end(place, owed, Some(asker)),
-            None => replies.settled(asker, Settled::Stale),
+    ) -> Option<End> {
+        let place = self.shelf.begin_settling(receipt, Instant::now());
+        match place {
+            Some(place) => Some(End { place, owed, asker: Some(asker) }),
+            None => {
+                replies.settled(asker, Settled::Stale);
+                None
+            }
         }
     }
 
-    /// Ends a message that is being settled.
-    pub(crate) fn end(&mut self, place: u64, owed: Owed, asker: Option<Asker>) {
-        let Some(parcel) = self.shelf.parcel(place) else { return };
-        let frame = match owed {
+    /// Ends messages that are being settled, all in one transaction if there are several: then the
+    /// broker syncs once.
+    pub(crate) fn end(&mut self, ends: Vec<End>) {
+        match <[End; 1]>::try_from(ends) {
+            Ok([end]) => {
+                if let Some(frame) = self.frame_of(&end) {
+                    self.ask(frame, Step::Ended(end));
+                }
+            }
+            Err(ends) if ends.is_empty() => {}
+            Err(ends) => {
+                let name = self.next_receipt.to_string();
+                let of = |command| Frame::new(command).with("transaction", &*name);
+                let all: Vec<_> = ends.iter().filter_map(|end| self.frame_of(end)).collect();
+                self.outbox.push_back(of(Command::Begin));
+                self.outbox.extend(all.into_iter().map(|frame| frame.with("transaction", &*name)));
+                self.ask(of(Command::Commit), Step::EndedTogether(ends));
+            }
+        }
+    }
+
+    fn frame_of(&self, end: &End) -> Option<Frame> {
+        let parcel = self.shelf.parcel(end.place)?;
+        Some(match end.owed {
             Owed::Ack => parcel.acknowledged(),
             Owed::Nack => parcel.refused(),
-        };
-        self.ask(frame, Step::Ended { place, owed, asker });
+        })
+    }
+
+    fn ended(&mut self, end: End, replies: &mut Replies) {
+        self.shelf.finish(end.place);
+        if let Some(asker) = end.asker {
+            replies.settled(asker, Settled::Done);
+        }
     }
 
     /// Sends a copy of a message that is being settled, which ends once the copy is confirmed.
@@ -116,15 +156,16 @@ impl Link {
         self.was_useful = true;
         match self.pending.remove(&number) {
             None => Vec::new(),
-            Some((_, Step::Ended { place, asker, .. })) => {
-                self.shelf.finish(place);
-                if let Some(asker) = asker {
-                    replies.settled(asker, Settled::Done);
-                }
+            Some((_, Step::Ended(end))) => {
+                self.ended(end, replies);
+                Vec::new()
+            }
+            Some((_, Step::EndedTogether(ends))) => {
+                ends.into_iter().for_each(|end| self.ended(end, replies));
                 Vec::new()
             }
             Some((_, Step::Copied { place, due, asker })) => {
-                self.end(place, Owed::Ack, Some(asker));
+                self.end(vec![End { place, owed: Owed::Ack, asker: Some(asker) }]);
                 due.into_iter().collect()
             }
             Some((_, Step::Published { dues, asker })) => {
@@ -137,16 +178,18 @@ impl Link {
     /// Ends this life. What was not confirmed is not known; answers the broker's ids of what was about
     /// to end for good.
     pub(crate) fn lose(self, cause: &SourceError, replies: &mut Replies) -> Vec<(Arc<str>, Owed)> {
-        let mut all_owed = Vec::new();
+        let (mut all_owed, shelf) = (Vec::new(), self.shelf);
+        let mut lose = |end: End, replies: &mut Replies| {
+            let parcel = shelf.parcel(end.place);
+            all_owed.extend(parcel.map(|parcel| (Arc::clone(&parcel.message_id), end.owed)));
+            if let Some(asker) = end.asker {
+                replies.settled(asker, Settled::Stale);
+            }
+        };
         for (_, step) in self.pending.into_values() {
             match step {
-                Step::Ended { place, owed, asker } => {
-                    let parcel = self.shelf.parcel(place);
-                    all_owed.extend(parcel.map(|parcel| (Arc::clone(&parcel.message_id), owed)));
-                    if let Some(asker) = asker {
-                        replies.settled(asker, Settled::Stale);
-                    }
-                }
+                Step::Ended(end) => lose(end, replies),
+                Step::EndedTogether(ends) => ends.into_iter().for_each(|end| lose(end, replies)),
                 Step::Copied { asker, .. } => replies.settled(asker, Settled::Stale),
                 Step::Published { asker, .. } => replies.published(asker, Err(cause.clone())),
             }

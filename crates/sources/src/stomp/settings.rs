@@ -14,7 +14,7 @@ const TLS_PORT: u16 = 61_614;
 const PREFETCH: u32 = 500;
 const MAX_PREFETCH: u32 = 10_000;
 const VISIBILITY: Duration = Duration::from_secs(30);
-const HEARTBEAT: Duration = Duration::from_secs(5);
+const HEARTBEAT: Duration = Duration::from_secs(10);
 const PARAMETERS: [&str; 2] = ["ca", "prefetch"];
 
 /// A queue of ActiveMQ Classic, and how to reach it.
@@ -104,7 +104,7 @@ impl StompSettings {
         Self { visibility, ..self }
     }
 
-    /// How often both sides give a sign of life: 5 s. A broker that is silent for more than twice as
+    /// How often both sides give a sign of life: 10 s. A broker that is silent for more than twice as
     /// long is taken for gone.
     #[must_use]
     pub fn with_heartbeat(self, heartbeat: Duration) -> Self {

@@ -18,7 +18,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::frame::{Command, Frame};
-use super::link::{Link, Owed};
+use super::link::{End, Link, Owed};
 use super::parcel::{Parcel, unix_millis};
 use super::settings::StompSettings;
 use super::shelf::{Key, Taken};
@@ -153,7 +153,7 @@ impl Shared {
         }
         if let Some((owed, _)) = owed {
             let place = link.shelf.put_settling(Arc::new(parcel));
-            link.end(place, owed, None);
+            link.end(vec![End { place, owed, asker: None }]);
             drop(state);
             self.outgoing.notify_one();
             return Ok(());
@@ -226,19 +226,20 @@ impl Shared {
     pub(crate) fn settle(&self, settle: Vec<Settle>) -> oneshot::Receiver<Vec<Settled>> {
         let (tally, answer) = Tally::new(settle.len());
         self.change(|state, replies| {
+            let Some(link) = &mut state.link else { return replies.all_stale(&tally) };
+            let mut ends = Vec::new();
             for (at, Settle { receipt, ending }) in settle.into_iter().enumerate() {
                 let asker = (Arc::clone(&tally), at);
-                let Some(link) = &mut state.link else {
-                    replies.settled(asker, Settled::Stale);
-                    continue;
-                };
                 match ending {
-                    Ending::Gone => link.settle(&receipt, Owed::Ack, asker, replies),
+                    Ending::Gone => {
+                        ends.extend(link.begin_end(&receipt, Owed::Ack, asker, replies));
+                    }
                     Ending::Again { after, attempts, .. } => {
                         self.bring_back(link, &receipt, (after, attempts), asker, replies);
                     }
                 }
             }
+            link.end(ends);
         });
         self.outgoing.notify_one();
         self.changed.notify_waiters();
@@ -249,12 +250,12 @@ impl Shared {
     pub(crate) fn bury(&self, receipts: &[Receipt]) -> oneshot::Receiver<Vec<Settled>> {
         let (tally, answer) = Tally::new(receipts.len());
         self.change(|state, replies| {
+            let Some(link) = &mut state.link else { return replies.all_stale(&tally) };
             for (at, receipt) in receipts.iter().enumerate() {
                 let asker = (Arc::clone(&tally), at);
-                match &mut state.link {
-                    Some(link) => link.settle(receipt, Owed::Nack, asker, replies),
-                    None => replies.settled(asker, Settled::Stale),
-                }
+                // One by one: what a transaction makes of a NACK is not written down anywhere.
+                let end = link.begin_end(receipt, Owed::Nack, asker, replies);
+                link.end(end.into_iter().collect());
             }
         });
         self.outgoing.notify_one();

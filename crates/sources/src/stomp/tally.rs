@@ -50,6 +50,13 @@ impl Replies {
         }
     }
 
+    /// The same answer for a whole batch.
+    pub(crate) fn all_stale(&mut self, tally: &Tally) {
+        let mut count = tally.count.lock();
+        let answers = std::mem::take(&mut count.answers);
+        self.settled.extend(count.asker.take().map(|asker| (asker, answers)));
+    }
+
     pub(crate) fn published(
         &mut self,
         asker: oneshot::Sender<Result<(), SourceError>>,
