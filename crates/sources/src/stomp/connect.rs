@@ -46,11 +46,13 @@ pub(crate) struct Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent {
     Receive,
+    /// Nothing yet: who only publishes must not be sent messages that others wait for.
+    Publish,
     /// Only to see whether one may.
     Look,
 }
 
-/// Connects, says who we are and subscribes.
+/// Connects, says who we are and subscribes, if that is what it is for.
 pub(crate) async fn connect(
     settings: &StompSettings,
     intent: Intent,
@@ -72,8 +74,25 @@ async fn connect_at_leisure(
     writer.set_backpressure_boundary(WRITE_AT_ONCE);
     let mut session = Session { reader, writer, early: Vec::new(), silence: None, beat: None };
     session.introduce(settings).await?;
-    session.subscribe(settings, intent).await?;
+    if intent != Intent::Publish {
+        session.subscribe(settings, intent).await?;
+    }
     Ok(session)
+}
+
+/// The frame that subscribes.
+pub(crate) fn subscription(settings: &StompSettings, intent: Intent) -> Frame {
+    let subscribe =
+        Frame::new(Command::Subscribe).with("id", "0").with("destination", settings.destination());
+    match intent {
+        Intent::Receive | Intent::Publish => subscribe
+            .with("ack", "client-individual")
+            .with("activemq.prefetchSize", settings.prefetch.to_string()),
+        // A browser takes nothing.
+        Intent::Look => {
+            subscribe.with("ack", "auto").with("browser", "true").with("activemq.prefetchSize", "1")
+        }
+    }
 }
 
 type Halves = (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>);
@@ -164,20 +183,7 @@ impl Session {
         settings: &StompSettings,
         intent: Intent,
     ) -> Result<(), OpenError> {
-        let subscribe = Frame::new(Command::Subscribe)
-            .with("id", "0")
-            .with("destination", settings.destination())
-            .with("receipt", SUBSCRIBED);
-        let subscribe = match intent {
-            Intent::Receive => subscribe
-                .with("ack", "client-individual")
-                .with("activemq.prefetchSize", settings.prefetch.to_string()),
-            // A browser takes nothing.
-            Intent::Look => subscribe
-                .with("ack", "auto")
-                .with("browser", "true")
-                .with("activemq.prefetchSize", "1"),
-        };
+        let subscribe = subscription(settings, intent).with("receipt", SUBSCRIBED);
         self.write(subscribe, settings).await?;
         loop {
             let frame = self.read(settings).await?;

@@ -22,6 +22,8 @@ pub(crate) struct Link {
     /// What waits for the broker's receipts, by their numbers.
     pending: BTreeMap<u64, (Instant, Step)>,
     next_receipt: u64,
+    /// Whether the broker sends us messages.
+    is_subscribed: bool,
     /// Whether the broker has confirmed anything.
     pub(crate) was_useful: bool,
 }
@@ -55,11 +57,20 @@ pub(crate) enum Owed {
 }
 
 impl Link {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(is_subscribed: bool) -> Self {
         let generation = NEXT_GENERATION.fetch_add(1, Ordering::Relaxed);
         let shelf = Shelf::new(generation);
         let (outbox, pending) = (VecDeque::new(), BTreeMap::new());
-        Self { shelf, outbox, pending, next_receipt: 1, was_useful: false }
+        Self { shelf, outbox, pending, next_receipt: 1, is_subscribed, was_useful: false }
+    }
+
+    /// Subscribes, unless that was done before; says whether there is something to write now.
+    pub(crate) fn subscribe(&mut self, subscription: impl FnOnce() -> Frame) -> bool {
+        if std::mem::replace(&mut self.is_subscribed, true) {
+            return false;
+        }
+        self.outbox.push_back(subscription());
+        true
     }
 
     /// Writes a frame whose receipt leads to a step.

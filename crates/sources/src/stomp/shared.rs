@@ -1,6 +1,6 @@
 //! What the source and the task behind it share: the connection's state, under one lock.
 //!
-//! 1. The lock is never held over an await, and nobody is woken under it.
+//! 1. The lock is never held over an await, and nobody who needs it is woken under it.
 //! 2. A settlement does not depend on who asked for it: each receipt of the broker leads to the next
 //!    step by itself, so the asker may go away at any moment.
 //! 3. A message is acknowledged at most once on a connection: `Shelf::begin_settling` gives its place
@@ -17,6 +17,7 @@ use sluicegate_dispatch::{Depth, Ending, Message, Receipt, Settle, Settled, Sour
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+use super::connect::{Intent, subscription};
 use super::frame::{Command, Frame};
 use super::link::{End, Link, Owed};
 use super::parcel::{Parcel, unix_millis};
@@ -52,6 +53,8 @@ struct State {
     /// Why there is no connection.
     cause: Option<String>,
     is_stopped: bool,
+    /// Whether anybody has ever wanted to receive.
+    is_wanted: bool,
     /// What was about to end when the connection was lost, by the broker's ids: if it comes again, it
     /// is ended and not handed out.
     owed: HashMap<Arc<str>, (Owed, Instant)>,
@@ -96,10 +99,15 @@ impl Shared {
         result
     }
 
+    /// What the next connection is for.
+    pub(crate) fn intent(&self) -> Intent {
+        if self.state.lock().is_wanted { Intent::Receive } else { Intent::Publish }
+    }
+
     /// Begins a connection's life.
-    pub(crate) fn begin(&self) {
+    pub(crate) fn begin(&self, intent: Intent) {
         let mut state = self.state.lock();
-        state.link = Some(Link::new());
+        state.link = Some(Link::new(intent == Intent::Receive));
         state.cause = None;
     }
 
@@ -211,10 +219,14 @@ impl Shared {
         if state.is_stopped {
             return Found::Stopped;
         }
+        state.is_wanted = true;
         let window = self.settings.visibility;
         match state.link_or_cause() {
             Err(down) => Found::Down(down),
             Ok(link) => {
+                if link.subscribe(|| subscription(&self.settings, Intent::Receive)) {
+                    self.outgoing.notify_one();
+                }
                 let taken = link.shelf.take(Instant::now(), window, max);
                 let is_empty = taken.is_empty();
                 if is_empty { Found::Nothing(link.shelf.next_end()) } else { Found::Taken(taken) }

@@ -9,7 +9,7 @@ use sluicegate_tasks::Context;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::codec::{Heard, Said};
-use super::connect::{Intent, Reader, Session, Writer, connect};
+use super::connect::{Reader, Session, Writer, connect};
 use super::frame::{Command, Frame};
 use super::shared::Shared;
 
@@ -30,10 +30,13 @@ pub(crate) async fn supervise(shared: Arc<Shared>, mut session: Option<Session>,
     loop {
         let connected = match session.take() {
             Some(session) => Ok(session),
-            None => match cx.until_interrupted(connect(&shared.settings, Intent::Receive)).await {
-                Ok(connected) => connected.inspect(|_| shared.begin()),
-                Err(_) => return,
-            },
+            None => {
+                let intent = shared.intent();
+                match cx.until_interrupted(connect(&shared.settings, intent)).await {
+                    Ok(connected) => connected.inspect(|_| shared.begin(intent)),
+                    Err(_) => return,
+                }
+            }
         };
         match connected {
             Ok(session) => {
