@@ -46,6 +46,10 @@ impl<M: Content> StompSource<M> {
     /// the settings name is not right.
     pub async fn open(settings: StompSettings) -> Result<Self, OpenError> {
         let shared = Shared::new::<M>(settings);
+        // Receiving begins later; whether one may is asked now.
+        if let Err(error @ OpenError::Refused(_)) = Self::probe(&shared.settings).await {
+            return Err(error);
+        }
         let session = match connect(&shared.settings, Intent::Publish).await {
             Ok(session) => Some(session),
             Err(OpenError::Unreachable(why)) => {

@@ -112,6 +112,10 @@ async fn a_group_goes_to_one_of_several_instances() {
     let settings = settings(&broker, &fresh_name());
     let sources: [Arc<Queue>; 2] =
         [Arc::new(open(settings.clone()).await), Arc::new(open(settings).await)];
+    // Both are known to the broker before the first group is.
+    for source in &sources {
+        assert_eq!(within(source.receive(1)).await.unwrap(), []);
+    }
     let message = |n: usize| strict(&format!("{}/{:02}", n % 10, n / 10), &(n % 10).to_string());
     within(sources[0].publish((0..100).map(message).collect())).await.unwrap();
     let mut by_group: BTreeMap<String, (BTreeSet<usize>, Vec<String>)> = BTreeMap::new();
