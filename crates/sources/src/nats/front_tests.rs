@@ -155,10 +155,13 @@ fn what_was_told_beside_a_failure_is_answered_when_it_is_asked_for_again() {
     let (gone, again) = (stage.receipt(1, NOW), stage.receipt(2, NOW));
     for receipt in [&gone, &again] {
         assert!(is_told(&stage.settle(receipt, NOW)));
+        // A copy is here before the server is told.
+        stage.arrive(receipt.tag, NOW);
     }
     stage.front.gone(&gone, false);
     stage.front.again(&again, Some(stage.begun + seconds(60)), 4, None, false);
     assert_eq!(stage.front.out(stage.begun), 0);
+    assert_eq!(stage.seqs(9, NOW), [0; 0]);
     for receipt in [&gone, &again] {
         stage.front.not_told(receipt);
         assert_eq!(stage.settle(receipt, NOW), Worth::Told);
@@ -257,10 +260,10 @@ fn what_waits_is_given_back_and_what_is_held_is_not() {
 fn new_messages_wait_for_those_of_an_earlier_life() {
     let mut stage = Stage::new();
     stage.hold(5, 3, WINDOW);
-    for seq in [2, 7, 6] {
+    for seq in [7, 5, 6] {
         stage.arrive(seq, NOW);
     }
-    assert_eq!(stage.seqs(9, NOW), [2]);
+    assert_eq!(stage.seqs(9, NOW), [5]);
     // Asking would only bring more that is new.
     assert_eq!(stage.front.pause(stage.begun), Some(stage.at(WINDOW)));
     assert_eq!(stage.front.pause(stage.at(WINDOW)), None);
@@ -271,8 +274,8 @@ fn new_messages_wait_for_those_of_an_earlier_life() {
     stage.arrive(3, WINDOW);
     stage.arrive(3, WINDOW);
     assert_eq!(stage.seqs(9, WINDOW), [3]);
-    stage.arrive(5, WINDOW);
-    assert_eq!(stage.seqs(9, WINDOW), [5, 6, 7]);
+    stage.arrive(4, WINDOW);
+    assert_eq!(stage.seqs(9, WINDOW), [4, 6, 7]);
 }
 
 #[test]

@@ -229,11 +229,11 @@ async fn a_consumer_that_is_deleted_is_made_anew_and_old_receipts_are_stale() {
     let client = async_nats::connect(broker.url()).await.unwrap();
     let context = async_nats::jetstream::new(client);
     context.delete_consumer_from_stream("workers", "anew").await.unwrap();
-    let back = receive(&source, 3).await;
-    assert_eq!(ids(&back), names(3));
     for delivery in &received {
         assert_eq!(settle(&source, &delivery.receipt, Ending::Gone).await, Settled::Stale);
     }
+    let back = receive(&source, 3).await;
+    assert_eq!(ids(&back), names(3));
     for delivery in &back {
         assert_eq!(settle(&source, &delivery.receipt, Ending::Gone).await, Settled::Done);
     }

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use sluicegate_dispatch::{Ending, Envelope, Message, Reason, Settle, Settled, Source};
 use sluicegate_sources::nats::{NatsSettings, NatsSource};
 use sluicegate_testkit::conformance::source::{publication, publication_in};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::rig::{again, ids, open, publish_raw, receive, server, settle, uri};
 
@@ -135,6 +135,22 @@ async fn stopping_hands_back_what_nobody_has_taken() {
     received.sort();
     assert_eq!(received, ["m1", "m2"]);
     println!("the other life has them after {:?}", begun.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_nobody_has_taken_is_kept_alive() {
+    let Some(broker) = server() else { return };
+    let settings = NatsSettings::parse(&uri(broker.url(), "kept")).unwrap();
+    let source: NatsSource<Envelope> =
+        NatsSource::open(settings.with_visibility(WINDOW)).await.unwrap();
+    let dropped = timeout(Duration::from_millis(50), source.receive(10)).await;
+    assert!(dropped.is_err());
+    // It arrives while nobody waits, and nobody asks for longer than a window.
+    source.publish(vec![publication("m1")]).await.unwrap();
+    sleep(WINDOW * 3 / 2).await;
+    let received = source.receive(10).await.unwrap();
+    assert_eq!(received.len(), 1);
+    assert!(!received[0].message.as_ref().unwrap().redelivered);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
