@@ -242,17 +242,29 @@ fn decoded(text: &str) -> Result<String, OpenError> {
     String::from_utf8(bytes).map_err(|_| bad())
 }
 
-/// The known name that an unknown one was meant to be: most letters of it, in order.
+/// The known name that an unknown one was meant to be.
 fn nearest(name: &str) -> Option<&'static str> {
-    let shared = |known: &str| {
-        let mut letters = name.chars();
-        known.chars().filter(|letter| letters.any(|other| other == *letter)).count()
-    };
-    let near = |known: &&&str| {
-        let most = known.len().max(name.len());
-        (3..=MAX_QUEUE).contains(&name.len()) && shared(known) * 3 >= most * 2
-    };
-    KNOWN.iter().filter(near).max_by_key(|known| shared(known)).copied()
+    let near = KNOWN.iter().map(|known| (distance(name, known), known));
+    let (distance, known) = near.min_by_key(|(distance, _)| *distance)?;
+    (distance <= known.len() / 3).then_some(known)
+}
+
+/// How many letters must be put in, left out or replaced.
+fn distance(from: &str, to: &str) -> usize {
+    // Longer names are no misspellings, and comparing them costs their product.
+    if from.len() > 2 * MAX_SCHEMA {
+        return usize::MAX;
+    }
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.bytes().enumerate() {
+        let mut corner = std::mem::replace(&mut row[0], i + 1);
+        for (j, b) in to.bytes().enumerate() {
+            let replaced = corner + usize::from(a != b);
+            corner = row[j + 1];
+            row[j + 1] = replaced.min(corner + 1).min(row[j] + 1);
+        }
+    }
+    row[to.len()]
 }
 
 fn wrong(why: impl Into<String>) -> OpenError {

@@ -26,6 +26,7 @@ async fn a_killed_server_forgets_nothing_it_has_answered() {
     let url = database(server.url()).await;
     let source = open(&url, Duration::from_secs(3)).await;
     let (mut expected, mut settled_gone) = (BTreeSet::new(), BTreeSet::new());
+    let mut unknown = Vec::new();
     for round in 0..4 {
         let sent = batch(&format!("r{round}-"), 20);
         expected.extend(sent.iter().map(|it| it.message.id.to_string()));
@@ -44,9 +45,11 @@ async fn a_killed_server_forgets_nothing_it_has_answered() {
         let answers = source.settle(late.collect()).await.unwrap();
         assert_eq!(answers, vec![Settled::Done; 4]);
         server.crash();
-        let failed = source.settle(vec![gone(&received[8])]).await;
-        assert!(failed.is_err(), "{failed:?}");
-        assert!(source.health().is_err());
+        // Its children outlive it by a moment, and one may still answer.
+        match source.settle(vec![gone(&received[8])]).await {
+            Ok(_) => assert!(settled_gone.insert(id(&received[8]))),
+            Err(_) => unknown.push(id(&received[8])),
+        }
         server.restart().unwrap();
         recovers(&source).await;
         let found = source.find(&id(&received[4])).await.unwrap().unwrap();
@@ -58,6 +61,7 @@ async fn a_killed_server_forgets_nothing_it_has_answered() {
         }
     }
     let mut left: BTreeSet<String> = expected.difference(&settled_gone).cloned().collect();
+    left.retain(|id| !unknown.contains(id));
     let end = Instant::now() + PATIENCE;
     while !left.is_empty() {
         assert!(Instant::now() < end, "lost: {left:?}");
@@ -117,6 +121,12 @@ async fn messages_flow_on_through_many_kills() {
     assert_eq!(source.depth().await.unwrap(), sluicegate_dispatch::Depth::default());
 }
 
+fn signal(signal: &str, pids: &[i32]) {
+    let pids = pids.iter().map(ToString::to_string);
+    let sent = std::process::Command::new("kill").arg(signal).args(pids).status().unwrap();
+    assert!(sent.success());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_hangs_is_an_error_and_then_goes_on() {
     let Some(server) = own() else { return };
@@ -124,7 +134,13 @@ async fn a_server_that_hangs_is_an_error_and_then_goes_on() {
     let source = open(&url, Duration::from_secs(60)).await;
     source.publish(batch("m", 10)).await.unwrap();
     let received = receive(&source, 5).await;
+    // New connections and old ones: a server is many processes.
+    let sql = Sql::connect(&url).await;
+    let busy = "SELECT pid FROM pg_stat_activity \
+                WHERE datname = current_database() AND application_name = 'sluicegate'";
+    let busy: Vec<i32> = sql.rows(busy).await.iter().map(|row| row.get(0)).collect();
     server.pause();
+    signal("-STOP", &busy);
     let begun = Instant::now();
     let answer = timeout(PATIENCE, source.settle(vec![gone(&received[0])])).await.unwrap();
     assert!(answer.is_err());
@@ -132,6 +148,7 @@ async fn a_server_that_hangs_is_an_error_and_then_goes_on() {
     let answer = timeout(PATIENCE, source.receive(5)).await.unwrap();
     assert!(answer.is_err(), "{answer:?}");
     println!("it was given up after {:?}", begun.elapsed());
+    signal("-CONT", &busy);
     server.resume();
     recovers(&source).await;
     // It may have been settled after all, when the server went on.
