@@ -33,109 +33,109 @@ fn problems(declare: impl FnOnce(&mut Declarations)) -> Vec<String> {
 
 type Declare = fn(&mut Declarations);
 
-#[test]
-fn what_cannot_work_is_named_with_both_places() {
-    let cases: [(Declare, &[&str]); 14] = [
-        (
-            |all| {
-                all.exchange(Exchange::new("e", ExchangeKind::Direct));
-                all.queue_with_dead_letters(Queue::new("q"));
-                all.standing_queue("other");
-                all.bind("q", "e", "k");
-                all.bind("other", "amq.topic", "k");
-                all.consumer(Consumer::of("q").handler(handler()));
-                all.consumer(Consumer::of("other").named("o").handler(handler()));
-                all.consumer(Consumer::of("other").named("o2").handler(handler()));
-            },
-            &[],
-        ),
-        (|all| all.queue(Queue::new("")), &["@ the queue ``: its name is empty"]),
-        (
-            |all| all.exchange(Exchange::new("amq.e", ExchangeKind::Topic)),
-            &["@ the exchange `amq.e`: its name begins with `amq.`, which belongs to the broker"],
-        ),
-        (
-            |all| {
-                all.queue(Queue::new("q"));
-                all.queue(Queue::new("q"));
-            },
-            &["@ the queue `q` is declared already, at @"],
-        ),
-        (
-            |all| {
-                all.exchange(Exchange::new("e", ExchangeKind::Topic));
-                all.standing_exchange("e");
-            },
-            &["@ the exchange `e` is declared already, at @"],
-        ),
-        (
-            |all| {
-                all.queue_with_dead_letters(Queue::new("q"));
-                all.queue(Queue::new("q.dead"));
-            },
-            &["@ the queue `q.dead` is declared already, at @"],
-        ),
-        (
-            |all| {
-                all.queue(Queue::new("orders"));
-                all.consumer(Consumer::of("oders").named("c").handler(handler()));
-            },
-            &["@ the consumer `c` needs the queue `oders`, which nobody declares; did you mean \
+/// What is declared, and what is wrong with it.
+const CASES: [(Declare, &[&str]); 14] = [
+    (
+        |all| {
+            all.exchange(Exchange::new("e", ExchangeKind::Direct));
+            all.queue_with_dead_letters(Queue::new("q"));
+            all.standing_queue("other");
+            all.bind("q", "e", "k");
+            all.bind("other", "amq.topic", "k");
+            all.consumer(Consumer::of("q").handler(handler()));
+            all.consumer(Consumer::of("other").named("o").handler(handler()));
+            all.consumer(Consumer::of("other").named("o2").handler(handler()));
+        },
+        &[],
+    ),
+    (|all| all.queue(Queue::new("")), &["@ the queue ``: its name is empty"]),
+    (
+        |all| all.exchange(Exchange::new("amq.e", ExchangeKind::Topic)),
+        &["@ the exchange `amq.e`: its name begins with `amq.`, which belongs to the broker"],
+    ),
+    (
+        |all| {
+            all.queue(Queue::new("q"));
+            all.queue(Queue::new("q"));
+        },
+        &["@ the queue `q` is declared already, at @"],
+    ),
+    (
+        |all| {
+            all.exchange(Exchange::new("e", ExchangeKind::Topic));
+            all.standing_exchange("e");
+        },
+        &["@ the exchange `e` is declared already, at @"],
+    ),
+    (
+        |all| {
+            all.queue_with_dead_letters(Queue::new("q"));
+            all.queue(Queue::new("q.dead"));
+        },
+        &["@ the queue `q.dead` is declared already, at @"],
+    ),
+    (
+        |all| {
+            all.queue(Queue::new("orders"));
+            all.consumer(Consumer::of("oders").named("c").handler(handler()));
+        },
+        &["@ the consumer `c` needs the queue `oders`, which nobody declares; did you mean \
                `orders` of @?"],
-        ),
-        (
-            |all| all.bind("q", "e", "k"),
-            &[
-                "@ the binding of `q` to `e` by `k` needs the exchange `e`, which nobody declares",
-                "@ the binding of `q` to `e` by `k` needs the queue `q`, which nobody declares",
-            ],
-        ),
-        (
-            |all| all.queue(Queue::new("q").dead_letter("", "gone")),
-            &["@ the dead letters of the queue `q` needs the queue `gone`, which nobody declares"],
-        ),
-        (
-            |all| all.queue(Queue::new("q").dead_letter("dlx", "k")),
-            &[
-                "@ the dead letters of the queue `q` needs the exchange `dlx`, which nobody declares",
-            ],
-        ),
-        (
-            |all| {
-                all.standing_queue("q");
-                all.consumer(Consumer::of("q").handler(handler()));
-                all.consumer(Consumer::of("q").handler(handler()));
-            },
-            &["@ the consumer `q` is declared already, at @"],
-        ),
-        (
-            |all| {
-                all.standing_queue("q");
-                all.consumer(Consumer::of("q").named("a").event_type("x").handler(handler()));
-                all.consumer(Consumer::of("q").named("b").event_type("y").handler(handler()));
-            },
-            &["@ the consumer `b` and the consumer `a` of @ handle different event types of the \
+    ),
+    (
+        |all| all.bind("q", "e", "k"),
+        &[
+            "@ the binding of `q` to `e` by `k` needs the exchange `e`, which nobody declares",
+            "@ the binding of `q` to `e` by `k` needs the queue `q`, which nobody declares",
+        ],
+    ),
+    (
+        |all| all.queue(Queue::new("q").dead_letter("", "gone")),
+        &["@ the dead letters of the queue `q` needs the queue `gone`, which nobody declares"],
+    ),
+    (
+        |all| all.queue(Queue::new("q").dead_letter("dlx", "k")),
+        &["@ the dead letters of the queue `q` needs the exchange `dlx`, which nobody declares"],
+    ),
+    (
+        |all| {
+            all.standing_queue("q");
+            all.consumer(Consumer::of("q").handler(handler()));
+            all.consumer(Consumer::of("q").handler(handler()));
+        },
+        &["@ the consumer `q` is declared already, at @"],
+    ),
+    (
+        |all| {
+            all.standing_queue("q");
+            all.consumer(Consumer::of("q").named("a").event_type("x").handler(handler()));
+            all.consumer(Consumer::of("q").named("b").event_type("y").handler(handler()));
+        },
+        &["@ the consumer `b` and the consumer `a` of @ handle different event types of the \
                queue `q` and would take each other's messages: give one consumer both handlers, \
                with `on`"],
-        ),
-        (
-            |all| {
-                all.standing_queue("q");
-                let consumer = Consumer::of("q").event_type("x").handler(handler());
-                all.consumer(consumer.on("y", handler()).on("x", handler()));
-            },
-            &["@ the consumer `q` handles `x` twice"],
-        ),
-        (
-            |all| {
-                all.standing_queue("q");
-                let retry = Retry::after([Duration::from_secs(43_201)]);
-                all.consumer(Consumer::of("q").retry(retry).handler(handler()));
-            },
-            &["@ the consumer `q` retries after more than 43200 seconds"],
-        ),
-    ];
-    for (index, (declare, expected)) in cases.into_iter().enumerate() {
+    ),
+    (
+        |all| {
+            all.standing_queue("q");
+            let consumer = Consumer::of("q").event_type("x").handler(handler());
+            all.consumer(consumer.on("y", handler()).on("x", handler()));
+        },
+        &["@ the consumer `q` handles `x` twice"],
+    ),
+    (
+        |all| {
+            all.standing_queue("q");
+            let retry = Retry::after([Duration::from_secs(43_201)]);
+            all.consumer(Consumer::of("q").retry(retry).handler(handler()));
+        },
+        &["@ the consumer `q` retries after more than 43200 seconds"],
+    ),
+];
+
+#[test]
+fn what_cannot_work_is_named_with_both_places() {
+    for (index, (declare, expected)) in CASES.into_iter().enumerate() {
         assert_eq!(problems(declare), expected, "case {index}");
     }
 }
