@@ -122,7 +122,7 @@ async fn look(intake: &Intake, queue: &Arc<str>) -> Result<BTreeSet<Rung>, Sourc
     let connection = dial(&intake.link.address, "sluicegate count").await?;
     let mut found = BTreeSet::new();
     let mut channel: Option<Channel> = None;
-    for rung in Rung::all() {
+    for rung in Rung::all(false).chain(Rung::all(true)) {
         let open = match channel.take() {
             Some(open) => open,
             None => connection.create_channel().await.map_err(SourceError::new)?,

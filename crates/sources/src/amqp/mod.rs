@@ -26,6 +26,6 @@ mod topology;
 
 pub use address::AmqpAddress;
 pub use connection::Connection;
-pub use settings::{AmqpConsume, AmqpSettings};
+pub use settings::{AmqpConsume, AmqpSettings, Delays};
 pub use source::{AmqpSource, probe};
 pub use topology::{Argument, Binding, Exchange, ExchangeKind, Queue, Topology};
