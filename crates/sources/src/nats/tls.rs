@@ -1,7 +1,7 @@
 //! Whom to trust: the system's authorities, and one of one's own.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -9,11 +9,21 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::OpenError;
 
+/// The system's authorities. Reading them takes a while, and they are the same for every connection.
+fn system() -> &'static Arc<RootCertStore> {
+    static SYSTEM: OnceLock<Arc<RootCertStore>> = OnceLock::new();
+    SYSTEM.get_or_init(|| {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        Arc::new(roots)
+    })
+}
+
 /// What connections are secured with. It is made in any case: a server may ask for TLS by itself.
 pub(super) fn client_config(ca: Option<&Path>) -> Result<ClientConfig, OpenError> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let mut roots = Arc::clone(system());
     if let Some(path) = ca {
+        let roots = Arc::make_mut(&mut roots);
         let wrong = |why: String| OpenError::Refused(format!("ca={}: {why}", path.display()));
         let mut certificates = 0;
         let listed =
