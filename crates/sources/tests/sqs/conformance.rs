@@ -28,12 +28,14 @@ impl Rig for Server {
         abilities.dedupes = false;
         abilities.finds = false;
         abilities.many = 1_000;
+        // The emulation is slow where many ask at once.
+        abilities.at_once = 8;
         abilities
     }
 
     fn queue(&self, visibility: Duration) -> BoxFuture<'_, Box<dyn Subject>> {
         let settings = settings(self.broker.url(), &fresh(self.suffix));
-        let settings = settings.with_visibility(visibility).with_wait(Duration::from_secs(5));
+        let settings = settings.with_visibility(visibility).with_wait(Duration::from_secs(20));
         Box::pin(async move { Box::new(Queue::open(settings).await) as _ })
     }
 }
