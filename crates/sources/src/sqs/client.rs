@@ -57,10 +57,14 @@ impl Link {
             .operation_attempt_timeout(ONE_TRY)
             .operation_timeout(ALL_TRIES)
             .build();
-        let http = aws_smithy_http_client::Builder::new()
-            .tls_provider(Provider::Rustls(CryptoMode::AwsLc))
-            .tls_context(trusted(&settings)?)
-            .build_https();
+        // Credentials may come from a service that speaks TLS though the queue does not.
+        let http = match settings.uses_tls() || settings.credentials.is_none() {
+            true => aws_smithy_http_client::Builder::new()
+                .tls_provider(Provider::Rustls(CryptoMode::AwsLc))
+                .tls_context(trusted(&settings)?)
+                .build_https(),
+            false => aws_smithy_http_client::Builder::new().build_http(),
+        };
         let mut loader = aws_config::defaults(BehaviorVersion::latest())
             .http_client(http)
             .timeout_config(timeouts)

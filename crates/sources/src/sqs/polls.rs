@@ -42,7 +42,9 @@ pub(super) struct Polls<M> {
     ready: VecDeque<(Delivery<M>, Instant)>,
     waiting: usize,
     running: usize,
-    /// How many have ended, so that a receive knows whether one has since it came.
+    /// How many have begun, and which is the last of those that have ended: a receive answers when
+    /// one has ended that began after it came, so that it has waited long enough.
+    begun: u64,
     ended: u64,
     error: Option<SourceError>,
     not_before: Instant,
@@ -58,6 +60,7 @@ impl<M> Polls<M> {
             ready: VecDeque::new(),
             waiting: 0,
             running: 0,
+            begun: 0,
             ended: 0,
             error: None,
             not_before: Instant::now(),
@@ -75,7 +78,7 @@ impl<'a, M: Content> Waiting<'a, M> {
     fn begin(inner: &'a Inner<M>) -> (Self, u64) {
         let mut polls = inner.polls.lock();
         polls.waiting += 1;
-        (Self(inner), polls.ended)
+        (Self(inner), polls.begun)
     }
 }
 
@@ -85,14 +88,14 @@ impl<M: Content> Drop for Waiting<'_, M> {
     }
 }
 
-/// A poll that runs; counted until it is dropped, so on every path.
-struct Running<M: Content>(Arc<Inner<M>>);
+/// A poll that runs, with its number; counted until it is dropped, so on every path.
+struct Running<M: Content>(Arc<Inner<M>>, u64);
 
 impl<M: Content> Drop for Running<M> {
     fn drop(&mut self) {
         let mut polls = self.0.polls.lock();
         polls.running -= 1;
-        polls.ended += 1;
+        polls.ended = polls.ended.max(self.1);
         drop(polls);
         self.0.changed.notify_waiters();
     }
@@ -160,15 +163,15 @@ impl<M: Content> Inner<M> {
         }
         if polls.running < polls.waiting {
             polls.running += 1;
+            polls.begun += 1;
+            let running = Running(Arc::clone(self), polls.begun);
             drop(polls);
-            self.begin_poll(max.min(BATCH));
+            self.begin_poll(running, max.min(BATCH));
         }
         Seen::Wait
     }
 
-    /// Begins a poll, which was counted before.
-    fn begin_poll(self: &Arc<Self>, max: usize) {
-        let running = Running(Arc::clone(self));
+    fn begin_poll(&self, running: Running<M>, max: usize) {
         let Some(group) = self.group() else { return };
         // Cancelled with the source, it leaves what it may have been given to the window's end.
         let poll = move |cx: Context| async move { cx.until_interrupted(poll(running, max)).await };

@@ -165,7 +165,9 @@ impl Stage {
             let left = end - Instant::now();
             if let Ok(received) = timeout(left, self.source().receive(10)).await {
                 let received = received.expect("it hands out");
-                assert!(received.is_empty(), "too early: {:?}", ids(&received));
+                // On a busy machine it may have come in time, and been seen too late.
+                let is_late = Instant::now() >= end;
+                assert!(received.is_empty() || is_late, "too early: {:?}", ids(&received));
             }
         }
     }
