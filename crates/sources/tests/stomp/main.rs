@@ -17,8 +17,6 @@ mod rig;
 #[cfg(test)]
 mod scheduler;
 #[cfg(test)]
-mod speed;
-#[cfg(test)]
 mod stage;
 #[cfg(test)]
 mod tls;
