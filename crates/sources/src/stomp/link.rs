@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluicegate_dispatch::{Receipt, Settled, SourceError};
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::frame::{Command, Frame};
 use super::shelf::Shelf;
-use super::tally::{Asker, Replies};
+use super::tally::{Asker, Publisher, Replies};
 
 static NEXT_GENERATION: AtomicU64 = AtomicU64::new(1);
 
@@ -38,7 +37,7 @@ enum Step {
     /// A copy is there: its original can be acknowledged.
     Copied { place: u64, due: Option<u64>, asker: Asker },
     /// Messages were taken in.
-    Published { dues: Vec<u64>, asker: oneshot::Sender<Result<(), SourceError>> },
+    Published { dues: Vec<u64>, asker: Publisher },
 }
 
 /// The end of a message that is being settled.
@@ -142,11 +141,7 @@ impl Link {
     }
 
     /// Sends messages, all in one transaction if there are several.
-    pub(crate) fn publish(
-        &mut self,
-        frames: Vec<Frame>,
-        asker: oneshot::Sender<Result<(), SourceError>>,
-    ) {
+    pub(crate) fn publish(&mut self, frames: Vec<Frame>, asker: Publisher) {
         let dues = frames.iter().filter_map(due_of).collect();
         let done = Step::Published { dues, asker };
         match <[Frame; 1]>::try_from(frames) {

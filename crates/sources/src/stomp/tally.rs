@@ -22,11 +22,14 @@ struct Count {
 /// Who asked for a settlement: which of a batch.
 pub(crate) type Asker = (Arc<Tally>, usize);
 
+/// Who waits until messages are taken in.
+pub(crate) type Publisher = oneshot::Sender<Result<(), SourceError>>;
+
 /// Answers that are to be given once no lock is held.
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
     settled: Vec<(oneshot::Sender<Vec<Settled>>, Vec<Settled>)>,
-    published: Vec<(oneshot::Sender<Result<(), SourceError>>, Result<(), SourceError>)>,
+    published: Vec<(Publisher, Result<(), SourceError>)>,
 }
 
 impl Tally {
@@ -57,11 +60,7 @@ impl Replies {
         self.settled.extend(count.asker.take().map(|asker| (asker, answers)));
     }
 
-    pub(crate) fn published(
-        &mut self,
-        asker: oneshot::Sender<Result<(), SourceError>>,
-        answer: Result<(), SourceError>,
-    ) {
+    pub(crate) fn published(&mut self, asker: Publisher, answer: Result<(), SourceError>) {
         self.published.push((asker, answer));
     }
 

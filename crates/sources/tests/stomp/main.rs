@@ -17,7 +17,6 @@ mod rig;
 #[cfg(test)]
 mod scheduler;
 #[cfg(test)]
-#[cfg(test)]
 mod stage;
 #[cfg(test)]
 mod tls;

@@ -38,13 +38,12 @@ async fn an_envelope_has_all_that_the_broker_carries_also_after_a_retry() {
         "SEND\ndestination:/queue/{queue}\nreceipt:r\npersistent:true\ncontent-length:4\n\n"
     );
     say(broker.address(), &binary, b"\0\xff\n\0").await;
-    let mut attempts = 0;
     let mut first: Option<Vec<Delivery<Envelope>>> = None;
-    for round in 0..3 {
+    for attempts in 0..3 {
         let mut received = receive(&source, 2).await;
         received.sort_by_key(|delivery| read(delivery).body[0] == 0);
         let text = read(&received[0]);
-        assert_eq!(&text.body[..], "naïve text".as_bytes(), "round {round}");
+        assert_eq!(&text.body[..], "naïve text".as_bytes(), "{attempts}");
         assert_eq!(text.event_type.as_deref(), Some("order.paid"));
         assert_eq!(text.routing_key.as_deref(), Some(&*queue));
         assert_eq!(text.header("colour"), Some("re:d \\ \n!"));
@@ -60,8 +59,7 @@ async fn an_envelope_has_all_that_the_broker_carries_also_after_a_retry() {
         }
         let first = first.get_or_insert_with(|| received.clone());
         let known = first.iter().map(|delivery| &delivery.broker_id);
-        assert!(known.eq(received.iter().map(|delivery| &delivery.broker_id)), "round {round}");
-        attempts += 1;
+        assert!(known.eq(received.iter().map(|delivery| &delivery.broker_id)), "{attempts}");
     }
 }
 
