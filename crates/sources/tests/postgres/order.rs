@@ -82,7 +82,7 @@ async fn work(source: &PostgresSource, watch: &Mutex<Watch>, seed: usize) {
             round += 1;
             let after = Duration::from_millis([0, 4, 0, 17][round % 4]);
             let ending = again(after, 1);
-            let is_done = round % 5 != 0;
+            let is_done = !round.is_multiple_of(5);
             watch.lock().goes(delivery, is_done);
             if is_done {
                 gone(delivery)
