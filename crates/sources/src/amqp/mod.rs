@@ -18,6 +18,7 @@ mod intake;
 mod ladder;
 mod letter;
 mod link;
+mod names;
 mod ring;
 mod settings;
 mod source;

@@ -97,10 +97,10 @@ proptest! {
                     broker.sent += 1;
                     broker.unacked.insert(broker.sent, "");
                     prop_assert!(ring.arrive(broker.sent, id.to_string().into(), letter(), now));
-                    let names: BTreeSet<_> =
-                        ring.entries.iter().filter(|e| e.is_named).map(|e| &e.name).collect();
-                    let named = ring.entries.iter().filter(|e| e.is_named).count();
-                    prop_assert_eq!(names.len(), named);
+                    let named = ring.entries.iter().filter_map(|entry| entry.name.as_ref());
+                    let names: Vec<_> = named.map(Name::text).collect();
+                    let distinct: BTreeSet<_> = names.iter().collect();
+                    prop_assert_eq!(distinct.len(), names.len());
                 }
                 Step::HandOut(max) => {
                     let handed = ring.hand_out(max, now, Some(WINDOW));
@@ -179,7 +179,7 @@ proptest! {
         prop_assert_eq!(&broker.told, &expected);
         let (fresh, out) = ring.counts();
         prop_assert_eq!(fresh + out, broker.unacked.len());
-        let named = ring.entries.iter().filter(|entry| entry.is_named).count();
+        let named = ring.entries.iter().filter(|entry| entry.name.is_some()).count();
         prop_assert_eq!(named, ring.names.len());
     }
 }
