@@ -17,8 +17,8 @@ use crate::stage::{
 
 const INSTANCES: usize = 4;
 const KEYS: usize = 12;
-const EACH: usize = 30;
-const FREE: usize = 200;
+const EACH: usize = 20;
+const FREE: usize = 120;
 
 /// What is out and what is done, as seen by those who receive.
 #[derive(Default)]
@@ -217,4 +217,69 @@ async fn what_was_out_before_order_was_kept_holds_its_key() {
     done(&source, &head).await;
     let sql = Sql::connect(&url).await;
     assert_eq!(sql.number("SELECT count(*) FROM sluicegate.keys").await, 0);
+}
+
+/// One claimer has put a message into its key, and it was tried, but nothing of that is committed.
+/// Another one waits for that, and does not put the message in anew as if it had never been out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claimers_wait_for_each_other() {
+    let Some(server) = lent() else { return };
+    let url = database(server.url()).await;
+    let source = open(&url, Duration::from_secs(60)).await;
+    source.keep_order_for(&["STRICT".into()]);
+    assert_eq!(source.receive(1).await.unwrap(), []);
+    source.publish(vec![strict("a1", "a")]).await.unwrap();
+    let sql = Sql::connect(&url).await;
+    sql.run("BEGIN").await;
+    sql.rows("SELECT * FROM sluicegate.claim(1, '{STRICT}', 1, 1000, 60000000, 0)").await;
+    sql.rows(
+        "SELECT sluicegate.settle(array_agg(head), array_agg(token), '{1}', '{2000000}', '{1}', '{failed}') \
+         FROM sluicegate.keys",
+    )
+    .await;
+    let early = timeout(Duration::from_millis(700), source.receive(10)).await;
+    assert!(early.is_err(), "{early:?}");
+    sql.run("COMMIT").await;
+    source.publish(vec![publication_in("high", "STRICT", Some("a"), true)]).await.unwrap();
+    let head = receive(&source, 1).await;
+    assert_eq!((ids(&head), head[0].attempts), (vec!["a1".to_owned()], 1));
+}
+
+/// A key that waits for a late message is looked at again when another one comes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_message_holds_only_what_it_must() {
+    let Some(server) = lent() else { return };
+    let url = database(server.url()).await;
+    let source = open(&url, Duration::from_secs(60)).await;
+    source.keep_order_for(&["STRICT".into()]);
+    let high = |id: &str, group| publication_in(id, "STRICT", Some(group), true);
+    let late = |mut it: sluicegate_dispatch::Publication| {
+        it.delay = Duration::from_secs(3600);
+        it
+    };
+    source.publish(vec![late(high("a high", "a")), late(strict("b1", "b"))]).await.unwrap();
+    assert_eq!(source.receive(10).await.unwrap(), []);
+    source.publish(vec![strict("a1", "a"), strict("b2", "b"), high("b high", "b")]).await.unwrap();
+    let received = receive(&source, 2).await;
+    assert_eq!(ids(&received), ["a1", "b high"]);
+    done(&source, &received).await;
+    assert_eq!(source.receive(10).await.unwrap(), []);
+    assert_eq!(source.depth().await.unwrap().delayed, 2);
+}
+
+/// A head whose window ended is still the head, and nothing overtakes it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_head_whose_window_ends_stays_the_head() {
+    let Some(server) = lent() else { return };
+    let url = database(server.url()).await;
+    let source = open(&url, Duration::from_secs(1)).await;
+    source.keep_order_for(&["STRICT".into()]);
+    source.publish(vec![strict("a1", "a"), strict("a2", "a")]).await.unwrap();
+    let first = receive(&source, 1).await;
+    source.publish(vec![publication_in("high", "STRICT", Some("a"), true)]).await.unwrap();
+    let second = receive(&source, 1).await;
+    assert_eq!((id(&second[0]), &second[0].broker_id), ("a1".to_owned(), &first[0].broker_id));
+    assert_eq!(source.settle(vec![gone(&first[0])]).await.unwrap(), [Settled::Stale]);
+    done(&source, &second).await;
+    assert_eq!(ids(&receive(&source, 1).await), ["high"]);
 }
