@@ -429,6 +429,25 @@ impl<B> Front<B> {
         self.end_hold_if_over();
     }
 
+    /// Whether the server is to be asked what an earlier life has left, before anything new is.
+    pub(super) fn is_hold_in_question(&self, now: Instant) -> bool {
+        self.hold.as_ref().is_some_and(|hold| hold.is_in_question(now))
+    }
+
+    /// The server waits for so many: more than are here, and the hold goes on for a while.
+    pub(super) fn hear_of_unsettled(&mut self, unsettled: usize, now: Instant) {
+        let is_out = |out: &Out| out.stage != Stage::Told;
+        let here =
+            |entry: &&Entry<B>| entry.waiting.is_some() || entry.out.as_ref().is_some_and(is_out);
+        let here = self.entries.values().filter(here).count();
+        let Some(hold) = &mut self.hold else { return };
+        if unsettled > here {
+            hold.put_off(now + self.window / 20);
+        } else {
+            hold.let_be();
+        }
+    }
+
     /// When to ask again, where asking now would bring nothing that may be handed out.
     pub(super) fn pause(&self, now: Instant) -> Option<Instant> {
         self.hold.as_ref().and_then(|hold| hold.pause(now))

@@ -293,6 +293,30 @@ fn a_new_message_that_was_asked_for_late_shows_that_nothing_older_is_left() {
 }
 
 #[test]
+fn what_the_server_is_late_with_is_waited_for() {
+    let mut stage = Stage::new();
+    stage.hold(5, 3, seconds(1));
+    stage.arrive(7, NOW);
+    let (due, later) = (stage.at(seconds(1)), stage.at(seconds(1) + WINDOW / 20));
+    assert!(!stage.front.is_hold_in_question(stage.begun));
+    assert!(stage.front.is_hold_in_question(due));
+    // One is here, and two more are somewhere.
+    stage.front.hear_of_unsettled(3, due);
+    assert_eq!(stage.front.pause(due), None, "it is asked for once");
+    stage.arrive(8, seconds(1));
+    assert_eq!(stage.seqs(9, seconds(1)), [0; 0], "though it was asked for when all were due");
+    assert_eq!(stage.front.pause(due), Some(later));
+    stage.arrive(2, seconds(1));
+    assert_eq!(stage.seqs(9, seconds(1)), [2]);
+    // All that is unsettled is here.
+    assert!(stage.front.is_hold_in_question(later));
+    stage.front.hear_of_unsettled(3, later);
+    assert!(!stage.front.is_hold_in_question(later));
+    stage.arrive(9, seconds(1) + WINDOW / 20);
+    assert_eq!(stage.seqs(9, seconds(1) + WINDOW / 20), [7, 8, 9]);
+}
+
+#[test]
 fn nothing_to_wait_for_holds_nothing() {
     let mut stage = Stage::new();
     stage.hold(5, 0, WINDOW);

@@ -73,6 +73,7 @@ async fn round(shared: &Shared, client: &Client, attached: &Attached) -> Result<
         wait(shared, None).await;
         return Ok(());
     }
+    ask_what_is_left(shared, attached).await;
     let (lack, pause) = {
         let now = Instant::now();
         let mut front = shared.front.lock();
@@ -89,6 +90,18 @@ async fn round(shared: &Shared, client: &Client, attached: &Attached) -> Result<
         Err(_) => shared.detach(),
     }
     outcome
+}
+
+/// Asks how much of an earlier life the server still has, when all of it should have come.
+async fn ask_what_is_left(shared: &Shared, attached: &Attached) {
+    if !shared.front.lock().is_hold_in_question(Instant::now()) {
+        return;
+    }
+    // Nothing is settled meanwhile, so that both count the same.
+    let _alone = shared.words.write().await;
+    if let Ok(info) = attached.consumer.get_info().await {
+        shared.front.lock().hear_of_unsettled(info.num_ack_pending, Instant::now());
+    }
 }
 
 /// Until there may be something to do.
