@@ -374,7 +374,7 @@ impl Intake {
             Some(channel) => send(&channel, &frames).await,
             None => false,
         };
-        self.ring.lock().told(&mut frames);
+        self.ring.lock().told(&mut frames, Instant::now());
         frames.tickets.conclude(if told { &Told::Done } else { &Told::Lost });
         next
     }

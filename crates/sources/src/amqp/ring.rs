@@ -139,7 +139,9 @@ impl Ring {
             tickets.push(entry.ticket);
         }
         tickets.conclude(&Told::Lost);
-        *self = Self::default();
+        let mut names = std::mem::take(&mut self.names);
+        names.forget_used();
+        *self = Self { names, ..Self::default() };
     }
 
     /// Takes a delivery in; `false` where its tag is not the next one.
@@ -147,7 +149,7 @@ impl Ring {
         if tag != self.first + self.entries.len() as u64 {
             return false;
         }
-        let name = Some(self.names.take(id));
+        let name = Some(self.names.take(id, now));
         self.entries.push_back(Entry {
             arrived: now,
             handed: now,
@@ -277,6 +279,7 @@ impl Ring {
         tag: u64,
         copied: Result<(), SourceError>,
         end: Option<Instant>,
+        now: Instant,
     ) {
         if generation != self.generation {
             return;
@@ -289,7 +292,7 @@ impl Ring {
             Err(error) => {
                 (entry.state, entry.end) = (State::Out, end);
                 let (ticket, letter) = (entry.ticket.take(), entry.letter.clone());
-                let name = letter.map(|letter| self.names.take(letter.id()));
+                let name = letter.map(|letter| self.names.take(letter.id(), now));
                 if let Some(entry) = self.at(tag) {
                     entry.name = name;
                 }
@@ -403,10 +406,10 @@ impl Ring {
     }
 
     /// Hears that frames were told, or could not be.
-    pub(crate) fn told(&mut self, frames: &mut Frames) {
+    pub(crate) fn told(&mut self, frames: &mut Frames, now: Instant) {
         if frames.generation == self.generation {
             for name in frames.names.drain(..) {
-                self.names.free(&name);
+                self.names.rest(name, now);
             }
         }
     }

@@ -248,8 +248,9 @@ impl<M: Content> AmqpSource<M> {
     fn answer(&self, receipt: Receipt) -> Answer {
         let intake = Arc::clone(&self.intake);
         Box::new(move |copied| {
-            let end = intake.window_end(Instant::now());
-            intake.ring.lock().copied(receipt.generation, receipt.tag, copied, end);
+            let now = Instant::now();
+            let end = intake.window_end(now);
+            intake.ring.lock().copied(receipt.generation, receipt.tag, copied, end, now);
             intake.settled.notify_one();
         })
     }

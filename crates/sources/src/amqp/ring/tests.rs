@@ -131,7 +131,7 @@ proptest! {
                     if which >= copying.len() { continue }
                     let tag = copying.remove(which);
                     let copied = if is_ok { Ok(()) } else { Err(SourceError::new("no")) };
-                    ring.copied(7, tag, copied, Some(now + WINDOW));
+                    ring.copied(7, tag, copied, Some(now + WINDOW), now);
                     ends.insert(tag, now + WINDOW);
                     if is_ok {
                         expected.insert(tag, "acked");
@@ -162,7 +162,7 @@ proptest! {
                     }
                     let mut frames = ring.frames(now, hold);
                     broker.hear(&frames)?;
-                    ring.told(&mut frames);
+                    ring.told(&mut frames, now);
                     for (tag, how) in &broker.told {
                         prop_assert_eq!(expected.get(tag), Some(how));
                     }
@@ -175,7 +175,7 @@ proptest! {
         // Without holding back, all that was settled is told.
         let mut frames = ring.frames(now, Hold::NONE);
         broker.hear(&frames)?;
-        ring.told(&mut frames);
+        ring.told(&mut frames, now);
         prop_assert_eq!(&broker.told, &expected);
         let (fresh, out) = ring.counts();
         prop_assert_eq!(fresh + out, broker.unacked.len());
