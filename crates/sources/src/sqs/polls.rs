@@ -330,21 +330,14 @@ async fn poll<M: Content>(running: Running<M>, max: usize) {
     let queue = &inner.link.settings.name;
     let incoming = messages.into_iter().filter_map(|message| Incoming::read(message, queue));
     let (deliveries, wishes) = inner.sort(incoming.collect());
-    if inner.stopped.load(Ordering::Acquire) {
-        inner.hand_back(deliveries).await;
-    } else {
-        let now = Instant::now();
-        inner.polls.lock().ready.extend(deliveries.into_iter().map(|delivery| (delivery, now)));
-    }
+    let now = Instant::now();
+    inner.polls.lock().ready.extend(deliveries.into_iter().map(|delivery| (delivery, now)));
     // Nobody waits for what follows.
     drop(running);
-    let entry = |(handle, wish): &(String, Wish)| (handle.clone(), *wish);
-    let wishes: Vec<_> = wishes.iter().map(entry).collect();
     let entries: Vec<_> =
         wishes.iter().map(|(handle, wish)| Entry { handle, wish: *wish }).collect();
     inner.link.ask_all(&entries).await;
     if inner.stopped.load(Ordering::Acquire) {
-        // It may have stopped between the look and the hand-over.
         inner.hand_back_ready().await;
     }
 }

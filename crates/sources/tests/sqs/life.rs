@@ -89,7 +89,7 @@ async fn restart(broker: &mut Broker) {
 async fn a_restart_of_the_broker_keeps_what_is_out_what_waits_and_what_is_delayed() {
     for suffix in ["", ".fifo"] {
         let Some(mut broker) = broker() else { return };
-        let long = settings(broker.url(), &fresh(suffix)).with_visibility(Duration::from_secs(30));
+        let long = settings(broker.url(), &fresh(suffix)).with_visibility(Duration::from_secs(300));
         let source = open(long).await;
         let group = |id: &str| publication_in(id, "POOL", Some(id), false);
         source.publish(["m1", "m2", "m3", "m4"].map(group).into()).await.unwrap();
@@ -107,10 +107,16 @@ async fn a_restart_of_the_broker_keeps_what_is_out_what_waits_and_what_is_delaye
             source.settle(vec![gone]).await.is_ok_and(|settled| settled == [Settled::Done])
         })
         .await;
-        assert_eq!(ids(&take(&*source, 1).await), ["m4"]);
-        let back = take(&*source, 1).await;
-        assert!(begun.elapsed() >= delay, "{:?}", begun.elapsed());
-        assert_eq!((ids(&back), back[0].attempts), (vec!["m3".to_owned()], 5));
+        // On a busy machine the delay may be over by now.
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            let next = take(&*source, 1).await;
+            let is_early = begun.elapsed() < delay;
+            seen.push((ids(&next).remove(0), next[0].attempts));
+            assert!(!is_early || seen.last().is_some_and(|(id, _)| id == "m4"), "{seen:?}");
+        }
+        seen.sort();
+        assert_eq!(seen, [("m3".to_owned(), 5), ("m4".to_owned(), 0)]);
         assert_eq!(settle(&*source, &received[1], Ending::Gone).await, Settled::Done);
     }
 }
@@ -166,6 +172,20 @@ async fn a_dropped_receive_hides_nothing() {
         assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
         all_done(&*source, &received).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropped_receives_leave_no_more_polls_than_waited_at_once() {
+    let Some(broker) = broker() else { return };
+    let proxy = Proxy::start(broker.address()).await;
+    let patient = settings(proxy.url(), &fresh("")).with_wait(Duration::from_secs(20));
+    let source = open(patient).await;
+    for _ in 0..30 {
+        let both = async { tokio::join!(source.receive(10), source.receive(10)) };
+        assert!(timeout(Duration::from_millis(5), both).await.is_err());
+    }
+    until("they poll", || async { proxy.calls("ReceiveMessage").len() >= 2 }).await;
+    assert_eq!(proxy.calls("ReceiveMessage").len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
