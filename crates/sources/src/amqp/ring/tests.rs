@@ -232,3 +232,19 @@ fn tags_count_up() {
     assert!(!ring.arrive(4, "m4".into(), letter(), now));
     assert!(ring.arrive(3, "m3".into(), letter(), now));
 }
+
+/// A copy that is confirmed after its channel ended says nothing of what has that tag now.
+#[test]
+fn a_copy_of_an_earlier_channel_acks_nothing() {
+    let (mut ring, now, receipts) = handed(1);
+    let ticket = Arc::new(Ticket::default());
+    assert!(ring.copy(&receipts[0], &ticket).is_some());
+    ring.begin(2);
+    assert!(ring.arrive(1, "m1".into(), letter(), now));
+    let receipt = ring.hand_out(1, now, None).remove(0).receipt;
+    assert!(ring.copy(&receipt, &ticket).is_some());
+    ring.copied(1, 1, Ok(()), None);
+    assert!(ring.frames(now, Hold::NONE).is_empty());
+    ring.copied(2, 1, Ok(()), None);
+    assert_eq!(ring.frames(now, Hold::NONE).up_to, Some(1));
+}
