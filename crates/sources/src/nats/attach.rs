@@ -15,15 +15,13 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::connect::ANSWER;
-use super::hold::Hold;
+use super::hold::{Hold, LATE};
 use super::settings::{NatsSettings, is_pattern, subject_matches};
 use super::tally::Tally;
 use crate::OpenError;
 
 /// Ids that were seen within this are not stored again, in streams that are made here.
 const DUPLICATES: Duration = Duration::from_secs(300);
-/// How much later than its time the server may get to a redelivery.
-const LATE: Duration = Duration::from_millis(250);
 
 /// A consumer that can be pulled from.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use async_nats::Subject;
 use sluicegate_dispatch::Receipt;
 use tokio::time::Instant;
 
-use super::hold::{Hold, Verdict};
+use super::hold::{Hold, LATE, Verdict};
 use super::tally;
 
 /// How many messages that are done are remembered, so that a copy that was under way is not taken
@@ -30,6 +30,8 @@ const SWEEP_EVERY: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Arrived<B> {
     pub(super) seq: u64,
+    /// The server's count of deliveries, to whomever.
+    pub(super) count: u64,
     /// When it was published, in nanoseconds: with the sequence it names a message for good, also if
     /// the stream is made anew.
     pub(super) published: i128,
@@ -84,6 +86,8 @@ pub(super) struct Front<B> {
     /// What waits to be handed out, in order. Of some the delivery may be gone by now.
     queue: VecDeque<u64>,
     hold: Option<Hold>,
+    /// The count of the last delivery, where all are ours and order matters.
+    counted: Option<u64>,
     done: HashSet<(u64, i128)>,
     done_order: VecDeque<(u64, i128)>,
     /// How many are wanted by those who wait.
@@ -127,6 +131,7 @@ impl<B> Front<B> {
             entries: HashMap::new(),
             queue: VecDeque::new(),
             hold: None,
+            counted: None,
             done: HashSet::new(),
             done_order: VecDeque::new(),
             wanted: 0,
@@ -157,6 +162,7 @@ impl<B> Front<B> {
         now: Instant,
     ) -> Option<Errand> {
         let (seq, published) = (arrived.seq, arrived.published);
+        self.count(seq, arrived.count, now);
         let verdict = self.hold.as_mut().map_or(Verdict::Passes, |hold| hold.look(seq, asked));
         let errand = if self.done.contains(&(seq, published)) {
             Some(Errand::Gone(arrived.reply))
@@ -401,8 +407,30 @@ impl<B> Front<B> {
         self.hold = hold;
     }
 
+    /// From here on all deliveries are ours, and a gap in their count is noticed.
+    pub(super) const fn count_from(&mut self, count: u64) {
+        self.counted = Some(count);
+    }
+
+    fn count(&mut self, seq: u64, count: u64, now: Instant) {
+        let Some(before) = self.counted.replace(count) else {
+            self.counted = None;
+            return;
+        };
+        let missed = usize::try_from(count.saturating_sub(before + 1)).unwrap_or(usize::MAX);
+        if missed == 0 {
+            return;
+        }
+        let (floor, until) = (seq.saturating_sub(1), now + self.window + LATE);
+        match &mut self.hold {
+            Some(hold) => hold.miss(missed, floor, until),
+            None => self.hold = Hold::new(floor, missed, until),
+        }
+    }
+
     /// What is held waits no longer.
     pub(super) fn release_hold(&mut self) {
+        self.counted = None;
         let held = self.hold.take().map(Hold::into_held).unwrap_or_default();
         // What was held is newer than what has arrived, and older than what is yet to come.
         self.queue.extend(held);
@@ -434,6 +462,11 @@ impl<B> Front<B> {
         self.hold.as_ref().is_some_and(|hold| hold.is_in_question(now))
     }
 
+    /// Whether only what is late is asked for.
+    pub(super) fn is_curious(&self) -> bool {
+        self.hold.as_ref().is_some_and(Hold::is_curious)
+    }
+
     /// The server waits for so many: more than are here, and the hold goes on for a while.
     pub(super) fn hear_of_unsettled(&mut self, unsettled: usize, now: Instant) {
         let is_out = |out: &Out| out.stage != Stage::Told;
@@ -442,7 +475,7 @@ impl<B> Front<B> {
         let here = self.entries.values().filter(here).count();
         let Some(hold) = &mut self.hold else { return };
         if unsettled > here {
-            hold.put_off(now + self.window / 20);
+            hold.put_off(now + self.window / 40);
         } else {
             hold.let_be();
         }
@@ -459,6 +492,7 @@ impl<B> Front<B> {
         self.entries.clear();
         self.queue.clear();
         self.hold = None;
+        self.counted = None;
         self.done.clear();
         self.done_order.clear();
     }

@@ -6,13 +6,19 @@
 //! message that was asked for after that proves that nothing older is left. A server that is busy may be
 //! late with what is due, so before anything new is asked for then, it is asked how much is still
 //! unsettled, and waited for if that is more than what is here.
+//!
+//! The same when deliveries went elsewhere: to an earlier life whose question was still open when it ended,
+//! or into a connection that was lost. The server counts all deliveries, so a gap in that count shows it.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// How much later than its time the server may get to a redelivery.
+pub(super) const LATE: Duration = Duration::from_millis(250);
 /// How often it is put off at most.
-const MOST_PUT_OFF: u32 = 40;
+const MOST_PUT_OFF: u32 = 4;
 
 /// What an earlier life has left behind, and what waits for it.
 #[derive(Debug)]
@@ -55,6 +61,13 @@ impl Hold {
         (unsettled > 0).then_some(hold)
     }
 
+    /// Takes note of deliveries that went elsewhere, before that of the message behind the floor.
+    pub(super) fn miss(&mut self, missed: usize, floor: u64, until: Instant) {
+        self.unsettled += missed;
+        self.floor = self.floor.max(floor);
+        self.until = self.until.max(until);
+    }
+
     /// Takes note of a message that was asked for at some time.
     pub(super) fn look(&mut self, seq: u64, asked: Instant) -> Verdict {
         self.is_curious = false;
@@ -95,6 +108,10 @@ impl Hold {
         self.until = until;
         // What is late comes only if it is asked for, once each time.
         self.is_curious = true;
+    }
+
+    pub(super) const fn is_curious(&self) -> bool {
+        self.is_curious
     }
 
     /// Waits no longer than until what is due now has come.

@@ -26,10 +26,11 @@ const EVENT_TYPE: &str = "ce-type";
 pub(super) fn arrived(message: jetstream::Message) -> Option<(Arrived<Message>, Duration)> {
     let info = message.info().ok()?;
     let (seq, published) = (info.stream_sequence, info.published.unix_timestamp_nanos());
+    let count = info.consumer_sequence;
     let body = Message::from(message);
     let reply = body.reply.clone()?;
     let rest = rest(body.headers.as_ref());
-    Some((Arrived { seq, published, reply, at: Instant::now(), body }, rest))
+    Some((Arrived { seq, count, published, reply, at: Instant::now(), body }, rest))
 }
 
 fn rest(headers: Option<&HeaderMap>) -> Duration {

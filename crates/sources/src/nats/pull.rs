@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::attach::Attached;
 use super::front::{Arrived, Errand};
+use super::hold::LATE;
 use super::message::{arrived, delivered, since_1970};
 use super::settle::tell;
 use super::shared::Shared;
@@ -121,7 +122,11 @@ async fn ask(
     attached: &Attached,
     max: usize,
 ) -> Result<(), String> {
-    let open = OPEN.min(shared.front.lock().window() / 4);
+    let open = {
+        let front = shared.front.lock();
+        let longest = if front.is_curious() { LATE } else { OPEN };
+        longest.min(front.window() / 4)
+    };
     let asked = Instant::now();
     let fetch = attached.consumer.fetch().max_messages(max.min(attached.max_batch)).expires(open);
     let mut batch = fetch.messages().await.map_err(|error| error.to_string())?;
