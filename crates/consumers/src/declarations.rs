@@ -213,3 +213,19 @@ fn text<'a>(queue: &'a Queue, name: &str) -> Option<&'a str> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_with_dead_letters_is_two_queues_in_one_call() {
+        let mut declared = Declarations::new();
+        declared.queue_with_dead_letters(Queue::new("orders"));
+        let (topology, _) = declared.into_parts();
+        let orders = topology.queue("orders").expect("the queue");
+        assert_eq!(text(orders, "x-dead-letter-exchange"), Some(""));
+        assert_eq!(text(orders, "x-dead-letter-routing-key"), Some("orders.dead"));
+        assert!(topology.queue("orders.dead").is_some_and(|dead| !dead.has_dead_letter()));
+    }
+}

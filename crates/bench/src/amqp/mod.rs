@@ -10,6 +10,7 @@ use std::time::Duration;
 use sluicegate_testkit::brokers::{Broker, Kind, start};
 use tokio::runtime::{Builder, Runtime};
 
+use crate::child::cpu_time;
 use crate::report::{Promise, Report, Row};
 
 /// How many deliveries may be here unsettled, on all sides.
@@ -33,7 +34,8 @@ pub(crate) fn spin(words: &[String]) -> Result<(), String> {
     let side = words.first().ok_or("which side?")?;
     let count = words.get(1).and_then(|word| word.parse().ok()).unwrap_or(200_000);
     let (_, side) = SIDES.iter().find(|(name, _)| name == side).ok_or("no such side")?;
-    println!("{:.0} a second", side.measure(&scene, count)?);
+    let Figures { rate, own, brokers } = side.measure(&scene, count)?;
+    println!("{rate:.0} a second, {own:.1} us of CPU each, {brokers:.1} us at the broker");
     Ok(())
 }
 
@@ -49,6 +51,17 @@ impl Scene {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
         Ok(Self { runtime: runtime.map_err(|error| error.to_string())?, broker })
     }
+}
+
+/// What one side did.
+#[derive(Clone, Copy)]
+struct Figures {
+    /// Messages a second, from the first one to the last.
+    rate: f64,
+    /// The microseconds of CPU that this process took for a message.
+    own: f64,
+    /// The microseconds of CPU that the broker took for a message.
+    brokers: f64,
 }
 
 /// One side of the comparison.
@@ -72,19 +85,27 @@ const SIDES: [(&str, Side); 4] = [
 ];
 
 impl Side {
-    /// Messages a second, from the first one to the last.
-    fn measure(self, scene: &Scene, count: usize) -> Result<f64, String> {
+    fn measure(self, scene: &Scene, count: usize) -> Result<Figures, String> {
         let url = scene.broker.url();
+        let broker = scene.broker.pid().to_string();
+        let ran = || Ok::<_, String>((cpu_time("self")?, cpu_time(&broker)?));
         scene.runtime.block_on(async {
             let queue = load::publish(url, count, KEYS).await?;
+            let before = ran()?;
             let took = match self {
                 Self::Each => bare::consume(url, &queue, count, 1).await?,
                 Self::Hundred => bare::consume(url, &queue, count, 100).await?,
                 Self::Ours => ours::consume(url, &queue, count, false).await?,
                 Self::Ordered => ours::consume(url, &queue, count, true).await?,
             };
+            let after = ran()?;
             load::delete(url, &queue).await?;
-            Ok(count as f64 / took.as_secs_f64())
+            let each = |nanoseconds: f64| nanoseconds / 1000.0 / count as f64;
+            Ok(Figures {
+                rate: count as f64 / took.as_secs_f64(),
+                own: each(after.0 - before.0),
+                brokers: each(after.1 - before.1),
+            })
         })
     }
 }
@@ -98,7 +119,10 @@ fn throughput(report: &mut Report, scene: &Scene, quick: bool) -> Result<(), Str
             figures.push(side.measure(scene, count)?);
         }
     }
-    let [each, hundred, ours, ordered] = figures.map(median);
+    let of = |figure: fn(&Figures) -> f64| {
+        figures.each_ref().map(|side| median(side.iter().map(figure).collect()))
+    };
+    let [each, hundred, ours, ordered] = of(|figures| figures.rate);
     let row = |what: &str, figure| Row::new(what, "/s", figure);
     report.rows.push(
         row("a handler that does nothing", ours)
@@ -115,6 +139,15 @@ fn throughput(report: &mut Report, scene: &Scene, quick: bool) -> Result<(), Str
             .beside("the same, unordered", ours)
             .promised(Promise::RatioAtLeast(0.9)),
     );
+    let cpu: [(&str, fn(&Figures) -> f64); 2] = [
+        ("CPU for a message", |figures| figures.own),
+        ("CPU at the broker for a message", |figures| figures.brokers),
+    ];
+    for (what, figure) in cpu {
+        let [_, hundred, ours, _] = of(figure);
+        let baseline = "a bare loop, acks by the hundred";
+        report.rows.push(Row::new(what, "us", ours).beside(baseline, hundred));
+    }
     Ok(())
 }
 

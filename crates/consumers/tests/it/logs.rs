@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use sluicegate_consumers::{Consumer, Failure, Handler, MemorySource};
+use tokio::sync::Barrier;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::stage::{Stage, letter};
+use crate::stage::{Stage, letter, text};
 
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<u8>>>);
@@ -31,25 +32,27 @@ impl MakeWriter<'_> for Written {
     }
 }
 
-#[test]
-fn worker_workers_and_prefetch_are_in_the_log() {
+/// The log is the whole process's, so that no other test can have taken a line for one that nobody
+/// reads; the consumer's name is this test's own.
+#[tokio::test]
+async fn worker_workers_and_prefetch_are_in_the_log() {
     let written = Written::default();
     let log = tracing_subscriber::fmt().with_writer(written.clone()).with_ansi(false).finish();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-    tracing::subscriber::with_default(log, || {
-        runtime.expect("a runtime").block_on(async {
-            let source = MemorySource::new();
-            (0..3).for_each(|_| source.push(letter("")));
-            let handler = Handler::bytes(|_body, about, _cx| async move {
-                tokio::task::yield_now().await;
-                tracing::info!(by = about.worker(), "handled");
-                Ok::<_, Failure>(())
-            });
-            let consumer = Consumer::of("q").named("mailer").workers(3).handler(handler);
-            Stage::set(source, consumer).await.emptied().await;
-        });
+    tracing::subscriber::set_global_default(log).expect("no other test sets it");
+    let source = MemorySource::new();
+    (0..3).for_each(|_| source.push(letter("")));
+    let all_at_once = Arc::new(Barrier::new(3));
+    let handler = Handler::bytes(move |_body, _about, _cx| {
+        let all_at_once = Arc::clone(&all_at_once);
+        async move {
+            all_at_once.wait().await;
+            tracing::info!("handled");
+            Ok::<_, Failure>(())
+        }
     });
-    let log = String::from_utf8(written.0.lock().clone()).expect("text");
+    let consumer = Consumer::of("q").named("mailer").workers(3).handler(handler);
+    Stage::set(source, consumer).await.emptied().await;
+    let log = text(&written.0.lock());
     let started = "consumer=\"mailer\" queue=\"q\" workers=3 prefetch=30";
     assert!(log.contains(started), "{log}");
     for worker in 0..3 {
