@@ -263,7 +263,7 @@ mod tests {
             ("amqp://h/?queue=q&prefetch=0", "prefetch: \"0\""),
             ("amqp://h/?queue=q&prefetch=65536", "prefetch: \"65536\""),
             ("amqp://h/?queue=q&exclusive=yes", "exclusive: \"yes\""),
-            ("amqp://h/?queue=q&prefech=1", "did you mean prefetch?"),
+            ("amqp://h/?queue=q&prefech=1", "did you mean `prefetch`?"),
             ("amqp://h/?queue=q&delays=no", "delays: \"no\" is neither"),
         ];
         for (uri, expected) in cases {

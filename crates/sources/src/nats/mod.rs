@@ -3,7 +3,7 @@
 //! | file | is |
 //! |---|---|
 //! | `settings` | the address, read and checked |
-//! | `connect`, `tls`, `attach` | reaching the server, and finding or making stream and consumer |
+//! | `connect`, `attach` | reaching the server, and finding or making stream and consumer |
 //! | `front`, `hold` | what is here, pure: what was received, handed out, delayed, done |
 //! | `pull` | the one task: connects, asks for as much as is wanted, keeps what waits here alive |
 //! | `tally` | the number of attempts, in a stream of its own |
@@ -26,7 +26,6 @@ mod settle;
 mod shared;
 mod source;
 mod tally;
-mod tls;
 
 pub use settings::NatsSettings;
 pub use source::NatsSource;

@@ -1,7 +1,6 @@
 //! The one task of a source: it keeps the connection, asks for as many messages as are wanted, and
 //! keeps alive what waits here.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use super::hold::LATE;
 use super::message::{arrived, delivered, since_1970};
 use super::settle::tell;
 use super::shared::Shared;
+use crate::network::pause::Pauses;
 
 /// How long one question for messages stays open, at most.
 const OPEN: Duration = Duration::from_secs(1);
@@ -26,13 +26,11 @@ const OPEN: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_millis(1500);
 /// How many messages are asked for at once.
 const MOST: usize = 1024;
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// Runs until its context ends, whatever it is doing then: what was received and not handed out comes
 /// back by itself.
 pub(super) async fn run(shared: Arc<Shared>, cx: Context) {
-    let mut pause = FIRST_PAUSE;
+    let mut pauses = Pauses::default();
     loop {
         let step = async {
             match shared.attached() {
@@ -42,27 +40,20 @@ pub(super) async fn run(shared: Arc<Shared>, cx: Context) {
         };
         let Ok(outcome) = cx.until_interrupted(step).await else { return };
         let Err(why) = outcome else {
-            pause = FIRST_PAUSE;
+            pauses.reset();
             continue;
         };
         shared.fails(why);
         let rest = async {
             tokio::select! {
                 () = shared.connected.notified() => {}
-                () = sleep(jittered(pause)) => {}
+                () = sleep(pauses.next()) => {}
             }
         };
         if cx.until_interrupted(rest).await.is_err() {
             return;
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
-}
-
-/// Between a half and the whole of it, so that many do not come back at once.
-fn jittered(pause: Duration) -> Duration {
-    let random = RandomState::new().build_hasher().finish();
-    pause / 2 + pause.mul_f64(random as f64 / u64::MAX as f64) / 2
 }
 
 /// Does what is to be done now, and waits where that is nothing.
@@ -158,7 +149,7 @@ async fn ask(
         shared.changed.notify_waiters();
     } else if !any {
         // Others wait for the same messages; asking at once would be answered the same.
-        sleep(jittered(FIRST_PAUSE)).await;
+        sleep(Pauses::default().next()).await;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use url::Url;
 
 use crate::OpenError;
+use crate::network::parameters;
 
 /// The server's own default.
 const DEFAULT_PORT: u16 = 4222;
@@ -109,7 +110,7 @@ impl NatsSettings {
             ca: None,
             visibility: DEFAULT_VISIBILITY,
         };
-        for (name, value) in url.query_pairs() {
+        for (name, value) in parameters::read(&url, PARAMETERS)? {
             settings.set(&name, &value)?;
         }
         settings.check()?;
@@ -152,7 +153,7 @@ impl NatsSettings {
                 self.login = Login::Credentials(value.into());
             }
             "creds" => return Err(address("`creds` and a user or token exclude each other")),
-            _ => return Err(unknown(name)),
+            other => return Err(address(format!("`{other}` is of no use"))),
         }
         Ok(())
     }
@@ -270,32 +271,6 @@ pub(super) fn subject_matches(pattern: &str, subject: &str) -> bool {
     tokens.next().is_none()
 }
 
-fn unknown(name: &str) -> OpenError {
-    let nearest = PARAMETERS.iter().min_by_key(|known| distance(name, known));
-    let near = nearest.filter(|known| distance(name, known) <= 3);
-    let shown: String = name.chars().take(32).collect();
-    match near {
-        Some(near) => address(format!("`{shown}` is no parameter: did you mean `{near}`?")),
-        None => address(format!("`{shown}` is no parameter; known: {}", PARAMETERS.join(", "))),
-    }
-}
-
-/// How many letters must be put in, left out or replaced.
-fn distance(from: &str, to: &str) -> usize {
-    let from: Vec<char> = from.chars().take(32).collect();
-    let mut row: Vec<usize> = (0..=from.len()).collect();
-    for (i, wanted) in to.chars().enumerate() {
-        let mut corner = row[0];
-        row[0] = i + 1;
-        for (j, given) in from.iter().enumerate() {
-            let replaced = corner + usize::from(*given != wanted);
-            corner = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(corner + 1);
-        }
-    }
-    row[from.len()]
-}
-
 impl fmt::Debug for NatsSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NatsSettings")
@@ -349,7 +324,7 @@ mod tests {
             ("nats://h?stream=S&consumer=C&shared=yes", "`shared` must be"),
             ("nats://h?stream=S&consumer=C&attempts=no", "`attempts` must be"),
             ("nats://h?stream=S&consumer=C&strem=X", "did you mean `stream`?"),
-            ("nats://h?stream=S&consumer=C&something_else=X", "known: stream"),
+            ("nats://h?stream=S&consumer=C&something_else=X", "known are stream"),
             ("nats://u:p@h?stream=S&consumer=C&creds=/x", "exclude"),
             ("nats://h?stream=&consumer=C", "`stream` is empty"),
         ];

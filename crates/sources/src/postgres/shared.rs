@@ -14,6 +14,7 @@ use super::link::Link;
 use super::schema::{self, Names};
 use super::settings::PostgresSettings;
 use crate::OpenError;
+use crate::network::tls::client_config;
 
 /// No window is longer: the database's clock goes no further for ever.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -76,7 +77,7 @@ impl Sql {
 
 impl Shared {
     pub(crate) fn new(settings: PostgresSettings) -> Result<Self, OpenError> {
-        let tls = super::tls::connector(&settings)?;
+        let tls = MakeRustlsConnect::new(client_config(settings.ca.as_deref())?);
         let names = Names::new(&settings.schema);
         Ok(Self {
             link: Link::new(&settings, tls.clone()),

@@ -27,11 +27,10 @@ use super::settings::{LONGEST_HIDE, seconds_up};
 use super::source::{Inner, Part};
 use super::trouble::Trouble;
 use crate::Content;
+use crate::network::pause::Pauses;
 
 /// The pause after a poll that brought some, but fewer than asked for: more may gather.
 const AFTER_SOME: Duration = Duration::from_millis(100);
-pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
-pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// For so long the service gives the answer of a repeated poll again.
 const REPEATABLE: Duration = Duration::from_secs(240);
 
@@ -48,7 +47,7 @@ pub(super) struct Polls<M> {
     ended: u64,
     error: Option<SourceError>,
     not_before: Instant,
-    pause: Duration,
+    pauses: Pauses,
     /// Polls of a FIFO queue whose answers were lost.
     lost: Vec<(PollId, Instant)>,
     numbered: u64,
@@ -64,7 +63,7 @@ impl<M> Polls<M> {
             ended: 0,
             error: None,
             not_before: Instant::now(),
-            pause: FIRST_PAUSE,
+            pauses: Pauses::default(),
             lost: Vec::new(),
             numbered: 0,
         }
@@ -246,7 +245,7 @@ impl<M: Content> Inner<M> {
         let now = Instant::now();
         match brought {
             Ok(count) => {
-                polls.pause = FIRST_PAUSE;
+                polls.pauses.reset();
                 polls.error = None;
                 let some = count > 0 && count < asked;
                 polls.not_before = if some { now + AFTER_SOME } else { now };
@@ -254,8 +253,7 @@ impl<M: Content> Inner<M> {
                 self.works(Part::Receiving);
             }
             Err(trouble) => {
-                polls.not_before = now + jittered(polls.pause);
-                polls.pause = (polls.pause * 2).min(LONGEST_PAUSE);
+                polls.not_before = now + polls.pauses.next();
                 polls.error = Some(trouble.clone().into());
                 if let (Some(id), Trouble::Passing(_)) = (id, trouble) {
                     polls.lost.push((id, now));
@@ -340,11 +338,4 @@ async fn poll<M: Content>(running: Running<M>, max: usize) {
     if inner.stopped.load(Ordering::Acquire) {
         inner.hand_back_ready().await;
     }
-}
-
-/// Between a half and the whole of it.
-pub(super) fn jittered(pause: Duration) -> Duration {
-    use std::hash::{BuildHasher, RandomState};
-    let random = RandomState::new().hash_one(0u8) % 512;
-    pause / 2 + pause * u32::try_from(random).unwrap_or(0) / 1024
 }

@@ -17,9 +17,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::books::Books;
 use super::client::{Link, Look};
-use super::polls::{FIRST_PAUSE, LONGEST_PAUSE, Polls, jittered};
+use super::polls::Polls;
 use super::settings::SqsSettings;
 use super::trouble::Trouble;
+use crate::network::pause::Pauses;
 use crate::{Content, OpenError};
 
 /// How long opening and probing may take.
@@ -158,10 +159,9 @@ impl<M: Content> Inner<M> {
 
     /// Looks at a queue that was not reached until it is.
     async fn keep_looking(&self) {
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = Pauses::default();
         loop {
-            sleep(jittered(pause)).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            sleep(pauses.next()).await;
             match self.link.look_or_create().await {
                 Ok(look) => return self.looked(look),
                 Err(trouble) => self.fails(Part::Receiving, &trouble),

@@ -177,6 +177,6 @@ async fn secret_connections() {
             std::fs::write(&path, content).unwrap();
         }
         let error = probe(&parsed(&format!("{base}&ca={}", path.display()))).await.unwrap_err();
-        assert!(error.to_string().contains("`ca`") && error.to_string().contains(part), "{error}");
+        assert!(error.to_string().contains("ca: ") && error.to_string().contains(part), "{error}");
     }
 }
