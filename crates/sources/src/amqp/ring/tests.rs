@@ -243,8 +243,8 @@ fn a_copy_of_an_earlier_channel_acks_nothing() {
     assert!(ring.arrive(1, "m1".into(), letter(), now));
     let receipt = ring.hand_out(1, now, None).remove(0).receipt;
     assert!(ring.copy(&receipt, &ticket).is_some());
-    ring.copied(1, 1, Ok(()), None);
+    ring.copied(1, 1, Ok(()), None, now);
     assert!(ring.frames(now, Hold::NONE).is_empty());
-    ring.copied(2, 1, Ok(()), None);
+    ring.copied(2, 1, Ok(()), None, now);
     assert_eq!(ring.frames(now, Hold::NONE).up_to, Some(1));
 }
