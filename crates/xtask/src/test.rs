@@ -108,9 +108,11 @@ pub(crate) fn run(options: &Options, steps: &mut Steps) -> Result<(), Stopped> {
     }
     for (service, kind) in SERVICES.iter().filter(|(service, _)| options.picks(service)) {
         let child = Child::cargo("run --quiet -p").arg(*service);
-        steps.run(&format!("example {service}"), &child.to_string(), || match kind.installed() {
-            Err(missing) if !install::on_ci() => Ok(Done::Skipped(missing.to_string())),
-            _ => child.run_within(SERVICE_LIMIT).map(|()| Done::Ok),
+        steps.run(&format!("example {service}"), &child.to_string(), || {
+            match kind.installed() {
+                Err(missing) if !install::on_ci() => Ok(Done::Skipped(missing.to_string())),
+                _ => child.run_within(SERVICE_LIMIT).map(|()| Done::Ok),
+            }
         })?;
     }
     if options.picks(MODELLED) && workspace.package(MODELLED).is_some() {
