@@ -139,15 +139,13 @@ fn throughput(report: &mut Report, scene: &Scene, quick: bool) -> Result<(), Str
             .beside("the same, unordered", ours)
             .promised(Promise::RatioAtLeast(0.9)),
     );
-    let cpu: [(&str, fn(&Figures) -> f64); 2] = [
-        ("CPU for a message", |figures| figures.own),
-        ("CPU at the broker for a message", |figures| figures.brokers),
-    ];
-    for (what, figure) in cpu {
+    let mut cpu = |what: &str, figure| {
         let [_, hundred, ours, _] = of(figure);
         let baseline = "a bare loop, acks by the hundred";
         report.rows.push(Row::new(what, "us", ours).beside(baseline, hundred));
-    }
+    };
+    cpu("CPU for a message", |figures| figures.own);
+    cpu("CPU at the broker for a message", |figures| figures.brokers);
     Ok(())
 }
 
