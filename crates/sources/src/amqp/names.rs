@@ -10,6 +10,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use tokio::time::Instant;
 
 /// How long a name rests.
@@ -18,7 +19,7 @@ const REST: Duration = Duration::from_millis(250);
 /// The names in use, and those that rest.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    by_id: HashMap<Arc<str>, Numbers>,
+    by_id: HashMap<Arc<str>, Numbers, RandomState>,
     /// Those that rest, the longest first.
     resting: VecDeque<(Instant, Name)>,
 }
