@@ -1,7 +1,7 @@
 //! Declarations: exchanges, queues, bindings and consumers, collected and then checked together before
 //! anything connects.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::panic::Location;
 
 use sluicegate_sources::amqp::{Argument, Binding, Exchange, Queue, Topology};
@@ -173,7 +173,8 @@ impl Declarations {
     }
 }
 
-type Known<'a> = HashMap<&'a str, Place>;
+/// In order, so that of two names that are as near to a third it is always the same that is offered.
+type Known<'a> = BTreeMap<&'a str, Place>;
 
 fn names<T>(
     declared: &[(T, Place)],
