@@ -1,7 +1,9 @@
 //! Holding back what is new while deliveries of an earlier life are on their way back.
 //!
 //! After a crash the consumer hands out later messages at once, and what the crash left unsettled
-//! only when its windows have ended. That would turn the order around. Redeliveries that are due go
+//! only when its windows have ended, each at its own time. That would turn the order around, between
+//! what is new and what is not, and among what is not. So all of it waits here until nothing older can
+//! come, and goes on in the order of the stream. Redeliveries that are due go
 //! before what is new, and all of an earlier life are due one window after this one began: so a new
 //! message that was asked for after that proves that nothing older is left. A server that is busy may be
 //! late with what is due, so before anything new is asked for then, it is asked how much is still
@@ -10,7 +12,7 @@
 //! The same when deliveries went elsewhere: to an earlier life whose question was still open when it ended,
 //! or into a connection that was lost. The server counts all deliveries, so a gap in that count shows it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -30,7 +32,7 @@ pub(super) struct Hold {
     seen: HashSet<u64>,
     /// When all of them are due.
     until: Instant,
-    held: Vec<u64>,
+    held: BTreeSet<u64>,
     /// How often it was put off because more was unsettled than there is here.
     put_off: u32,
     /// Whether it was put off and nothing was asked for since.
@@ -54,7 +56,7 @@ impl Hold {
             unsettled,
             seen: HashSet::new(),
             until,
-            held: Vec::new(),
+            held: BTreeSet::new(),
             put_off: 0,
             is_curious: false,
         };
@@ -73,15 +75,11 @@ impl Hold {
         self.is_curious = false;
         if seq <= self.floor {
             self.seen.insert(seq);
-            return Verdict::Passes;
-        }
-        if asked >= self.until {
+        } else if asked >= self.until {
             self.unsettled = 0;
             return Verdict::Passes;
         }
-        if !self.held.contains(&seq) {
-            self.held.push(seq);
-        }
+        self.held.insert(seq);
         Verdict::Waits
     }
 
@@ -121,16 +119,16 @@ impl Hold {
 
     /// When to ask again: what is held shows that only new messages would come before.
     pub(super) fn pause(&self, now: Instant) -> Option<Instant> {
-        let is_known = !self.held.is_empty() && !self.is_curious;
-        (is_known && now < self.until).then_some(self.until)
+        let any_new = self.held.last().is_some_and(|last| *last > self.floor);
+        (any_new && !self.is_curious && now < self.until).then_some(self.until)
     }
 
-    pub(super) fn held(&self) -> &[u64] {
-        &self.held
+    pub(super) fn held(&self) -> impl Iterator<Item = &u64> {
+        self.held.iter()
     }
 
-    pub(super) fn into_held(mut self) -> Vec<u64> {
-        self.held.sort_unstable();
-        self.held
+    /// What waited, in the order of the stream.
+    pub(super) fn into_held(self) -> Vec<u64> {
+        self.held.into_iter().collect()
     }
 }

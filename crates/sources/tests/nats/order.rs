@@ -6,7 +6,7 @@ use async_nats::jetstream;
 use sluicegate_dispatch::{Ending, Message, Settled, Source};
 use sluicegate_sources::nats::{NatsSettings, NatsSource};
 use sluicegate_testkit::conformance::source::publication;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::rig::{again, ids, open, ready, receive, server, settle, uri};
 
@@ -52,6 +52,23 @@ async fn after_a_crash_all_come_in_their_order() {
     let begun = Instant::now();
     assert_eq!(ids(&receive(&source, 9).await), names(1, 10));
     assert!(begun.elapsed() < WINDOW * 6, "after {:?}", begun.elapsed());
+}
+
+/// The windows of what was out end in another order than the messages have.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_crash_they_come_in_their_order_though_one_was_extended() {
+    let Some(broker) = server() else { return };
+    let source = open(broker.url(), "extended", WINDOW).await;
+    let sent = names(1, 10).iter().map(|name| publication(name)).collect();
+    source.publish(sent).await.unwrap();
+    let received = receive(&source, 3).await;
+    sleep(WINDOW / 2).await;
+    let extended = source.extend(vec![received[0].receipt.clone()]).await.unwrap();
+    assert_eq!(extended, [Settled::Done]);
+    drop(source);
+    let source = open(broker.url(), "extended", WINDOW).await;
+    source.keep_order_for(&["STRICT".into()]);
+    assert_eq!(ids(&receive(&source, 9).await), names(1, 10));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
