@@ -209,8 +209,9 @@ impl<B> Front<B> {
             let Some(entry) = self.entries.get_mut(&seq) else { continue };
             let Some(arrived) = entry.waiting.take() else { continue };
             let until = arrived.at + self.window;
-            // The server delivers it again.
             if until <= now {
+                // The server delivers it again.
+                self.hold_for(seq, now);
                 continue;
             }
             self.generation += 1;
@@ -425,6 +426,28 @@ impl<B> Front<B> {
         match &mut self.hold {
             Some(hold) => hold.miss(missed, floor, until),
             None => self.hold = Hold::new(floor, missed, until),
+        }
+    }
+
+    /// A message that waited here for too long comes again: where order matters, those behind it wait
+    /// for it.
+    fn hold_for(&mut self, seq: u64, now: Instant) {
+        if self.counted.is_none() {
+            return;
+        }
+        let until = now + self.window + LATE;
+        let hold = match &mut self.hold {
+            Some(hold) => {
+                hold.miss(1, seq, until);
+                hold
+            }
+            None => match Hold::new(seq, 1, until) {
+                Some(hold) => self.hold.insert(hold),
+                None => return,
+            },
+        };
+        for behind in std::mem::take(&mut self.queue) {
+            hold.wait(behind);
         }
     }
 

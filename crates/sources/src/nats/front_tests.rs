@@ -326,6 +326,20 @@ fn what_went_elsewhere_is_waited_for() {
 }
 
 #[test]
+fn what_waited_too_long_is_waited_for() {
+    let mut stage = Stage::new();
+    stage.front.count_from(0);
+    stage.arrive(1, NOW);
+    stage.arrive(2, NOW);
+    stage.front.kept(2, stage.at(WINDOW / 2));
+    // The window of the first has ended, and the second must not go before it.
+    assert_eq!(stage.seqs(9, WINDOW), [0; 0]);
+    stage.arrive(3, WINDOW);
+    stage.arrive(1, WINDOW);
+    assert_eq!(stage.seqs(9, WINDOW), [1, 2, 3]);
+}
+
+#[test]
 fn what_the_server_is_late_with_is_waited_for() {
     let mut stage = Stage::new();
     stage.hold(5, 3, seconds(1));

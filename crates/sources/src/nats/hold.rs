@@ -70,6 +70,11 @@ impl Hold {
         self.until = self.until.max(until);
     }
 
+    /// A message that has arrived waits with the others.
+    pub(super) fn wait(&mut self, seq: u64) {
+        self.held.insert(seq);
+    }
+
     /// Takes note of a message that was asked for at some time.
     pub(super) fn look(&mut self, seq: u64, asked: Instant) -> Verdict {
         self.is_curious = false;
