@@ -32,6 +32,8 @@ pub(crate) struct Queue {
     /// Settles and extends, to the very end.
     books: TaskGroup,
     last_poll: Mutex<Option<Instant>>,
+    /// Held from asking for a batch until it is admitted, where order hangs on it.
+    turn: tokio::sync::Mutex<()>,
     pub(crate) counts: Counts,
 }
 
@@ -75,6 +77,7 @@ impl Queue {
             settings,
             name,
             last_poll: Mutex::new(None),
+            turn: tokio::sync::Mutex::new(()),
             counts: Counts::default(),
         }))
     }
@@ -211,6 +214,14 @@ async fn receive(core: Arc<Core>, queue: Arc<Queue>, source: Arc<dyn Source>, cx
         if cx.until_interrupted(wait).await.is_err() {
             return;
         }
+        // Of two batches the first must be admitted first: docs/rules.md#strict-5.
+        let turn = async {
+            match core.keeps_order() && !source.keeps_order() {
+                true => Some(queue.turn.lock().await),
+                false => None,
+            }
+        };
+        let Ok(_turn) = cx.until_interrupted(turn).await else { return };
         match cx.until_interrupted(source.receive(max)).await {
             Err(_) => return,
             Ok(Ok(batch)) => {

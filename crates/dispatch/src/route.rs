@@ -32,11 +32,11 @@ pub(crate) async fn route(
     let fresh = dedupe(core, queue, batch);
     let parts = by_pool(core, fresh);
     let pools = parts.iter().map(|part| Arc::clone(&part.pool)).collect();
-    let mut too_large = Vec::new();
+    let mut waiting = Vec::new();
     for part in parts {
-        too_large.extend(admit(core, part));
+        waiting.extend(admit(core, queue, part));
     }
-    for part in too_large {
+    for part in waiting {
         admit_in_pieces(core, part, cx).await;
     }
     pools
@@ -126,9 +126,9 @@ fn by_pool(core: &Arc<Core>, fresh: Vec<Held>) -> Vec<Part> {
     parts
 }
 
-/// Phase 3: all of a part or none of it: docs/rules.md#route-1. Returns a part that is larger than its
-/// pool.
-fn admit(core: &Arc<Core>, part: Part) -> Option<Part> {
+/// Phase 3: all of a part or none of it: docs/rules.md#route-1. Returns a part that has to wait: it is
+/// larger than its pool, or must not be handed back.
+fn admit(core: &Arc<Core>, queue: &Queue, part: Part) -> Option<Part> {
     let Part { pool, held } = part;
     let settings = pool.settings();
     let held = without_parked_keys(core, &pool, &settings, held);
@@ -137,6 +137,12 @@ fn admit(core: &Arc<Core>, part: Part) -> Option<Part> {
     }
     let items = fellowship(&settings, held);
     if let Err(refused) = enter(core, &pool, items) {
+        // Handed back, later ones of its groups could come before it: docs/rules.md#strict-5.
+        let is_ordered = settings.ordering == Ordering::Strict && !queue.source().keeps_order();
+        if is_ordered && !pool.is_closed() {
+            let held = refused.into_iter().map(|item| item.held).collect();
+            return Some(Part { pool, held });
+        }
         hand_back(core, &pool, refused);
     }
     None
@@ -172,20 +178,34 @@ async fn admit_in_pieces(core: &Arc<Core>, part: Part, cx: &Context) {
         let piece = rest.len().min(pool.sluice.capacity().max(1) as usize).min(64);
         let room = pool.sluice.room_for(piece as u32);
         if cx.until_interrupted(room).await.is_err() {
-            rest.into_iter().for_each(|item| {
-                item.held.hand_back(std::time::Duration::ZERO, Reason::Draining);
-            });
-            return;
+            return give_up(rest, std::time::Duration::ZERO, Reason::Draining);
         }
         let items: Vec<Item> = rest.drain(..piece).collect();
+        let items = still_free(core, &pool, items);
         if let Err(refused) = enter(core, &pool, items) {
             if pool.is_closed() {
-                hand_back(core, &pool, refused);
-                hand_back(core, &pool, rest.into());
-                return;
+                let all = refused.into_iter().chain(rest);
+                return give_up(all, DEFAULT_DELAY, Reason::PoolFull);
             }
             refused.into_iter().rev().for_each(|item| rest.push_front(item));
         }
+    }
+}
+
+/// Without what belongs to a key that was parked while it waited.
+fn still_free(core: &Core, pool: &Pool, items: Vec<Item>) -> Vec<Item> {
+    let settings = pool.settings();
+    if settings.ordering != Ordering::Strict {
+        return items;
+    }
+    let held = items.into_iter().map(|item| item.held).collect();
+    fellowship(&settings, without_parked_keys(core, pool, &settings, held))
+}
+
+/// Hands back what waited for room that will not come.
+fn give_up(items: impl IntoIterator<Item = Item>, after: std::time::Duration, reason: Reason) {
+    for item in items {
+        item.held.hand_back(after, reason);
     }
 }
 

@@ -353,6 +353,11 @@ impl Core {
             .find_map(|queue| queue.ledger.in_flight.find(id).map(|tracked| (queue, tracked)))
     }
 
+    /// Whether any pool keeps order across deliveries.
+    pub(crate) fn keeps_order(&self) -> bool {
+        self.pools().values().any(|pool| pool.settings().ordering == Ordering::Strict)
+    }
+
     fn strict_pools(&self) -> Vec<Arc<str>> {
         let pools = self.pools();
         let strict = |pool: &&Arc<Pool>| pool.settings().ordering == Ordering::Strict;

@@ -81,6 +81,13 @@ pub trait Source<M = Message>: Send + Sync + 'static {
         Box::pin(async { Ok(None) })
     }
 
+    /// Whether it hands out a later message of a group, to whomever, only once the earlier ones are over.
+    /// From a source that does not, the router takes one batch at a time for pools that keep order, and
+    /// hands nothing back for want of room.
+    fn keeps_order(&self) -> bool {
+        false
+    }
+
     /// Which pools keep order across deliveries, by their codes: a later message of a group that
     /// goes to one of them is not handed out while an earlier one is out or waits, where the source
     /// can tell.

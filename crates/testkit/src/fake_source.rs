@@ -241,6 +241,10 @@ impl Source for FakeSource {
         Box::pin(async { Ok(self.shared.shelf.lock().find(id, Instant::now())) })
     }
 
+    fn keeps_order(&self) -> bool {
+        true
+    }
+
     fn keep_order_for(&self, pools: &[Arc<str>]) {
         self.shared.shelf.lock().keep_order_for(pools, Instant::now());
         self.shared.changed.notify_waiters();

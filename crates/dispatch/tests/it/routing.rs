@@ -60,6 +60,24 @@ async fn a_copy_in_the_same_batch_is_removed_too() {
     assert_eq!(rig.executor.started(), ["m1#1"]);
 }
 
+/// docs/rules.md#strict-5
+#[tokio::test(start_paused = true)]
+async fn in_strict_order_what_does_not_fit_waits_in_hand() {
+    let strict = PoolSettings { ordering: Ordering::Strict, ..PoolSettings::new("A", 1) };
+    let rig = Rig::new([strict]).await;
+    rig.executor.on("first", [Step::Hang]);
+    rig.hand_out([grouped("first", "A", "g")]);
+    rig.executor.until_started(1).await;
+    let ids: Vec<String> = (0..60).map(|n| format!("w{n:02}")).collect();
+    for lot in ids.chunks(10) {
+        rig.hand_out(lot.iter().map(|id| grouped(id, "A", "g")));
+    }
+    rig.pass(120).await;
+    assert_eq!(rig.facts.of("pool-full"), [""; 0]);
+    assert_eq!(rig.sorted(), [""; 0], "nothing went back");
+    assert!(rig.router.in_flight() > 50, "{}", rig.router.in_flight());
+}
+
 /// docs/rules.md#route-2
 #[tokio::test(start_paused = true)]
 async fn a_missing_pool_is_the_default_pool() {

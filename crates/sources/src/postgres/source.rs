@@ -161,6 +161,10 @@ impl<M: Content> Source<M> for PostgresSource<M> {
         Box::pin(find::find(&self.shared, id))
     }
 
+    fn keeps_order(&self) -> bool {
+        true
+    }
+
     fn keep_order_for(&self, pools: &[Arc<str>]) {
         self.shared.keep_order_for(pools);
     }

@@ -178,6 +178,10 @@ impl Source for SqliteSource {
         Box::pin(find(&self.store, &self.queue, id))
     }
 
+    fn keeps_order(&self) -> bool {
+        true
+    }
+
     fn keep_order_for(&self, pools: &[Arc<str>]) {
         self.queue.front.lock().keep_order_for(pools);
         self.queue.changed.notify_waiters();

@@ -257,6 +257,11 @@ impl<M: Content> Source<M> for SqsSource<M> {
         failure.map_or(Ok(()), |cause| Err(SourceError::new(cause)))
     }
 
+    /// A FIFO queue keeps a group to one batch, and of a standard queue nobody expects order.
+    fn keeps_order(&self) -> bool {
+        true
+    }
+
     fn stop(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.inner.stop())
     }

@@ -184,6 +184,10 @@ impl Source for Wire {
         Box::pin(async {})
     }
 
+    fn keeps_order(&self) -> bool {
+        self.plan.keeps_order
+    }
+
     fn keep_order_for(&self, pools: &[Arc<str>]) {
         if self.plan.keeps_order && !self.life.is_over() {
             self.source.keep_order_for(pools);
