@@ -1,13 +1,14 @@
 //! Declarations: exchanges, queues, bindings and consumers, collected and then checked together before
 //! anything connects.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::panic::Location;
 
 use sluicegate_sources::amqp::{Argument, Binding, Exchange, Queue, Topology};
+use sluicegate_sources::nearest;
 
+use crate::Consumer;
 use crate::problem::{Place, Problem, Problems, check_each, check_name, divided, duplicates};
-use crate::{Consumer, nearest};
 
 /// What a queue is called that keeps the dead letters of another.
 const DEAD: &str = ".dead";
@@ -172,7 +173,8 @@ impl Declarations {
     }
 }
 
-type Known<'a> = HashMap<&'a str, Place>;
+/// In order, so that of two names that are as near to a third it is always the same that is offered.
+type Known<'a> = BTreeMap<&'a str, Place>;
 
 fn names<T>(
     declared: &[(T, Place)],
@@ -199,7 +201,7 @@ fn find(
     if known.contains_key(name) {
         return None;
     }
-    let nearest = nearest::of(name, known.keys().copied());
+    let nearest = nearest(name, known.keys().copied());
     let nearest = nearest.and_then(|near| Some((near.to_owned(), *known.get(near)?)));
     let (name, wanted_by) = (name.to_owned(), wanted_by.to_owned());
     Some(Problem::Unknown { what, name, wanted_by, at, nearest })

@@ -43,7 +43,6 @@ mod failure;
 mod handler;
 mod memory;
 mod metadata;
-mod nearest;
 mod order;
 mod policy;
 mod problem;

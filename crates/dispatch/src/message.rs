@@ -4,6 +4,9 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use http::HeaderValue;
+use http::uri::PathAndQuery;
+
 /// A unit of work from a queue.
 ///
 /// It is parsed once, at the border, and cannot be wrong after that.
@@ -35,9 +38,16 @@ pub struct AuthToken(Arc<str>);
 
 /// The address a message is delivered to: an absolute `http` or `https` URL with a host.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Target {
-    url: Arc<str>,
+pub struct Target(Arc<Parts>);
+
+/// A target, read once for all of its calls.
+#[derive(PartialEq, Eq)]
+struct Parts {
+    url: Box<str>,
     authority: Range<u16>,
+    path: PathAndQuery,
+    host: HeaderValue,
+    is_secure: bool,
 }
 
 /// Why a text is no target.
@@ -90,11 +100,12 @@ impl Target {
             return Err(BadTarget::TooLong);
         }
         let uri: http::Uri = url.parse().map_err(|_| BadTarget::NotAUrl)?;
-        match uri.scheme_str() {
-            Some("http" | "https") => {}
+        let is_secure = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
             Some(_) => return Err(BadTarget::Scheme),
             None => return Err(BadTarget::NotAUrl),
-        }
+        };
         let authority = uri.authority().ok_or(BadTarget::NoHost)?.as_str();
         if authority.contains('@') {
             return Err(BadTarget::Credentials);
@@ -106,37 +117,66 @@ impl Target {
         }
         let start = url.find("://").ok_or(BadTarget::NotAUrl)? + 3;
         let range = start as u16..(start + authority.len()) as u16;
-        Ok(Self { url: url.into(), authority: range })
+        let slash = || PathAndQuery::from_static("/");
+        let path = uri.path_and_query().cloned().unwrap_or_else(slash);
+        let host = shown_host(authority, is_secure)?;
+        Ok(Self(Arc::new(Parts { url: url.into(), authority: range, path, host, is_secure })))
     }
 
     /// The URL as it was written.
     #[must_use]
     pub fn url(&self) -> &str {
-        &self.url
+        &self.0.url
     }
 
-    /// Where the path begins in the URL: right after host and port.
+    /// Scheme, host and port, as written: where a connection goes.
     #[must_use]
-    pub fn path_start(&self) -> usize {
-        usize::from(self.authority.end)
+    pub fn origin(&self) -> &str {
+        &self.0.url[..usize::from(self.0.authority.end)]
+    }
+
+    /// What is asked for there.
+    #[must_use]
+    pub fn path_and_query(&self) -> &PathAndQuery {
+        &self.0.path
+    }
+
+    /// The value of the header `Host`.
+    #[must_use]
+    pub fn host(&self) -> &HeaderValue {
+        &self.0.host
+    }
+
+    /// Whether it is called over TLS.
+    #[must_use]
+    pub fn is_secure(&self) -> bool {
+        self.0.is_secure
     }
 
     /// Host and port, as written: what limits and breakers by host go by.
     #[must_use]
     pub fn authority(&self) -> &str {
-        &self.url[usize::from(self.authority.start)..usize::from(self.authority.end)]
+        let Range { start, end } = self.0.authority;
+        &self.0.url[usize::from(start)..usize::from(end)]
     }
+}
+
+/// An authority as a `Host` header has it: a port that goes without saying is not said.
+fn shown_host(authority: &str, is_secure: bool) -> Result<HeaderValue, BadTarget> {
+    let default = if is_secure { ":443" } else { ":80" };
+    let shortened = authority.strip_suffix(default).or_else(|| authority.strip_suffix(':'));
+    HeaderValue::from_str(shortened.unwrap_or(authority)).map_err(|_| BadTarget::NotAUrl)
 }
 
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.url)
+        f.write_str(self.url())
     }
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.url)
+        f.write_str(self.url())
     }
 }
 

@@ -233,7 +233,8 @@ impl Run<'_> {
             code,
             reason,
             status,
-            attempts: tracked.attempts(),
+            // The one that was rejected counts, though nothing is tried again after it.
+            attempts: tracked.attempts() + u32::from(code == ParkedCode::Rejected),
             holds_key,
             message: Ok(tracked.message.clone()),
         }))

@@ -7,6 +7,9 @@ pub mod amqp;
 mod content;
 #[cfg(feature = "nats")]
 pub mod nats;
+mod nearest;
+#[cfg(feature = "network")]
+mod network;
 mod open;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -19,4 +22,5 @@ pub mod stomp;
 pub mod wire;
 
 pub use content::Content;
+pub use nearest::nearest;
 pub use open::OpenError;

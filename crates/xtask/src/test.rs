@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sluicegate_testkit::brokers::Kind;
 use sluicegate_testkit::needs::{Need, User, find_program};
 
 use crate::brokers::ForTests;
@@ -52,6 +53,11 @@ impl Options {
 const BROKERED: &[&str] = &["sluicegate-sources", "sluicegate-consumers", "sluicegate"];
 /// The package whose interleaving models are checked.
 const MODELLED: &str = "sluicegate-tasks";
+/// The services under `examples/`, and the broker that each brings along.
+const SERVICES: &[(&str, Kind)] =
+    &[("order-service", Kind::RabbitMq), ("shipment-service", Kind::Nats)];
+/// With its build.
+const SERVICE_LIMIT: Duration = Duration::from_secs(300);
 /// An example that runs longer than this hangs.
 const EXAMPLE_LIMIT: Duration = Duration::from_secs(60);
 
@@ -99,6 +105,15 @@ pub(crate) fn run(options: &Options, steps: &mut Steps) -> Result<(), Stopped> {
                 child.run_within(EXAMPLE_LIMIT).map(|()| Done::Ok)
             })?;
         }
+    }
+    for (service, kind) in SERVICES.iter().filter(|(service, _)| options.picks(service)) {
+        let child = Child::cargo("run --quiet -p").arg(*service);
+        steps.run(&format!("example {service}"), &child.to_string(), || {
+            match kind.installed() {
+                Err(missing) if !install::on_ci() => Ok(Done::Skipped(missing.to_string())),
+                _ => child.run_within(SERVICE_LIMIT).map(|()| Done::Ok),
+            }
+        })?;
     }
     if options.picks(MODELLED) && workspace.package(MODELLED).is_some() {
         models(&workspace, steps)?;

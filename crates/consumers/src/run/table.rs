@@ -12,6 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use sluicegate_dispatch::Receipt;
 use tokio::time::Instant;
 
@@ -19,7 +20,7 @@ use crate::metadata::Letter;
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    entries: HashMap<Arc<str>, Entry>,
+    entries: HashMap<Arc<str>, Entry, RandomState>,
     superseded: HashSet<u64>,
     last_number: u64,
 }

@@ -35,6 +35,7 @@ async fn every_outcome_is_settled_once_with_its_delay() {
     assert_eq!(rig.sorted(), wanted);
     assert_eq!(rig.facts.of("panicked"), ["panicked panics oops"]);
     assert_eq!(rig.parked.words(), ["rejected rejected"]);
+    assert_eq!(rig.parked.all()[0].attempts, 1);
 }
 
 /// docs/rules.md#settle-3

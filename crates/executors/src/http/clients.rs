@@ -114,7 +114,7 @@ impl Clients {
     /// # Cancel safety
     /// Dropped, the call is given up: its HTTP/1.1 connection is closed, its HTTP/2 stream reset.
     pub(crate) async fn call(&self, order: &Order<'_>, limit: usize) -> Result<Answered, Ended> {
-        let shared = if order.is_secure() { &self.secure } else { &self.plain };
+        let shared = if order.target().is_secure() { &self.secure } else { &self.plain };
         match shared.next() {
             Some(client) => Box::pin(self.call_shared(client, order, limit)).await,
             None => self.call_alone(order, limit).await,
@@ -122,7 +122,7 @@ impl Clients {
     }
 
     async fn call_alone(&self, order: &Order<'_>, limit: usize) -> Result<Answered, Ended> {
-        let origin = order.origin();
+        let origin = order.target().origin();
         let mut request = order.request_to_origin();
         loop {
             let (mut lane, is_new) = match self.lanes.idle(origin) {

@@ -9,7 +9,6 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, USER_AGENT};
-use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body_util::Full;
 use sluicegate_dispatch::{AuthToken, Message, PoolSettings, Target};
@@ -63,31 +62,21 @@ impl<'a> Order<'a> {
         })
     }
 
-    /// Whether it goes over TLS.
-    pub(crate) fn is_secure(&self) -> bool {
-        self.target.url().as_bytes()[4].eq_ignore_ascii_case(&b's')
-    }
-
-    /// Where its connection goes: scheme, host and port, as written.
-    pub(crate) fn origin(&self) -> &str {
-        &self.target.url()[..self.target.path_start()]
-    }
-
     /// Where it goes.
+    pub(crate) const fn target(&self) -> &Target {
+        self.target
+    }
+
+    /// The same as the client libraries take it.
     pub(crate) fn uri(&self) -> Uri {
         self.target.url().parse().expect("a target is a URL")
     }
 
     /// The request of one call, to be sent over a connection to its origin.
     pub(crate) fn request_to_origin(&self) -> Request<Full<Bytes>> {
-        let path = &self.target.url()[self.target.path_start()..];
-        let path = match path.as_bytes() {
-            [b'/' | b'?', ..] => PathAndQuery::try_from(path).expect("a target is a URL"),
-            _ => PathAndQuery::from_static("/"),
-        };
         let mut headers = HeaderMap::with_capacity(HEADERS);
-        headers.insert(HOST, host(self.target.authority(), self.is_secure()));
-        self.complete(headers, Uri::from(path))
+        headers.insert(HOST, self.target.host().clone());
+        self.complete(headers, Uri::from(self.target.path_and_query().clone()))
     }
 
     /// The request of one call, by its whole URL.
@@ -174,11 +163,4 @@ fn as_header(id: &str) -> String {
         }
         text
     })
-}
-
-/// The `Host` header of an authority: a port that goes without saying is not said.
-fn host(authority: &str, is_secure: bool) -> HeaderValue {
-    let default = if is_secure { ":443" } else { ":80" };
-    let shortened = authority.strip_suffix(default).or_else(|| authority.strip_suffix(':'));
-    HeaderValue::from_str(shortened.unwrap_or(authority)).expect("an authority is visible ASCII")
 }

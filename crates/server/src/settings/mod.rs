@@ -13,7 +13,6 @@ mod desired;
 mod duration;
 mod http;
 mod link;
-mod nearest;
 mod pool;
 mod problem;
 mod queue;

@@ -4,8 +4,9 @@
 
 use std::fmt;
 
+use sluicegate_sources::nearest;
+
 use super::available;
-use super::nearest::nearest;
 use super::secret::MASK;
 use crate::brokers;
 
@@ -122,8 +123,7 @@ impl QueueUri {
             .ok_or(QueueUriInvalid::NoScheme)?;
         let broker = BROKERS.iter().find(|broker| broker.name == name);
         if broker.is_none() && name != "sqlite" {
-            let known: Vec<&str> = known_schemes().collect();
-            let nearest = nearest(name, &known);
+            let nearest = nearest(name, known_schemes());
             return Err(QueueUriInvalid::UnknownScheme { scheme: name.to_owned(), nearest });
         }
         if !served.contains(&name) {

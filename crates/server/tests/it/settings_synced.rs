@@ -65,10 +65,11 @@ fn documents_are_read() {
 fn one_bad_queue_leaves_the_others() {
     let cases = [
         (
-            r#"{"queues":[{"queueUri":"amqp://me:tiger@h?queue=q","queueName":"A"},
+            r#"{"queues":[{"queueUri":"events:?key=k","queueName":"A"},
                 {"queueUri":"sqlite:b","queueName":"B"}]}"#,
-            "B sqlite:b 1 | (queues[0].queueUri: `amqp` is not available in this build yet \
-             (available here: sqlite))",
+            "B sqlite:b 1 | (queues[0].queueUri: `events` is not available in this build yet \
+             (available here: sqlite, postgres, postgresql, amqp, amqps, nats, sqs+https, sqs+http, \
+             activemq, activemqs))",
         ),
         (
             r#"{"queues":[{"queueUri":"kafk@:tiger","queueName":"A"},{"queueName":"B"}]}"#,

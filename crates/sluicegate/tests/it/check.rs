@@ -1,6 +1,7 @@
 //! `sluicegate check`.
 
 use crate::stage::Stage;
+use sluicegate_testkit::brokers::{Kind, Lent, lend};
 use sluicegate_testkit::endpoint::{Answer, Endpoint};
 
 #[test]
@@ -71,4 +72,84 @@ async fn endpoints_are_asked_unless_offline() {
     lost.check(1, &["http://127.0.0.1:9/x", "could not be reached"]);
     assert!(!lost.stderr.contains("tiger"), "{}", lost.stderr);
     stage.run(&["check", "-c", file, "--offline"]).check(0, &["ok"]);
+}
+
+/// A broker, an address with another user or queue, which its broker refuses, and what is said of it.
+fn refused(kind: Kind) -> Option<(Lent, String, &'static str)> {
+    let broker = lend(kind)?;
+    let url = broker.url().trim_end_matches('/');
+    let (_, place) = url.split_once("://").expect("a URL");
+    let place = place.rsplit('@').next().expect("a place");
+    let (uri, words) = match kind {
+        Kind::RabbitMq => (format!("amqp://guest:tiger@{place}?queue=q"), "user guest"),
+        Kind::Postgres => {
+            (format!("postgres://nobody-known:tiger@{place}?queue=q"), "nobody-known")
+        }
+        Kind::Nats => (format!("{url}?stream=NONE-SUCH&consumer=c"), "NONE-SUCH"),
+        Kind::Sqs | Kind::ActiveMq => unreachable!("these refuse nobody unless they are told to"),
+    };
+    Some((broker, uri, words))
+}
+
+const AWS: [(&str, &str); 3] = [
+    ("AWS_ACCESS_KEY_ID", "test"),
+    ("AWS_SECRET_ACCESS_KEY", "tiger"),
+    ("AWS_EC2_METADATA_DISABLED", "true"),
+];
+
+fn queue(name: &str, uri: &str) -> String {
+    format!("[[queue]]\nname = {name:?}\nuri = {uri:?}\n")
+}
+
+#[test]
+fn brokers_that_refuse_are_a_problem() {
+    for kind in [Kind::RabbitMq, Kind::Postgres, Kind::Nats] {
+        let Some((_broker, uri, words)) = refused(kind) else { continue };
+        let stage = Stage::new();
+        let file = stage.file("refused.toml", queue("bad", &uri) + &queue("good", "sqlite:good"));
+        let ended = stage.run_with(&["check", "-c", file], &AWS, b"");
+        ended.check(2, &["queue bad (", "refused: ", words]);
+        assert!(!ended.stderr.contains("tiger"), "{ended:?}");
+        let offline = stage.run_with(&["check", "--offline", "-c", file], &AWS, b"");
+        offline.check(0, &["refused.toml: ok"]);
+    }
+}
+
+#[test]
+fn brokers_that_are_not_there_are_only_named() {
+    let stage = Stage::new();
+    for uri in [
+        "amqp://guest:tiger@127.0.0.1:9/%2f?queue=q",
+        "nats://127.0.0.1:9?stream=s&consumer=c",
+        "activemq://127.0.0.1:9/q",
+        "postgres://me:tiger@127.0.0.1:9/db?queue=q",
+        "sqs+http://127.0.0.1:9/1/q?region=us-east-1",
+    ] {
+        let file = stage.file("away.toml", queue("away", uri));
+        let ended = stage.run_with(&["check", "-c", file], &AWS, b"");
+        ended.check(0, &["queue away (", "not reached: ", "not checked", "away.toml: ok"]);
+        assert!(!ended.stdout.contains("tiger"), "{ended:?}");
+    }
+}
+
+/// At start a queue that is refused is said, and the others are served.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_says_which_queue_was_refused_and_serves_the_others() {
+    let Some((_broker, uri, words)) = refused(Kind::RabbitMq) else { return };
+    let stage = Stage::new();
+    let listen = "[server]\nlisten = \"127.0.0.1:0\"\n";
+    let text = format!("{listen}{}{}", queue("bad", &uri), queue("good", "sqlite:good"));
+    let mut daemon = stage.ready(&["--config", stage.file("refused.toml", text)]).await;
+    daemon.says("queue bad was not opened: refused: ").await;
+    daemon.says(words).await;
+    let warnings = daemon.get("/api/v1/warnings").await;
+    let warnings: serde_json::Value = serde_json::from_slice(&warnings.body).expect("JSON");
+    assert_eq!(warnings["items"][0]["code"], "CONSUMER_RESTART_FAILED", "{warnings}");
+    assert_eq!(warnings["items"][0]["subject"], "bad", "{warnings}");
+    let queues = daemon.get("/api/v1/queues").await;
+    let queues: serde_json::Value = serde_json::from_slice(&queues.body).expect("JSON");
+    assert_eq!(queues["items"][0]["name"], "good", "{queues}");
+    let (code, errors) = daemon.terminated().await;
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(!errors.contains("tiger"), "{errors}");
 }

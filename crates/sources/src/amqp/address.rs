@@ -7,6 +7,7 @@ use lapin::uri::{AMQPScheme, AMQPUri};
 use url::Url;
 
 use crate::OpenError;
+use crate::network::parameters;
 
 /// How often each side shows that it lives, in seconds. The broker's own default is a minute, in
 /// which a cut line would look alive.
@@ -49,19 +50,16 @@ impl AmqpAddress {
         if url.host_str().is_none_or(str::is_empty) {
             return wrong("the host is missing".into());
         }
-        let mut values: Vec<Option<String>> = vec![None; more.len()];
-        let (mut heartbeat, mut ca) = (HEARTBEAT, None);
-        for (name, value) in url.query_pairs() {
-            match (&*name, more.iter().position(|known| *known == name)) {
-                (_, Some(at)) => values[at] = Some(value.into_owned()),
-                ("heartbeat", _) => match value.parse() {
-                    Ok(seconds @ 1..) => heartbeat = seconds,
-                    _ => return wrong(format!("heartbeat: {value:?} is no number of seconds")),
-                },
-                ("ca", _) => ca = Some(PathBuf::from(&*value)),
-                _ => return wrong(unknown(&name, more)),
+        let mut parameters = parameters::read(&url, &[&["heartbeat", "ca"], more].concat())?;
+        let values = more.iter().map(|name| parameters.remove(*name)).collect();
+        let ca = parameters.remove("ca").map(PathBuf::from);
+        let heartbeat = match parameters.remove("heartbeat").map(|value| (value.parse(), value)) {
+            None => HEARTBEAT,
+            Some((Ok(seconds @ 1..), _)) => seconds,
+            Some((_, value)) => {
+                return wrong(format!("heartbeat: {value:?} is no number of seconds"));
             }
-        }
+        };
         let mut plain = url;
         plain.set_query(None);
         // Its own message may quote the address, and with it the password.
@@ -117,29 +115,6 @@ impl fmt::Debug for AmqpAddress {
     }
 }
 
-fn unknown(name: &str, more: &[&str]) -> String {
-    let known = ["heartbeat", "ca"].iter().chain(more);
-    let nearest = known.min_by_key(|known| distance(name, known));
-    let nearest = nearest.map_or(String::new(), |nearest| format!(": did you mean {nearest}?"));
-    format!("unknown parameter {name}{nearest}")
-}
-
-/// How many letters lie between two words.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut corner = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let change = corner + usize::from(from != *to);
-            corner = row[j + 1];
-            row[j + 1] = change.min(corner + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,8 +139,8 @@ mod tests {
             ("amqp://u:p@h:1/v?queue=q", "u@h:1 v tls=false Some(\"q\")"),
             ("amqp://h?queue=a%2Fb", "guest@h:5672 / tls=false Some(\"a/b\")"),
             ("amqps://u%40x:p@h/%2f", "u@x@h:5671 / tls=true None"),
-            ("amqp://h/?quue=q", "unknown parameter quue: did you mean queue?"),
-            ("amqp://h/?hartbeat=q", "unknown parameter hartbeat: did you mean heartbeat?"),
+            ("amqp://h/?quue=q", "there is no parameter `quue`; did you mean `queue`?"),
+            ("amqp://h/?hartbeat=q", "`hartbeat`; did you mean `heartbeat`?"),
             ("amqp://h/?heartbeat=0", "heartbeat: \"0\" is no number of seconds"),
             ("amqp://h/?ca=x", "ca: it is of use only with amqps://"),
             ("http://h/", "the scheme is http, not amqp or amqps"),

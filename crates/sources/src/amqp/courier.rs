@@ -30,6 +30,8 @@ use super::topology::short;
 const LOT: usize = 512;
 /// How long the broker may take to confirm a lot.
 const CONFIRM: Duration = Duration::from_secs(15);
+/// How often it tries to have waiting queues made.
+const TRIES: u32 = 4;
 /// How long it waits after it could not connect.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -117,7 +119,7 @@ impl Courier {
                 continue;
             }
             let lot = Lot::new(lot);
-            match self.line(line.take(), &address).await {
+            match self.ready(line.take(), &address, &lot).await {
                 Ok(ready) => {
                     let delivered = timeout(CONFIRM, self.deliver(&ready.channel, &lot)).await;
                     let outcome = delivered.unwrap_or_else(|_| Err(late(&ready)));
@@ -131,6 +133,39 @@ impl Courier {
                 }
             }
         }
+    }
+
+    /// A line, and the waiting queues that a lot needs. A broker with much to do may fail to make
+    /// one; nothing was published by then, so it is asked again.
+    async fn ready(
+        &self,
+        mut line: Option<Line>,
+        address: &AmqpAddress,
+        lot: &Lot,
+    ) -> Result<Line, SourceError> {
+        let mut tries = 1;
+        loop {
+            let ready = self.line(line.take(), address).await?;
+            let error = match timeout(CONFIRM, self.declare_all(&ready.channel, lot)).await {
+                Ok(Ok(())) => return Ok(ready),
+                Ok(Err(error)) => SourceError::new(error),
+                Err(_) => late(&ready),
+            };
+            if tries == TRIES {
+                return Err(error);
+            }
+            tries += 1;
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn declare_all(&self, channel: &lapin::Channel, lot: &Lot) -> Result<(), lapin::Error> {
+        for message in &lot.0 {
+            if let Destination::Later(queue, rung) = &message.to {
+                self.declare(channel, queue, *rung).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn line(&self, line: Option<Line>, address: &AmqpAddress) -> Result<Line, SourceError> {
@@ -159,11 +194,6 @@ impl Courier {
         channel: &lapin::Channel,
         lot: &Lot,
     ) -> Result<Vec<(ShortString, ShortString)>, SourceError> {
-        for message in &lot.0 {
-            if let Destination::Later(queue, rung) = &message.to {
-                self.declare(channel, queue, *rung).await.map_err(SourceError::new)?;
-            }
-        }
         let options = BasicPublishOptions { mandatory: true, ..Default::default() };
         let publish = |message: &Outgoing| {
             let (exchange, key) = message.to.route();

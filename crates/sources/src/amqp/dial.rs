@@ -8,13 +8,11 @@ use std::time::Duration;
 use lapin::protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError};
 use lapin::tcp::{AsyncTcpStream, RustlsConnector};
 use lapin::{ConnectionProperties, ErrorKind};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
 use tokio::time::timeout;
 
 use super::address::AmqpAddress;
 use crate::OpenError;
+use crate::network::tls::client_config;
 
 /// How long one connection may take to come about.
 pub(crate) const GIVE_UP: Duration = Duration::from_secs(5);
@@ -24,7 +22,8 @@ pub(crate) async fn dial(
     address: &AmqpAddress,
     name: &str,
 ) -> Result<lapin::Connection, OpenError> {
-    let connector = if address.is_tls() { Some(connector(address)?) } else { None };
+    let config = address.is_tls().then(|| client_config(address.ca.as_deref())).transpose()?;
+    let connector = config.map(RustlsConnector::from);
     let properties = ConnectionProperties::default().with_connection_name(name.into());
     let runtime = lapin::runtime::default_runtime().map_err(|error| classify(address, &error))?;
     let socket = Arc::new(OnceLock::new());
@@ -65,30 +64,6 @@ pub(crate) async fn dial(
             Err(OpenError::Unreachable(why))
         }
     }
-}
-
-fn connector(address: &AmqpAddress) -> Result<RustlsConnector, OpenError> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if let Some(path) = &address.ca {
-        let wrong = |why: &dyn std::fmt::Display| {
-            OpenError::Address(format!("ca: {} cannot be used: {why}", path.display()))
-        };
-        let certificates = CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))?;
-        let certificates: Result<Vec<_>, _> = certificates.collect();
-        let (added, _) =
-            roots.add_parsable_certificates(certificates.map_err(|error| wrong(&error))?);
-        if added == 0 {
-            return Err(wrong(&"there is no certificate in it"));
-        }
-    }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| OpenError::Address(format!("TLS: {error}")))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(RustlsConnector::from(config))
 }
 
 /// Whether a person must help, or trying again may.

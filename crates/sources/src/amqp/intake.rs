@@ -22,15 +22,14 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::dial::classify;
 use super::letter::Letter;
-use super::link::{Link, Up, jittered};
+use super::link::{Link, Up};
 use super::ring::{Frames, Hold, Ring};
 use super::settings::AmqpConsume;
 use super::ticket::Told;
 use super::topology::short;
 use crate::OpenError;
+use crate::network::pause::Pauses;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// How long a channel stands that was no failed attempt.
 const STOOD: Duration = Duration::from_secs(5);
 /// How long the broker may take to answer one question.
@@ -179,7 +178,7 @@ impl Intake {
     /// Consumes from when it is wanted until it is stopped or dropped.
     pub(crate) async fn take_in(self: Arc<Self>) {
         self.unless_stopped(self.is_wanted()).await;
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = Pauses::default();
         let mut generation = 0;
         while !self.is_stopping.load(Ordering::Acquire) {
             let Some(up) = self.unless_stopped(self.link.stands()).await else { break };
@@ -198,13 +197,12 @@ impl Intake {
                     self.end(cause);
                     // One that stood for a while was no failed attempt.
                     if begun.elapsed() > STOOD {
-                        pause = FIRST_PAUSE;
+                        pauses.reset();
                     }
                 }
                 Err(error) => self.end(error),
             }
-            self.unless_stopped(sleep(jittered(pause))).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            self.unless_stopped(sleep(pauses.next())).await;
         }
         self.is_stopped.store(true, Ordering::Release);
         self.stopped.notify_waiters();
@@ -374,7 +372,7 @@ impl Intake {
             Some(channel) => send(&channel, &frames).await,
             None => false,
         };
-        self.ring.lock().told(&mut frames);
+        self.ring.lock().told(&mut frames, Instant::now());
         frames.tickets.conclude(if told { &Told::Done } else { &Told::Lost });
         next
     }

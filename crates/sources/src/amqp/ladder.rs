@@ -66,41 +66,51 @@ const REST: u32 = 2 * HOUR;
 /// How long after it was declared a waiting queue is published to without declaring it again.
 pub(crate) const RENEW: Duration = Duration::from_secs(600);
 /// What a name has at most, of a queue whose waiting queues carry it.
-const LONGEST: usize = 255 - WAITING.len() - ".2592000000".len();
+const LONGEST: usize = 255 - WAITING.len() - ".2592000000q".len();
 
-/// One delay there is.
+/// One delay there is, and the kind of queue in which it is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Rung(u32);
+pub(crate) struct Rung {
+    ms: u32,
+    is_quorum: bool,
+}
 
 impl Rung {
     /// The shortest one that is not shorter than this. What is longer than all gets the longest.
-    pub(crate) fn of(delay: Duration) -> Self {
+    pub(crate) fn of(delay: Duration, is_quorum: bool) -> Self {
         let at = RUNGS.partition_point(|rung| Duration::from_millis((*rung).into()) < delay);
-        Self(RUNGS[at.min(RUNGS.len() - 1)])
+        Self { ms: RUNGS[at.min(RUNGS.len() - 1)], is_quorum }
     }
 
-    pub(crate) fn all() -> impl Iterator<Item = Self> {
-        RUNGS.into_iter().map(Self)
+    pub(crate) fn all(is_quorum: bool) -> impl Iterator<Item = Self> {
+        RUNGS.into_iter().map(move |ms| Self { ms, is_quorum })
     }
 
     /// The queue in which messages of this queue wait so long.
     pub(crate) fn queue(self, origin: &str) -> ShortString {
+        let (ms, kind) = (self.ms, if self.is_quorum { "q" } else { "" });
         if origin.len() <= LONGEST {
-            return short(&format!("{WAITING}{origin}.{}", self.0));
+            return short(&format!("{WAITING}{origin}.{ms}{kind}"));
         }
         let start = &origin[..origin.floor_char_boundary(LONGEST - 17)];
-        short(&format!("{WAITING}{start}~{:016x}.{}", fingerprint(origin), self.0))
+        short(&format!("{WAITING}{start}~{:016x}.{ms}{kind}", fingerprint(origin)))
     }
 
     pub(crate) fn arguments(self, origin: &str) -> FieldTable {
         let mut arguments = FieldTable::default();
         let number = |number: u32| AMQPValue::LongLongInt(number.into());
         let text = |text: &str| AMQPValue::LongString(text.into());
-        arguments.insert("x-message-ttl".into(), number(self.0));
-        arguments.insert("x-expires".into(), number(self.0.saturating_add(REST)));
+        arguments.insert("x-message-ttl".into(), number(self.ms));
+        arguments.insert("x-expires".into(), number(self.ms.saturating_add(REST)));
         arguments.insert("x-dead-letter-exchange".into(), text(""));
         arguments.insert("x-dead-letter-routing-key".into(), text(origin));
-        arguments.insert("x-queue-type".into(), text("classic"));
+        let kind = if self.is_quorum { "quorum" } else { "classic" };
+        arguments.insert("x-queue-type".into(), text(kind));
+        if self.is_quorum {
+            // It keeps a message until the queue that it goes back to has confirmed it.
+            arguments.insert("x-dead-letter-strategy".into(), text("at-least-once"));
+            arguments.insert("x-overflow".into(), text("reject-publish"));
+        }
         arguments
     }
 }
@@ -130,7 +140,8 @@ mod tests {
             (u64::MAX, 2_592_000_000),
         ];
         for (delay, rung) in cases {
-            assert_eq!(Rung::of(Duration::from_millis(delay)), Rung(rung), "{delay}");
+            let of = Rung::of(Duration::from_millis(delay), false);
+            assert_eq!(of, Rung { ms: rung, is_quorum: false }, "{delay}");
         }
         // Up to twelve hours nothing waits half as long again as it should, below a second twice.
         for pair in RUNGS.windows(2).filter(|pair| pair[1] <= 12 * HOUR) {
@@ -142,12 +153,14 @@ mod tests {
     #[test]
     fn names_of_waiting_queues_fit_and_differ() {
         let (one, other) = ("q".repeat(254) + "1", "q".repeat(254) + "2");
-        for rung in Rung::all() {
+        for rung in Rung::all(false).chain(Rung::all(true)) {
             let names = [&one, &other].map(|origin| rung.queue(origin));
             assert_ne!(names[0], names[1]);
             assert!(names[0].as_str().len() <= 255);
-            assert!(names[0].as_str().ends_with(&format!(".{}", rung.0)));
+            let end = format!(".{}{}", rung.ms, if rung.is_quorum { "q" } else { "" });
+            assert!(names[0].as_str().ends_with(&end));
         }
-        assert_eq!(Rung(100).queue("orders").as_str(), "sluicegate.wait.orders.100");
+        let soon = Rung::of(Duration::ZERO, false);
+        assert_eq!(soon.queue("orders").as_str(), "sluicegate.wait.orders.100");
     }
 }

@@ -15,9 +15,10 @@ use super::address::AmqpAddress;
 use super::dial::{GIVE_UP, classify, dial};
 use super::topology::Topology;
 use crate::OpenError;
+use crate::network::pause::Pauses;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// How long a connection stands that was no failed attempt.
+const STOOD: Duration = Duration::from_secs(10);
 /// How often a connection is looked at that says nothing of its end.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -98,24 +99,24 @@ impl Link {
 
     /// Keeps it up for ever. `up` is the connection to begin with.
     pub(crate) async fn keep_up(self: Arc<Self>, mut up: Option<Up>) {
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = Pauses::default();
         loop {
             if let Some(up) = up.take() {
                 let begun = Instant::now();
                 let cause = self.wait_for_end(&up).await;
                 self.lost(cause);
-                // One that stood for a while was no failed attempt.
-                if begun.elapsed() > LONGEST_PAUSE {
-                    pause = FIRST_PAUSE;
+                if begun.elapsed() > STOOD {
+                    pauses.reset();
                 }
             }
             if self.state.lock().is_closed {
                 return;
             }
-            sleep(jittered(pause)).await;
+            let mut longer = pauses;
+            sleep(longer.next()).await;
             match self.connect().await {
                 Ok(connected) => up = Some(connected),
-                Err(_) => pause = (pause * 2).min(LONGEST_PAUSE),
+                Err(_) => pauses = longer,
             }
         }
     }
@@ -195,12 +196,4 @@ impl Link {
             drop(timeout(GIVE_UP, close).await);
         }
     }
-}
-
-/// Between a half and the whole of it, so that many do not come back at once.
-pub(crate) fn jittered(pause: Duration) -> Duration {
-    use std::hash::{BuildHasher, RandomState};
-    let random = RandomState::new().hash_one(0u8);
-    let part = u32::try_from(random % 1024).unwrap_or(0);
-    pause / 2 + pause / 2 * part / 1024
 }

@@ -18,6 +18,7 @@ mod intake;
 mod ladder;
 mod letter;
 mod link;
+mod names;
 mod ring;
 mod settings;
 mod source;
@@ -26,6 +27,6 @@ mod topology;
 
 pub use address::AmqpAddress;
 pub use connection::Connection;
-pub use settings::{AmqpConsume, AmqpSettings};
+pub use settings::{AmqpConsume, AmqpSettings, Delays};
 pub use source::{AmqpSource, probe};
 pub use topology::{Argument, Binding, Exchange, ExchangeKind, Queue, Topology};

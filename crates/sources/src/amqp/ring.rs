@@ -9,7 +9,7 @@
 //! 4. A message's name is taken from its arrival until the broker was told, or until it is about to
 //!    come back, whichever is first: whatever comes back finds its own name free.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use sluicegate_dispatch::{Receipt, SourceError};
 use tokio::time::Instant;
 
 use super::letter::Letter;
+use super::names::{Name, Names};
 use super::ticket::{Ticket, Tickets, Told};
 
 /// The deliveries of one channel.
@@ -35,7 +36,7 @@ pub(crate) struct Ring {
     held: Vec<u64>,
     /// How many entries are to be acked.
     acks: usize,
-    names: HashSet<Arc<str>>,
+    names: Names,
     /// No window ends before this.
     next_end: Option<Instant>,
 }
@@ -47,8 +48,8 @@ struct Entry {
     /// When its window ends.
     end: Option<Instant>,
     state: State,
-    name: Arc<str>,
-    is_named: bool,
+    /// Its name, until that is free.
+    name: Option<Name>,
     letter: Option<Arc<Letter>>,
     ticket: Option<Arc<Ticket>>,
 }
@@ -96,7 +97,7 @@ pub(crate) struct Frames {
     /// These are done with.
     pub(crate) singles: Vec<u64>,
     pub(crate) tickets: Tickets,
-    names: Vec<Arc<str>>,
+    names: Vec<Name>,
     /// When there is more to tell.
     pub(crate) next: Option<Instant>,
 }
@@ -138,7 +139,9 @@ impl Ring {
             tickets.push(entry.ticket);
         }
         tickets.conclude(&Told::Lost);
-        *self = Self::default();
+        let mut names = std::mem::take(&mut self.names);
+        names.forget_used();
+        *self = Self { names, ..Self::default() };
     }
 
     /// Takes a delivery in; `false` where its tag is not the next one.
@@ -146,33 +149,17 @@ impl Ring {
         if tag != self.first + self.entries.len() as u64 {
             return false;
         }
-        let name = self.name(id);
+        let name = Some(self.names.take(id, now));
         self.entries.push_back(Entry {
             arrived: now,
             handed: now,
             end: None,
             state: State::Fresh,
             name,
-            is_named: true,
             letter: Some(Arc::new(letter)),
             ticket: None,
         });
         true
-    }
-
-    /// A name that no other message here has, the same one when the same messages come again.
-    fn name(&mut self, id: Arc<str>) -> Arc<str> {
-        if self.names.insert(Arc::clone(&id)) {
-            return id;
-        }
-        let mut number = 1;
-        loop {
-            let name: Arc<str> = format!("{id}#{number}").into();
-            if self.names.insert(Arc::clone(&name)) {
-                return name;
-            }
-            number += 1;
-        }
     }
 
     fn at(&mut self, tag: u64) -> Option<&mut Entry> {
@@ -203,9 +190,10 @@ impl Ring {
         for (entry, tag) in self.entries.iter_mut().skip(start).take(count).zip(fresh..) {
             (entry.state, entry.handed, entry.end) = (State::Out, now, end);
             let letter = entry.letter.as_ref().expect("it keeps its letter until it is told");
+            let name = entry.name.as_ref().expect("it keeps its name until it is settled");
             handed.push(Handed {
                 receipt: Receipt { tag, generation, handle: None },
-                name: Arc::clone(&entry.name),
+                name: name.text(),
                 letter: Arc::clone(letter),
             });
         }
@@ -257,10 +245,9 @@ impl Ring {
 
     /// Gives a name back: from now on the message may come again.
     fn free(&mut self, tag: u64) {
-        let Some(entry) = self.at(tag).filter(|entry| entry.is_named) else { return };
-        entry.is_named = false;
-        let name = Arc::clone(&entry.name);
-        self.names.remove(&name);
+        if let Some(name) = self.at(tag).and_then(|entry| entry.name.take()) {
+            self.names.free(&name);
+        }
     }
 
     /// What a receipt is of, to publish a copy of it. The copy may come while the first one is still
@@ -274,10 +261,10 @@ impl Ring {
         ticket.add();
         entry.state = State::Copying;
         entry.ticket = Some(Arc::clone(ticket));
-        let name = Arc::clone(&entry.name);
+        let id = Arc::clone(entry.name.as_ref()?.id());
         let letter = Arc::clone(entry.letter.as_ref()?);
         self.free(receipt.tag);
-        Some((name, letter))
+        Some((id, letter))
     }
 
     /// What a receipt is of.
@@ -292,6 +279,7 @@ impl Ring {
         tag: u64,
         copied: Result<(), SourceError>,
         end: Option<Instant>,
+        now: Instant,
     ) {
         if generation != self.generation {
             return;
@@ -303,10 +291,10 @@ impl Ring {
             Ok(()) => self.mark(tag, End::Ack),
             Err(error) => {
                 (entry.state, entry.end) = (State::Out, end);
-                let (ticket, name) = (entry.ticket.take(), Arc::clone(&entry.name));
-                let is_named = self.names.insert(name);
+                let (ticket, letter) = (entry.ticket.take(), entry.letter.clone());
+                let name = letter.map(|letter| self.names.take(letter.id(), now));
                 if let Some(entry) = self.at(tag) {
-                    entry.is_named = is_named;
+                    entry.name = name;
                 }
                 self.next_end = self.next_end.into_iter().chain(end).min();
                 if let Some(ticket) = ticket {
@@ -377,9 +365,7 @@ impl Ring {
             let Some(entry) = self.entries.pop_front() else { break };
             self.first += 1;
             frames.tickets.push(entry.ticket);
-            if entry.is_named {
-                frames.names.push(entry.name);
-            }
+            frames.names.extend(entry.name);
         }
         // Handed back before it was handed out, the front may have passed the fresh ones.
         self.fresh = self.fresh.max(self.first);
@@ -403,11 +389,8 @@ impl Ring {
                 continue;
             };
             entry.state = State::Told;
-            let (ticket, name) = (entry.ticket.take(), Arc::clone(&entry.name));
-            if std::mem::take(&mut entry.is_named) {
-                frames.names.push(name);
-            }
-            frames.tickets.push(ticket);
+            frames.tickets.push(entry.ticket.take());
+            frames.names.extend(entry.name.take());
             frames.singles.push(tag);
             self.acks -= 1;
         }
@@ -423,10 +406,10 @@ impl Ring {
     }
 
     /// Hears that frames were told, or could not be.
-    pub(crate) fn told(&mut self, frames: &mut Frames) {
+    pub(crate) fn told(&mut self, frames: &mut Frames, now: Instant) {
         if frames.generation == self.generation {
             for name in frames.names.drain(..) {
-                self.names.remove(&name);
+                self.names.rest(name, now);
             }
         }
     }

@@ -30,20 +30,31 @@ pub struct AmqpConsume {
     pub(crate) is_exclusive: bool,
     pub(crate) visibility: Option<Duration>,
     pub(crate) hold: Duration,
+    pub(crate) delays: Option<Delays>,
+}
+
+/// In which kind of queue messages wait for their delays to pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delays {
+    /// Classic queues. The broker moves a message out of one without waiting for a confirmation.
+    Classic,
+    /// Quorum queues, of which a message goes only when the queue it goes back to has confirmed it.
+    /// They take RabbitMQ 3.10 or later, and cost it more.
+    Quorum,
 }
 
 impl AmqpSettings {
     /// Reads `amqp://USER:PASS@HOST:PORT/VHOST?queue=NAME`; see [`AmqpAddress`] for its parameters.
-    /// Here there are also `prefetch` (1 to 65535, 500), `tag` (the consumer tag) and `exclusive`
-    /// (`true` or `false`).
+    /// Here there are also `prefetch` (1 to 65535, 500), `tag` (the consumer tag), `exclusive`
+    /// (`true` or `false`) and `delays` (`classic` or `quorum`, see [`Delays`]).
     ///
     /// # Errors
     /// Names the field that is wrong.
     pub fn parse(uri: &str) -> Result<Self, OpenError> {
-        let names = ["queue", "prefetch", "tag", "exclusive"];
+        let names = ["queue", "prefetch", "tag", "exclusive", "delays"];
         let (address, values) = AmqpAddress::parse_with(uri, &names)?;
         let wrong = |what: String| OpenError::Address(what);
-        let [queue, prefetch, tag, exclusive] = &values[..] else {
+        let [queue, prefetch, tag, exclusive, delays] = &values[..] else {
             unreachable!("as many values as names");
         };
         let queue = queue.as_deref().unwrap_or_default();
@@ -67,6 +78,14 @@ impl AmqpSettings {
             let why = |_| wrong(format!("exclusive: {exclusive:?} is neither true nor false"));
             consume.is_exclusive = exclusive.parse().map_err(why)?;
         }
+        consume.delays = match delays.as_deref() {
+            None => None,
+            Some("classic") => Some(Delays::Classic),
+            Some("quorum") => Some(Delays::Quorum),
+            Some(other) => {
+                return Err(wrong(format!("delays: {other:?} is neither classic nor quorum")));
+            }
+        };
         Ok(Self { address, topology: Topology::default(), consume })
     }
 
@@ -112,6 +131,13 @@ impl AmqpSettings {
         self
     }
 
+    /// See [`AmqpConsume::with_delays`].
+    #[must_use]
+    pub fn with_delays(mut self, delays: Delays) -> Self {
+        self.consume = self.consume.with_delays(delays);
+        self
+    }
+
     /// Where the broker is.
     #[must_use]
     pub const fn address(&self) -> &AmqpAddress {
@@ -137,6 +163,7 @@ impl AmqpConsume {
             is_exclusive: false,
             visibility: None,
             hold: Duration::from_millis(5),
+            delays: None,
         }
     }
 
@@ -188,6 +215,14 @@ impl AmqpConsume {
         self
     }
 
+    /// In which kind of queue messages wait. Where nobody says, it is that of the queue itself as the
+    /// topology declares it, and else classic.
+    #[must_use]
+    pub fn with_delays(mut self, delays: Delays) -> Self {
+        self.delays = Some(delays);
+        self
+    }
+
     /// The queue.
     #[must_use]
     pub fn queue(&self) -> &str {
@@ -228,7 +263,8 @@ mod tests {
             ("amqp://h/?queue=q&prefetch=0", "prefetch: \"0\""),
             ("amqp://h/?queue=q&prefetch=65536", "prefetch: \"65536\""),
             ("amqp://h/?queue=q&exclusive=yes", "exclusive: \"yes\""),
-            ("amqp://h/?queue=q&prefech=1", "did you mean prefetch?"),
+            ("amqp://h/?queue=q&prefech=1", "did you mean `prefetch`?"),
+            ("amqp://h/?queue=q&delays=no", "delays: \"no\" is neither"),
         ];
         for (uri, expected) in cases {
             let error = AmqpSettings::parse(uri).unwrap_err().to_string();

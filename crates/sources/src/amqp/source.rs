@@ -22,7 +22,7 @@ use super::ladder::Rung;
 use super::letter::properties_of;
 use super::link::Link;
 use super::ring::{End, Handed};
-use super::settings::{AmqpConsume, AmqpSettings};
+use super::settings::{AmqpConsume, AmqpSettings, Delays};
 use super::ticket::Ticket;
 use crate::{Content, OpenError};
 
@@ -48,6 +48,7 @@ pub struct AmqpSource<M: Content = Message> {
     connection: Connection,
     counting: Counting,
     queue: Arc<str>,
+    delays: Delays,
     owns_connection: bool,
     /// Ends the tasks when the source goes.
     _group: TaskGroup,
@@ -82,6 +83,12 @@ impl<M: Content> AmqpSource<M> {
             }
         }
         let queue: Arc<str> = consume.queue.as_str().into();
+        let declared = connection.topology().queue(&queue);
+        let delays =
+            consume.delays.unwrap_or(match declared.is_some_and(super::Queue::is_quorum) {
+                true => Delays::Quorum,
+                false => Delays::Classic,
+            });
         let intake = Arc::new(Intake::new(consume, Arc::clone(connection.link())));
         let group = TaskGroup::new("amqp source", 2).map_err(|error| failed(&error))?;
         let (taking, telling) = (Arc::clone(&intake), Arc::clone(&intake));
@@ -100,6 +107,7 @@ impl<M: Content> AmqpSource<M> {
             connection: connection.clone(),
             counting: Counting::default(),
             queue,
+            delays,
             owns_connection: false,
             _group: group,
             reads: PhantomData,
@@ -229,7 +237,10 @@ impl<M: Content> AmqpSource<M> {
     fn destination(&self, after: Duration) -> Destination {
         match after.is_zero() {
             true => Destination::Queue(Arc::clone(&self.queue)),
-            false => Destination::Later(Arc::clone(&self.queue), Rung::of(after)),
+            false => Destination::Later(
+                Arc::clone(&self.queue),
+                Rung::of(after, self.delays == Delays::Quorum),
+            ),
         }
     }
 
@@ -237,8 +248,9 @@ impl<M: Content> AmqpSource<M> {
     fn answer(&self, receipt: Receipt) -> Answer {
         let intake = Arc::clone(&self.intake);
         Box::new(move |copied| {
-            let end = intake.window_end(Instant::now());
-            intake.ring.lock().copied(receipt.generation, receipt.tag, copied, end);
+            let now = Instant::now();
+            let end = intake.window_end(now);
+            intake.ring.lock().copied(receipt.generation, receipt.tag, copied, end, now);
             intake.settled.notify_one();
         })
     }

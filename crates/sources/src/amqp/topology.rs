@@ -230,6 +230,13 @@ impl Queue {
         self.arguments.iter().any(|(name, _)| name == DEAD_LETTER_EXCHANGE)
     }
 
+    /// Whether several nodes keep it.
+    #[must_use]
+    pub fn is_quorum(&self) -> bool {
+        let kind = self.arguments.iter().rev().find(|(name, _)| name == "x-queue-type");
+        kind.is_some_and(|(_, kind)| *kind == Argument::from("quorum"))
+    }
+
     async fn declare(&self, channel: &lapin::Channel) -> Result<lapin::Queue, lapin::Error> {
         let options = QueueDeclareOptions { durable: self.is_durable, ..Default::default() };
         channel.queue_declare(short(&self.name), options, table(&self.arguments)).await

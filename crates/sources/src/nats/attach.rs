@@ -15,14 +15,13 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::connect::ANSWER;
-use super::hold::Hold;
+use super::hold::{Hold, LATE};
 use super::settings::{NatsSettings, is_pattern, subject_matches};
+use super::tally::Tally;
 use crate::OpenError;
 
 /// Ids that were seen within this are not stored again, in streams that are made here.
 const DUPLICATES: Duration = Duration::from_secs(300);
-/// How much later than its time the server may get to a redelivery.
-const LATE: Duration = Duration::from_millis(250);
 
 /// A consumer that can be pulled from.
 #[derive(Debug)]
@@ -30,6 +29,7 @@ pub(super) struct Attached {
     pub(super) context: Context,
     pub(super) stream: Stream,
     pub(super) consumer: PullConsumer,
+    pub(super) tally: Option<Tally>,
     /// Where messages are published, if there is one such subject.
     pub(super) publish: Option<String>,
     /// How many messages may be asked for at once.
@@ -78,7 +78,12 @@ pub(super) async fn attach(
     let publish = settings.publish.as_ref().or(publish).cloned();
     let max_batch = usize::try_from(consumer.cached_info().config.max_batch).unwrap_or(0);
     let max_batch = if max_batch == 0 { usize::MAX } else { max_batch };
-    Ok(Attached { context, stream, consumer, publish, max_batch, asked })
+    let last = consumer.cached_info().delivered.stream_sequence;
+    let tally = match settings.tally {
+        true => Some(Tally::open(&context, settings, last).await),
+        false => None,
+    };
+    Ok(Attached { context, stream, consumer, tally, publish, max_batch, asked })
 }
 
 /// Looks whether `attach` would find what it needs, and makes nothing.

@@ -10,8 +10,8 @@ use tokio::time::timeout;
 
 use super::settings::{Login, NatsSettings};
 use super::shared::Shared;
-use super::tls;
 use crate::OpenError;
+use crate::network::tls::client_config;
 
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -40,7 +40,8 @@ pub(super) async fn connect(
             0 | 1 => Duration::ZERO,
             more => Duration::from_millis(100 << more.min(6)),
         })
-        .tls_client_config(tls::client_config(settings.ca.as_deref())?)
+        // In any case: a server may ask for TLS by itself.
+        .tls_client_config(client_config(settings.ca.as_deref())?)
         .require_tls(settings.tls)
         .event_callback(move |event| {
             let listener = listener.clone();

@@ -13,7 +13,8 @@ use async_nats::Subject;
 use sluicegate_dispatch::Receipt;
 use tokio::time::Instant;
 
-use super::hold::{Hold, Verdict};
+use super::hold::{Hold, LATE, Verdict};
+use super::tally;
 
 /// How many messages that are done are remembered, so that a copy that was under way is not taken
 /// for another delivery.
@@ -29,6 +30,8 @@ const SWEEP_EVERY: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Arrived<B> {
     pub(super) seq: u64,
+    /// The server's count of deliveries, to whomever.
+    pub(super) count: u64,
     /// When it was published, in nanoseconds: with the sequence it names a message for good, also if
     /// the stream is made anew.
     pub(super) published: i128,
@@ -59,11 +62,20 @@ pub(super) enum Errand {
 /// What a receipt is worth.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Worth {
-    /// The server is to be told there.
-    Tell(Subject),
+    /// The server is to be told.
+    Tell(Word),
     /// The server has been told already, though the caller has not heard of it.
     Told,
     Stale,
+}
+
+/// What to know for telling the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Word {
+    pub(super) reply: Subject,
+    pub(super) published: i128,
+    /// What is written down of the message.
+    pub(super) tallied: Option<tally::Entry>,
 }
 
 #[derive(Debug)]
@@ -74,6 +86,8 @@ pub(super) struct Front<B> {
     /// What waits to be handed out, in order. Of some the delivery may be gone by now.
     queue: VecDeque<u64>,
     hold: Option<Hold>,
+    /// The count of the last delivery, where all are ours and order matters.
+    counted: Option<u64>,
     done: HashSet<(u64, i128)>,
     done_order: VecDeque<(u64, i128)>,
     /// How many are wanted by those who wait.
@@ -85,6 +99,7 @@ pub(super) struct Front<B> {
 struct Entry<B> {
     published: i128,
     attempts: u32,
+    tallied: Option<tally::Entry>,
     out: Option<Out>,
     waiting: Option<Arrived<B>>,
     /// It may not be handed out before.
@@ -116,6 +131,7 @@ impl<B> Front<B> {
             entries: HashMap::new(),
             queue: VecDeque::new(),
             hold: None,
+            counted: None,
             done: HashSet::new(),
             done_order: VecDeque::new(),
             wanted: 0,
@@ -146,6 +162,7 @@ impl<B> Front<B> {
         now: Instant,
     ) -> Option<Errand> {
         let (seq, published) = (arrived.seq, arrived.published);
+        self.count(seq, arrived.count, now);
         let verdict = self.hold.as_mut().map_or(Verdict::Passes, |hold| hold.look(seq, asked));
         let errand = if self.done.contains(&(seq, published)) {
             Some(Errand::Gone(arrived.reply))
@@ -208,11 +225,11 @@ impl<B> Front<B> {
 
     /// What a receipt is worth for settling. What the server is to be told is under way then.
     pub(super) fn begin_settling(&mut self, receipt: &Receipt, now: Instant) -> Worth {
-        let Some(out) = self.out_of(receipt, now) else { return Worth::Stale };
+        let Some((out, word)) = self.out_of(receipt, now) else { return Worth::Stale };
         match out.stage {
             Stage::Open => {
                 out.stage = Stage::Settling;
-                Worth::Tell(out.reply.clone())
+                Worth::Tell(word)
             }
             Stage::Settling => Worth::Stale,
             Stage::Told => {
@@ -226,15 +243,38 @@ impl<B> Front<B> {
     pub(super) fn begin_extending(&mut self, receipt: &Receipt, now: Instant) -> Worth {
         match self.out_of(receipt, now) {
             None => Worth::Stale,
-            Some(out) if out.stage == Stage::Open => Worth::Tell(out.reply.clone()),
+            Some((out, word)) if out.stage == Stage::Open => Worth::Tell(word),
             // Telling the server that it goes on could overwrite a delay.
             Some(_) => Worth::Told,
         }
     }
 
-    fn out_of(&mut self, receipt: &Receipt, now: Instant) -> Option<&mut Out> {
-        let out = self.entries.get_mut(&receipt.tag)?.out.as_mut()?;
-        (out.generation == receipt.generation && out.until > now).then_some(out)
+    fn out_of(&mut self, receipt: &Receipt, now: Instant) -> Option<(&mut Out, Word)> {
+        let Entry { published, tallied, out, .. } = self.entries.get_mut(&receipt.tag)?;
+        let out = out.as_mut()?;
+        let word = Word { reply: out.reply.clone(), published: *published, tallied: *tallied };
+        (out.generation == receipt.generation && out.until > now).then_some((out, word))
+    }
+
+    /// Whether nothing is known of a message.
+    pub(super) fn is_unknown(&self, seq: u64, published: i128) -> bool {
+        self.entries.get(&seq).is_none_or(|entry| entry.published != published)
+            && !self.done.contains(&(seq, published))
+    }
+
+    /// Takes note of what was written down of a message in an earlier life, `rest` of whose delay is
+    /// left.
+    pub(super) fn recall(
+        &mut self,
+        (seq, published): (u64, i128),
+        known: tally::Entry,
+        rest: Duration,
+        now: Instant,
+    ) {
+        let (attempts, not_before) = (known.attempts, Some(now + rest));
+        let known =
+            Entry { attempts, not_before, tallied: Some(known), ..Entry::new(published, now) };
+        self.entries.insert(seq, known);
     }
 
     /// The server was not told, as far as is known.
@@ -269,6 +309,7 @@ impl<B> Front<B> {
         receipt: &Receipt,
         not_before: Option<Instant>,
         attempts: u32,
+        tallied: Option<tally::Entry>,
         is_answered: bool,
     ) {
         if self.current(receipt).is_none() {
@@ -279,6 +320,7 @@ impl<B> Front<B> {
             entry.waiting = None;
             entry.not_before = not_before;
             entry.attempts = attempts;
+            entry.tallied = tallied;
         }
         self.answer(receipt, is_answered);
     }
@@ -365,8 +407,30 @@ impl<B> Front<B> {
         self.hold = hold;
     }
 
+    /// From here on all deliveries are ours, and a gap in their count is noticed.
+    pub(super) const fn count_from(&mut self, count: u64) {
+        self.counted = Some(count);
+    }
+
+    fn count(&mut self, seq: u64, count: u64, now: Instant) {
+        let Some(before) = self.counted.replace(count) else {
+            self.counted = None;
+            return;
+        };
+        let missed = usize::try_from(count.saturating_sub(before + 1)).unwrap_or(usize::MAX);
+        if missed == 0 {
+            return;
+        }
+        let (floor, until) = (seq.saturating_sub(1), now + self.window + LATE);
+        match &mut self.hold {
+            Some(hold) => hold.miss(missed, floor, until),
+            None => self.hold = Hold::new(floor, missed, until),
+        }
+    }
+
     /// What is held waits no longer.
     pub(super) fn release_hold(&mut self) {
+        self.counted = None;
         let held = self.hold.take().map(Hold::into_held).unwrap_or_default();
         // What was held is newer than what has arrived, and older than what is yet to come.
         self.queue.extend(held);
@@ -393,6 +457,30 @@ impl<B> Front<B> {
         self.end_hold_if_over();
     }
 
+    /// Whether the server is to be asked what an earlier life has left, before anything new is.
+    pub(super) fn is_hold_in_question(&self, now: Instant) -> bool {
+        self.hold.as_ref().is_some_and(|hold| hold.is_in_question(now))
+    }
+
+    /// Whether only what is late is asked for.
+    pub(super) fn is_curious(&self) -> bool {
+        self.hold.as_ref().is_some_and(Hold::is_curious)
+    }
+
+    /// The server waits for so many: more than are here, and the hold goes on for a while.
+    pub(super) fn hear_of_unsettled(&mut self, unsettled: usize, now: Instant) {
+        let is_out = |out: &Out| out.stage != Stage::Told;
+        let here =
+            |entry: &&Entry<B>| entry.waiting.is_some() || entry.out.as_ref().is_some_and(is_out);
+        let here = self.entries.values().filter(here).count();
+        let Some(hold) = &mut self.hold else { return };
+        if unsettled > here {
+            hold.put_off(now + self.window / 40);
+        } else {
+            hold.let_be();
+        }
+    }
+
     /// When to ask again, where asking now would bring nothing that may be handed out.
     pub(super) fn pause(&self, now: Instant) -> Option<Instant> {
         self.hold.as_ref().and_then(|hold| hold.pause(now))
@@ -404,6 +492,7 @@ impl<B> Front<B> {
         self.entries.clear();
         self.queue.clear();
         self.hold = None;
+        self.counted = None;
         self.done.clear();
         self.done_order.clear();
     }
@@ -430,7 +519,15 @@ impl<B> Front<B> {
 
 impl<B> Entry<B> {
     const fn new(published: i128, now: Instant) -> Self {
-        Self { published, attempts: 0, out: None, waiting: None, not_before: None, touched: now }
+        Self {
+            published,
+            attempts: 0,
+            tallied: None,
+            out: None,
+            waiting: None,
+            not_before: None,
+            touched: now,
+        }
     }
 }
 

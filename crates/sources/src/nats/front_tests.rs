@@ -28,7 +28,8 @@ impl Stage {
     fn arrived(&mut self, seq: u64, time: Duration) -> Arrived<&'static str> {
         self.delivered += 1;
         let reply = Subject::from(format!("reply.{seq}.{}", self.delivered));
-        Arrived { seq, published: i128::from(seq) * 10, reply, at: self.at(time), body: "body" }
+        let (count, published) = (self.delivered, i128::from(seq) * 10);
+        Arrived { seq, count, published, reply, at: self.at(time), body: "body" }
     }
 
     /// A delivery that was asked for when it arrives.
@@ -155,10 +156,13 @@ fn what_was_told_beside_a_failure_is_answered_when_it_is_asked_for_again() {
     let (gone, again) = (stage.receipt(1, NOW), stage.receipt(2, NOW));
     for receipt in [&gone, &again] {
         assert!(is_told(&stage.settle(receipt, NOW)));
+        // A copy is here before the server is told.
+        stage.arrive(receipt.tag, NOW);
     }
     stage.front.gone(&gone, false);
-    stage.front.again(&again, Some(stage.begun + seconds(60)), 4, false);
+    stage.front.again(&again, Some(stage.begun + seconds(60)), 4, None, false);
     assert_eq!(stage.front.out(stage.begun), 0);
+    assert_eq!(stage.seqs(9, NOW), [0; 0]);
     for receipt in [&gone, &again] {
         stage.front.not_told(receipt);
         assert_eq!(stage.settle(receipt, NOW), Worth::Told);
@@ -172,7 +176,7 @@ fn attempts_and_delays_are_kept() {
     let mut stage = Stage::new();
     let receipt = stage.receipt(1, NOW);
     stage.settle(&receipt, NOW);
-    stage.front.again(&receipt, Some(stage.begun + seconds(60)), 4, true);
+    stage.front.again(&receipt, Some(stage.begun + seconds(60)), 4, None, true);
     // Too early: the server has forgotten the delay, as one that crashed may.
     let early = stage.arrive(1, seconds(50));
     assert!(matches!(early, Some(Errand::Again(_, rest)) if rest == seconds(10)), "{early:?}");
@@ -181,7 +185,7 @@ fn attempts_and_delays_are_kept() {
     let (seq, second, attempts) = stage.take(1, seconds(60)).remove(0);
     assert_eq!((seq, attempts), (1, 4));
     stage.settle(&second, seconds(60));
-    stage.front.again(&second, None, 5, true);
+    stage.front.again(&second, None, 5, None, true);
     assert_eq!(stage.arrive(1, seconds(60)), None);
     assert_eq!(stage.take(1, seconds(60))[0].2, 5);
 }
@@ -257,10 +261,10 @@ fn what_waits_is_given_back_and_what_is_held_is_not() {
 fn new_messages_wait_for_those_of_an_earlier_life() {
     let mut stage = Stage::new();
     stage.hold(5, 3, WINDOW);
-    for seq in [2, 7, 6] {
+    for seq in [7, 5, 6] {
         stage.arrive(seq, NOW);
     }
-    assert_eq!(stage.seqs(9, NOW), [2]);
+    assert_eq!(stage.seqs(9, NOW), [5]);
     // Asking would only bring more that is new.
     assert_eq!(stage.front.pause(stage.begun), Some(stage.at(WINDOW)));
     assert_eq!(stage.front.pause(stage.at(WINDOW)), None);
@@ -271,8 +275,8 @@ fn new_messages_wait_for_those_of_an_earlier_life() {
     stage.arrive(3, WINDOW);
     stage.arrive(3, WINDOW);
     assert_eq!(stage.seqs(9, WINDOW), [3]);
-    stage.arrive(5, WINDOW);
-    assert_eq!(stage.seqs(9, WINDOW), [5, 6, 7]);
+    stage.arrive(4, WINDOW);
+    assert_eq!(stage.seqs(9, WINDOW), [4, 6, 7]);
 }
 
 #[test]
@@ -287,6 +291,60 @@ fn a_new_message_that_was_asked_for_late_shows_that_nothing_older_is_left() {
     stage.arrive(2, seconds(2));
     stage.arrive(9, seconds(2));
     assert_eq!(stage.seqs(9, seconds(2)), [2, 7, 8, 9]);
+}
+
+#[test]
+fn what_went_elsewhere_is_waited_for() {
+    let mut stage = Stage::new();
+    stage.front.count_from(0);
+    stage.arrive(1, NOW);
+    assert_eq!(stage.seqs(9, NOW), [1]);
+    // Two were delivered to somebody who is gone.
+    stage.delivered += 2;
+    for seq in [4, 5] {
+        stage.arrive(seq, NOW);
+    }
+    assert_eq!(stage.seqs(9, NOW), [0; 0]);
+    for seq in [4, 5] {
+        stage.front.kept(seq, stage.at(WINDOW));
+    }
+    stage.arrive(2, WINDOW);
+    assert_eq!(stage.seqs(9, WINDOW), [2]);
+    stage.arrive(3, WINDOW);
+    assert_eq!(stage.seqs(9, WINDOW), [3, 4, 5]);
+    // A server that has forgotten some deliveries counts them again: that is no gap.
+    stage.delivered -= 3;
+    stage.arrive(6, WINDOW);
+    assert_eq!(stage.seqs(9, WINDOW), [6]);
+    // Where nobody needs order, nothing waits.
+    stage.front.release_hold();
+    stage.delivered += 7;
+    stage.arrive(7, WINDOW);
+    assert_eq!(stage.seqs(9, WINDOW), [7]);
+}
+
+#[test]
+fn what_the_server_is_late_with_is_waited_for() {
+    let mut stage = Stage::new();
+    stage.hold(5, 3, seconds(1));
+    stage.arrive(7, NOW);
+    let (due, later) = (stage.at(seconds(1)), stage.at(seconds(1) + WINDOW / 40));
+    assert!(!stage.front.is_hold_in_question(stage.begun));
+    assert!(stage.front.is_hold_in_question(due));
+    // One is here, and two more are somewhere.
+    stage.front.hear_of_unsettled(3, due);
+    assert_eq!(stage.front.pause(due), None, "it is asked for once");
+    stage.arrive(8, seconds(1));
+    assert_eq!(stage.seqs(9, seconds(1)), [0; 0], "though it was asked for when all were due");
+    assert_eq!(stage.front.pause(due), Some(later));
+    stage.arrive(2, seconds(1));
+    assert_eq!(stage.seqs(9, seconds(1)), [2]);
+    // All that is unsettled is here.
+    assert!(stage.front.is_hold_in_question(later));
+    stage.front.hear_of_unsettled(3, later);
+    assert!(!stage.front.is_hold_in_question(later));
+    stage.arrive(9, seconds(1) + WINDOW / 40);
+    assert_eq!(stage.seqs(9, seconds(1) + WINDOW / 40), [7, 8, 9]);
 }
 
 #[test]
@@ -323,7 +381,7 @@ fn what_nothing_is_heard_of_is_forgotten() {
     let mut stage = Stage::new();
     let receipt = stage.receipt(1, NOW);
     stage.settle(&receipt, NOW);
-    stage.front.again(&receipt, Some(stage.begun + seconds(3600)), 4, true);
+    stage.front.again(&receipt, Some(stage.begun + seconds(3600)), 4, None, true);
     stage.receipt(2, NOW);
     stage.front.sweep(stage.at(FORGOTTEN_AFTER));
     assert_eq!(stage.front.len(), 2);
@@ -331,4 +389,23 @@ fn what_nothing_is_heard_of_is_forgotten() {
     assert_eq!(stage.front.len(), 1);
     stage.front.sweep(stage.at(FORGOTTEN_AFTER + seconds(3601)));
     assert_eq!(stage.front.len(), 0);
+}
+
+#[test]
+fn what_was_written_down_is_carried() {
+    let mut stage = Stage::new();
+    assert!(stage.front.is_unknown(1, 10));
+    let known = tally::Entry { attempts: 3, not_before: NOW, at: 7 };
+    stage.front.recall((1, 10), known, seconds(5), stage.begun);
+    assert!(!stage.front.is_unknown(1, 10) && stage.front.is_unknown(1, 11));
+    assert!(
+        matches!(stage.arrive(1, seconds(1)), Some(Errand::Again(_, rest)) if rest == seconds(4))
+    );
+    assert_eq!(stage.arrive(1, seconds(5)), None);
+    let (_, receipt, attempts) = stage.take(1, seconds(5)).remove(0);
+    assert_eq!(attempts, 3);
+    let worth = stage.settle(&receipt, seconds(5));
+    assert!(matches!(worth, Worth::Tell(Word { tallied: Some(entry), .. }) if entry == known));
+    stage.front.gone(&receipt, true);
+    assert!(!stage.front.is_unknown(1, 10));
 }

@@ -26,10 +26,11 @@ const EVENT_TYPE: &str = "ce-type";
 pub(super) fn arrived(message: jetstream::Message) -> Option<(Arrived<Message>, Duration)> {
     let info = message.info().ok()?;
     let (seq, published) = (info.stream_sequence, info.published.unix_timestamp_nanos());
+    let count = info.consumer_sequence;
     let body = Message::from(message);
     let reply = body.reply.clone()?;
     let rest = rest(body.headers.as_ref());
-    Some((Arrived { seq, published, reply, at: Instant::now(), body }, rest))
+    Some((Arrived { seq, count, published, reply, at: Instant::now(), body }, rest))
 }
 
 fn rest(headers: Option<&HeaderMap>) -> Duration {
@@ -81,7 +82,7 @@ fn pairs(headers: &HeaderMap) -> Vec<(Box<str>, Box<str>)> {
 
 /// How often a message was delivered, by where it is acknowledged:
 /// `$JS.ACK.[DOMAIN.HASH.]STREAM.CONSUMER.DELIVERED.…`.
-fn delivered(reply: &str) -> u64 {
+pub(super) fn delivered(reply: &str) -> u64 {
     let tokens: Vec<&str> = reply.split('.').collect();
     let at = if tokens.len() >= 11 { 6 } else { 4 };
     tokens.get(at).and_then(|token| token.parse().ok()).unwrap_or(1)

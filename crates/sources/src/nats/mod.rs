@@ -3,9 +3,10 @@
 //! | file | is |
 //! |---|---|
 //! | `settings` | the address, read and checked |
-//! | `connect`, `tls`, `attach` | reaching the server, and finding or making stream and consumer |
+//! | `connect`, `attach` | reaching the server, and finding or making stream and consumer |
 //! | `front`, `hold` | what is here, pure: what was received, handed out, delayed, done |
 //! | `pull` | the one task: connects, asks for as much as is wanted, keeps what waits here alive |
+//! | `tally` | the number of attempts, in a stream of its own |
 //! | `settle`, `publish`, `message` | telling the server; bodies and headers |
 //! | `source` | all of it as a [`Source`](sluicegate_dispatch::Source) |
 //!
@@ -24,7 +25,7 @@ mod settings;
 mod settle;
 mod shared;
 mod source;
-mod tls;
+mod tally;
 
 pub use settings::NatsSettings;
 pub use source::NatsSource;

@@ -1,7 +1,6 @@
 //! The one task of a source: it keeps the connection, asks for as many messages as are wanted, and
 //! keeps alive what waits here.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,9 +14,11 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::attach::Attached;
 use super::front::{Arrived, Errand};
-use super::message::arrived;
+use super::hold::LATE;
+use super::message::{arrived, delivered, since_1970};
 use super::settle::tell;
 use super::shared::Shared;
+use crate::network::pause::Pauses;
 
 /// How long one question for messages stays open, at most.
 const OPEN: Duration = Duration::from_secs(1);
@@ -25,13 +26,11 @@ const OPEN: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_millis(1500);
 /// How many messages are asked for at once.
 const MOST: usize = 1024;
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// Runs until its context ends, whatever it is doing then: what was received and not handed out comes
 /// back by itself.
 pub(super) async fn run(shared: Arc<Shared>, cx: Context) {
-    let mut pause = FIRST_PAUSE;
+    let mut pauses = Pauses::default();
     loop {
         let step = async {
             match shared.attached() {
@@ -41,27 +40,20 @@ pub(super) async fn run(shared: Arc<Shared>, cx: Context) {
         };
         let Ok(outcome) = cx.until_interrupted(step).await else { return };
         let Err(why) = outcome else {
-            pause = FIRST_PAUSE;
+            pauses.reset();
             continue;
         };
         shared.fails(why);
         let rest = async {
             tokio::select! {
                 () = shared.connected.notified() => {}
-                () = sleep(jittered(pause)) => {}
+                () = sleep(pauses.next()) => {}
             }
         };
         if cx.until_interrupted(rest).await.is_err() {
             return;
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
-}
-
-/// Between a half and the whole of it, so that many do not come back at once.
-fn jittered(pause: Duration) -> Duration {
-    let random = RandomState::new().build_hasher().finish();
-    pause / 2 + pause.mul_f64(random as f64 / u64::MAX as f64) / 2
 }
 
 /// Does what is to be done now, and waits where that is nothing.
@@ -73,6 +65,7 @@ async fn round(shared: &Shared, client: &Client, attached: &Attached) -> Result<
         wait(shared, None).await;
         return Ok(());
     }
+    ask_what_is_left(shared, attached).await;
     let (lack, pause) = {
         let now = Instant::now();
         let mut front = shared.front.lock();
@@ -89,6 +82,18 @@ async fn round(shared: &Shared, client: &Client, attached: &Attached) -> Result<
         Err(_) => shared.detach(),
     }
     outcome
+}
+
+/// Asks how much of an earlier life the server still has, when all of it should have come.
+async fn ask_what_is_left(shared: &Shared, attached: &Attached) {
+    if !shared.front.lock().is_hold_in_question(Instant::now()) {
+        return;
+    }
+    // Nothing is settled meanwhile, so that both count the same.
+    let _alone = shared.words.write().await;
+    if let Ok(info) = attached.consumer.get_info().await {
+        shared.front.lock().hear_of_unsettled(info.num_ack_pending, Instant::now());
+    }
 }
 
 /// Until there may be something to do.
@@ -108,7 +113,11 @@ async fn ask(
     attached: &Attached,
     max: usize,
 ) -> Result<(), String> {
-    let open = OPEN.min(shared.front.lock().window() / 4);
+    let open = {
+        let front = shared.front.lock();
+        let longest = if front.is_curious() { LATE } else { OPEN };
+        longest.min(front.window() / 4)
+    };
     let asked = Instant::now();
     let fetch = attached.consumer.fetch().max_messages(max.min(attached.max_batch)).expires(open);
     let mut batch = fetch.messages().await.map_err(|error| error.to_string())?;
@@ -128,6 +137,7 @@ async fn ask(
         };
         any = true;
         let (burst, failure) = burst(first, &mut batch);
+        recall(shared, attached, &burst).await;
         let errands = take_in(shared, burst, asked);
         run_errands(client, errands).await;
         if let Some(why) = failure {
@@ -139,7 +149,7 @@ async fn ask(
         shared.changed.notify_waiters();
     } else if !any {
         // Others wait for the same messages; asking at once would be answered the same.
-        sleep(jittered(FIRST_PAUSE)).await;
+        sleep(Pauses::default().next()).await;
     }
     Ok(())
 }
@@ -155,6 +165,32 @@ fn burst(
             Some(Some(Ok(message))) => burst.extend(arrived(message)),
             Some(Some(Err(error))) => return (burst, Some(error.to_string())),
             Some(None) | None => return (burst, None),
+        }
+    }
+}
+
+/// Looks up how often messages of an earlier life were tried.
+async fn recall(shared: &Shared, attached: &Attached, burst: &[(Arrived<Message>, Duration)]) {
+    let Some(tally) = &attached.tally else { return };
+    let keys: Vec<(u64, i128)> = {
+        let front = shared.front.lock();
+        let may_be_known = |arrived: &&Arrived<Message>| {
+            tally.may_know(arrived.seq)
+                && delivered(&arrived.reply) > 1
+                && front.is_unknown(arrived.seq, arrived.published)
+        };
+        let arrived = burst.iter().map(|(arrived, _)| arrived).filter(may_be_known);
+        arrived.map(|arrived| (arrived.seq, arrived.published)).collect()
+    };
+    if keys.is_empty() {
+        return;
+    }
+    let known = tally.read(&keys).await;
+    let mut front = shared.front.lock();
+    for (key, known) in keys.into_iter().zip(known) {
+        if let Some(known) = known {
+            let rest = known.not_before.saturating_sub(since_1970());
+            front.recall(key, known, rest, Instant::now());
         }
     }
 }

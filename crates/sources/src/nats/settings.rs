@@ -7,6 +7,7 @@ use std::time::Duration;
 use url::Url;
 
 use crate::OpenError;
+use crate::network::parameters;
 
 /// The server's own default.
 const DEFAULT_PORT: u16 = 4222;
@@ -22,6 +23,7 @@ const PARAMETERS: &[&str] = &[
     "filter",
     "publish",
     "dead_subject",
+    "attempts",
     "max_ack_pending",
     "replicas",
     "shared",
@@ -46,6 +48,8 @@ pub struct NatsSettings {
     pub(super) dead_subject: Option<String>,
     pub(super) max_ack_pending: u32,
     pub(super) replicas: u32,
+    /// The number of attempts is written down.
+    pub(super) tally: bool,
     /// Others pull from the same consumer.
     pub(super) shared: bool,
     pub(super) tls: bool,
@@ -100,12 +104,13 @@ impl NatsSettings {
             dead_subject: None,
             max_ack_pending: DEFAULT_MAX_ACK_PENDING,
             replicas: 1,
+            tally: true,
             shared: false,
             tls: false,
             ca: None,
             visibility: DEFAULT_VISIBILITY,
         };
-        for (name, value) in url.query_pairs() {
+        for (name, value) in parameters::read(&url, PARAMETERS)? {
             settings.set(&name, &value)?;
         }
         settings.check()?;
@@ -137,6 +142,8 @@ impl NatsSettings {
             "filter" => self.filter = Some(subject(name, value)?),
             "publish" => self.publish = Some(concrete(name, value)?),
             "dead_subject" => self.dead_subject = Some(concrete(name, value)?),
+            "attempts" if matches!(value, "stream" | "memory") => self.tally = value == "stream",
+            "attempts" => return Err(address("`attempts` must be `stream` or `memory`")),
             "max_ack_pending" => self.max_ack_pending = number(name, value, 1_000_000)?,
             "replicas" => self.replicas = number(name, value, 5)?,
             "shared" => self.shared = flag(name, value)?,
@@ -146,7 +153,7 @@ impl NatsSettings {
                 self.login = Login::Credentials(value.into());
             }
             "creds" => return Err(address("`creds` and a user or token exclude each other")),
-            _ => return Err(unknown(name)),
+            other => return Err(address(format!("`{other}` is of no use"))),
         }
         Ok(())
     }
@@ -264,32 +271,6 @@ pub(super) fn subject_matches(pattern: &str, subject: &str) -> bool {
     tokens.next().is_none()
 }
 
-fn unknown(name: &str) -> OpenError {
-    let nearest = PARAMETERS.iter().min_by_key(|known| distance(name, known));
-    let near = nearest.filter(|known| distance(name, known) <= 3);
-    let shown: String = name.chars().take(32).collect();
-    match near {
-        Some(near) => address(format!("`{shown}` is no parameter: did you mean `{near}`?")),
-        None => address(format!("`{shown}` is no parameter; known: {}", PARAMETERS.join(", "))),
-    }
-}
-
-/// How many letters must be put in, left out or replaced.
-fn distance(from: &str, to: &str) -> usize {
-    let from: Vec<char> = from.chars().take(32).collect();
-    let mut row: Vec<usize> = (0..=from.len()).collect();
-    for (i, wanted) in to.chars().enumerate() {
-        let mut corner = row[0];
-        row[0] = i + 1;
-        for (j, given) in from.iter().enumerate() {
-            let replaced = corner + usize::from(*given != wanted);
-            corner = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(corner + 1);
-        }
-    }
-    row[from.len()]
-}
-
 impl fmt::Debug for NatsSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NatsSettings")
@@ -341,8 +322,9 @@ mod tests {
             ("nats://h?stream=S&consumer=C&subject=a.>&dead_subject=a.d", "`dead_subject`"),
             ("nats://h?stream=S&consumer=C&max_ack_pending=0", "`max_ack_pending`"),
             ("nats://h?stream=S&consumer=C&shared=yes", "`shared` must be"),
+            ("nats://h?stream=S&consumer=C&attempts=no", "`attempts` must be"),
             ("nats://h?stream=S&consumer=C&strem=X", "did you mean `stream`?"),
-            ("nats://h?stream=S&consumer=C&something_else=X", "known: stream"),
+            ("nats://h?stream=S&consumer=C&something_else=X", "known are stream"),
             ("nats://u:p@h?stream=S&consumer=C&creds=/x", "exclude"),
             ("nats://h?stream=&consumer=C", "`stream` is empty"),
         ];

@@ -1,6 +1,7 @@
 //! Telling the server what became of deliveries, and hearing that it knows.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_nats::jetstream::AckKind;
 use async_nats::jetstream::message::PublishMessage;
@@ -12,10 +13,11 @@ use tokio::time::{Instant, timeout};
 
 use super::attach::Attached;
 use super::connect::ANSWER;
-use super::front::Worth;
-use super::message::{broker_id, dead_headers};
+use super::front::{Word, Worth};
+use super::message::{broker_id, dead_headers, since_1970};
 use super::pull::again;
 use super::shared::Shared;
+use super::tally;
 
 /// Tells the server one word about a delivery; it answers when it has taken it in.
 pub(super) async fn tell(
@@ -97,19 +99,19 @@ async fn settle_each(
     let (client, attached) = (&client, &attached);
     let told = ends.iter().zip(worths).map(|((receipt, end), worth)| async move {
         match (worth, *end) {
-            (Worth::Stale, _) => Ok(None),
-            (Worth::Told, _) => Ok(Some(false)),
-            (Worth::Tell(reply), end) => {
-                end_at_server(shared, client, attached, receipt, reply, end).await.map(Some)
+            (Worth::Stale, _) => Ok(Told::Stale),
+            (Worth::Told, _) => Ok(Told::Before),
+            (Worth::Tell(word), end) => {
+                end_at_server(shared, client, attached, receipt, word, end).await.map(Told::Now)
             }
         }
     });
-    let told: Vec<Result<Option<bool>, SourceError>> = join_all(told).await;
+    let told: Vec<Result<Told, SourceError>> = join_all(told).await;
     let failure = told.iter().find_map(|told| told.as_ref().err().cloned());
     let mut front = shared.front.lock();
     for ((receipt, end), told) in ends.iter().zip(&told) {
-        if let Ok(Some(true)) = told {
-            conclude(&mut front, receipt, *end, begun, failure.is_none());
+        if let Ok(Told::Now(tallied)) = told {
+            conclude(&mut front, receipt, *end, *tallied, begun, failure.is_none());
         }
     }
     drop(front);
@@ -118,25 +120,39 @@ async fn settle_each(
         shared.detach();
         return Err(failure);
     }
-    let answer = |told: &Result<Option<bool>, SourceError>| match told {
-        Ok(Some(_)) => Settled::Done,
+    let answer = |told: &Result<Told, SourceError>| match told {
+        Ok(Told::Now(_) | Told::Before) => Settled::Done,
         _ => Settled::Stale,
     };
     Ok(told.iter().map(answer).collect())
 }
 
-/// `true`: the front is to hear of it.
+/// What became of one of them at the server.
+enum Told {
+    Stale,
+    Before,
+    /// With what is written down of the message from now on.
+    Now(Option<tally::Entry>),
+}
+
+/// Answers what is written down of the message from now on.
 async fn end_at_server(
     shared: &Shared,
     client: &Client,
     attached: &Arc<Attached>,
     receipt: &Receipt,
-    reply: Subject,
+    word: Word,
     end: End,
-) -> Result<bool, SourceError> {
+) -> Result<Option<tally::Entry>, SourceError> {
+    let Word { reply, published, tallied } = word;
     let kind = match end {
         End::As(Ending::Gone) => AckKind::Ack,
-        End::As(Ending::Again { after, .. }) => again(after),
+        End::As(Ending::Again { after, attempts, .. }) => {
+            // Before it goes back: a crash in between costs nothing.
+            let key = (receipt.tag, published);
+            let tallied = tally(attached, key, tallied, attempts, after).await;
+            return tell(client, reply, again(after)).await.map(|()| tallied);
+        }
         End::Buried => match &shared.settings.dead_subject {
             None => AckKind::Term,
             Some(dead) => {
@@ -145,7 +161,26 @@ async fn end_at_server(
             }
         },
     };
-    tell(client, reply, kind).await.map(|()| true)
+    tell(client, reply, kind).await?;
+    if let (Some(tally), Some(entry)) = (&attached.tally, tallied) {
+        tally.remove(entry).await;
+    }
+    Ok(None)
+}
+
+/// Writes the number of attempts down if it is another than before.
+async fn tally(
+    attached: &Attached,
+    (seq, published): (u64, i128),
+    tallied: Option<tally::Entry>,
+    attempts: u32,
+    after: Duration,
+) -> Option<tally::Entry> {
+    let tally = attached.tally.as_ref()?;
+    if tallied.map_or(0, |entry| entry.attempts) == attempts {
+        return tallied;
+    }
+    tally.write(seq, published, attempts, since_1970() + after).await
 }
 
 /// What is told and could not be answered is answered when it is asked for again.
@@ -153,13 +188,14 @@ fn conclude(
     front: &mut super::front::Front<async_nats::Message>,
     receipt: &Receipt,
     end: End,
+    tallied: Option<tally::Entry>,
     begun: Instant,
     is_answered: bool,
 ) {
     match end {
         End::As(Ending::Again { after, attempts, .. }) => {
             let not_before = (!after.is_zero()).then(|| begun + after);
-            front.again(receipt, not_before, attempts, is_answered);
+            front.again(receipt, not_before, attempts, tallied, is_answered);
         }
         End::As(Ending::Gone) | End::Buried => front.gone(receipt, is_answered),
     }
@@ -208,8 +244,8 @@ pub(super) async fn extend(
         match worth {
             Worth::Stale => Ok(Settled::Stale),
             Worth::Told => Ok(Settled::Done),
-            Worth::Tell(reply) => {
-                tell(client, reply, AckKind::Progress).await.map(|()| Settled::Done)
+            Worth::Tell(word) => {
+                tell(client, word.reply, AckKind::Progress).await.map(|()| Settled::Done)
             }
         }
     });

@@ -199,7 +199,10 @@ impl Shared {
                 Some(before) if before.is_same(info) => {}
                 Some(_) => front.reset(),
                 None if self.settings.shared || self.is_orderless.load(Ordering::Acquire) => {}
-                None => front.hold(attached.hold()),
+                None => {
+                    front.hold(attached.hold());
+                    front.count_from(info.delivered.consumer_sequence);
+                }
             }
         }
         if let Some(link) = &mut *self.link.lock() {

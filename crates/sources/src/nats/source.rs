@@ -36,8 +36,8 @@ const OPENING: Duration = Duration::from_secs(5);
 ///   an acknowledgement of a delivery long after its window.
 /// - Every settlement is confirmed by the server before it is answered; those of one call are under
 ///   way together.
-/// - A delay is the server's (`Nak` with a delay) and outlives both ends; the number of attempts is
-///   remembered only while this source is open.
+/// - A delay is the server's (`Nak` with a delay) and outlives both ends. The number of attempts does
+///   too: it is written down in a stream of its own.
 /// - After a crash new messages are held back until what was unsettled has come again, for one
 ///   window at most: else it would be overtaken.
 pub struct NatsSource<M> {

@@ -42,12 +42,12 @@ stored AS (
 )
 SELECT all_of, late, free_out + key_out FROM stored, leased";
 
-/// A count that takes longer than this is not repeated at once.
-const QUICK: Duration = Duration::from_millis(50);
+/// A count of more than this is not repeated at once.
+const MANY: u64 = 50_000;
 /// How many times as long as it took a count is good for.
 const GOOD_FOR: u32 = 20;
 
-/// The last count, if it took long.
+/// The last count, if there was much to count.
 #[derive(Debug, Default)]
 pub(crate) struct Counted(Mutex<Option<(Instant, Depth)>>);
 
@@ -64,7 +64,7 @@ pub(crate) async fn depth(shared: &Shared, counted: &Counted) -> Result<Depth, S
     let [stored, delayed, out] = [0, 1, 2].map(|place| row.get::<_, i64>(place).cast_unsigned());
     let depth = Depth { waiting: stored.saturating_sub(delayed + out), delayed, out };
     let took = begun.elapsed();
-    *counted.0.lock() = (took > QUICK).then(|| (Instant::now() + took * GOOD_FOR, depth));
+    *counted.0.lock() = (stored > MANY).then(|| (Instant::now() + took * GOOD_FOR, depth));
     Ok(depth)
 }
 

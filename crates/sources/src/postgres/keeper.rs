@@ -6,7 +6,6 @@
 //! the lock again before that while is over.
 
 use std::future::poll_fn;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -21,9 +20,8 @@ use super::publish::sweep;
 use super::settings::CONNECT;
 use super::shared::Shared;
 use crate::OpenError;
+use crate::network::pause::Pauses;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// How often it shows that it lives, and looks after the others.
 const PERIOD: Duration = Duration::from_secs(2);
 /// How long one statement of it may take.
@@ -64,26 +62,22 @@ pub(crate) async fn run(cx: Context, shared: Arc<Shared>) {
 }
 
 async fn keep(shared: &Shared) {
-    let mut pause = FIRST_PAUSE;
+    let mut pauses = Pauses::default();
     loop {
         let error = match shared.prepare().await {
-            Ok(queue) => stay(shared, queue, &mut pause).await,
+            Ok(queue) => stay(shared, queue, &mut pauses).await,
             Err(error) => error,
         };
         // While there is none, that is what keeps the source from working.
         shared.link.note(Some(&SourceError::new(error)));
-        sleep(jittered(pause)).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        sleep(pauses.next()).await;
     }
 }
 
 /// One connection, to its end.
-async fn stay(shared: &Shared, queue: i32, pause: &mut Duration) -> OpenError {
-    let tls = match super::tls::connector(shared.settings.ca.as_deref()) {
-        Ok(tls) => tls,
-        Err(error) => return error,
-    };
-    let connected = match timeout(CONNECT, shared.settings.config.connect(tls)).await {
+async fn stay(shared: &Shared, queue: i32, pauses: &mut Pauses) -> OpenError {
+    let connected = match timeout(CONNECT, shared.settings.config.connect(shared.tls.clone())).await
+    {
         Ok(connected) => connected,
         Err(_) => return Broken::Slow("the database did not answer in time").into(),
     };
@@ -102,7 +96,7 @@ async fn stay(shared: &Shared, queue: i32, pause: &mut Duration) -> OpenError {
         }
     };
     let work = async {
-        let Err(broken) = live(shared, &client, queue, pause).await;
+        let Err(broken) = live(shared, &client, queue, pauses).await;
         broken
     };
     tokio::select! {
@@ -116,12 +110,12 @@ async fn live(
     shared: &Shared,
     client: &Client,
     queue: i32,
-    pause: &mut Duration,
+    pauses: &mut Pauses,
 ) -> Result<std::convert::Infallible, Broken> {
     let channel = shared.names.channel(queue);
     within(client.batch_execute(&format!("LISTEN \"{channel}\""))).await?;
     register(shared, client).await?;
-    *pause = FIRST_PAUSE;
+    pauses.reset();
     shared.link.note(None);
     // What came meanwhile was told to nobody.
     shared.wake.notify_one();
@@ -179,10 +173,4 @@ async fn within<T>(
         Ok(answer) => answer.map_err(Broken::from),
         Err(_) => Err(Broken::Slow("the database did not answer in time")),
     }
-}
-
-/// Three quarters of a pause up to all of it, so that not everybody comes back at once.
-fn jittered(pause: Duration) -> Duration {
-    let share = RandomState::new().hash_one(0) % 256;
-    pause - pause / 1024 * u32::try_from(share).unwrap_or(0)
 }

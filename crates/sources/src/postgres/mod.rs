@@ -26,7 +26,6 @@ mod settings;
 mod settle;
 mod shared;
 mod source;
-mod tls;
 
 pub use settings::PostgresSettings;
 pub use source::{PostgresSource, probe};

@@ -71,9 +71,11 @@ impl From<Unfit> for OpenError {
 
 /// The version of the tables: zero if there are none.
 async fn version(client: &Client, names: &Names) -> Result<i32, tokio_postgres::Error> {
-    let table = format!("{}.version", names.schema);
-    let there = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await?;
-    if !there.get::<_, bool>(0) {
+    // Names are looked up in the tables and not by functions, which may remember that there was
+    // nothing before the lock was waited for.
+    let there = "SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+                 WHERE n.nspname = $1 AND c.relname = 'version')";
+    if !client.query_one(there, &[&names.schema]).await?.get::<_, bool>(0) {
         return Ok(0);
     }
     let found = client.query_one(&names.write("SELECT max(number) FROM {s}.version"), &[]).await?;
@@ -100,7 +102,7 @@ pub(crate) async fn prepare(client: &mut Object, names: &Names, queue: &str) -> 
     }
     if found == 0 {
         // Asked for first: with the right to make one the statement fails even if it is there.
-        let there = "SELECT to_regnamespace($1) IS NOT NULL";
+        let there = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)";
         if !transaction.query_one(there, &[&names.schema]).await?.get::<_, bool>(0) {
             transaction.batch_execute(&names.write("CREATE SCHEMA {s}")).await?;
         }

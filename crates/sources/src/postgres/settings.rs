@@ -9,6 +9,7 @@ use tokio_postgres::config::SslMode;
 use url::{Host, Url};
 
 use crate::OpenError;
+use crate::network::parameters;
 
 const VISIBILITY: Duration = Duration::from_secs(30);
 /// How many connections one source opens for its calls, at most.
@@ -61,19 +62,19 @@ impl PostgresSettings {
         if !matches!(url.scheme(), "postgres" | "postgresql") {
             return Err(wrong(format!("the scheme must be `postgres`, not `{}`", url.scheme())));
         }
-        let mut parameters = Parameters::read(&url)?;
-        let queue = parameters.take("queue").ok_or_else(|| wrong("`queue` is missing"))?;
+        let mut parameters = parameters::read(&url, &KNOWN)?;
+        let queue = parameters.remove("queue").ok_or_else(|| wrong("`queue` is missing"))?;
         if queue.is_empty() || queue.len() > MAX_QUEUE || queue.chars().any(char::is_control) {
             return Err(wrong(format!("`queue` must have 1 to {MAX_QUEUE} bytes of text")));
         }
-        let schema = parameters.take("schema").unwrap_or_else(|| "sluicegate".to_owned());
+        let schema = parameters.remove("schema").unwrap_or_else(|| "sluicegate".to_owned());
         if !is_schema(&schema) {
             return Err(wrong(format!(
                 "`schema` must have 1 to {MAX_SCHEMA} of a-z, 0-9 and _, and no digit first"
             )));
         }
-        let host = Place::of(&url, parameters.take("host"))?;
-        let mode = mode(parameters.take("sslmode").as_deref(), &host)?;
+        let host = Place::of(&url, parameters.remove("host"))?;
+        let mode = mode(parameters.remove("sslmode").as_deref(), &host)?;
         let mut config = Config::new();
         host.apply(&mut config);
         credentials(&mut config, &url)?;
@@ -90,7 +91,7 @@ impl PostgresSettings {
                 "-c statement_timeout={} -c idle_in_transaction_session_timeout=30000",
                 STATEMENT.as_millis()
             ));
-        let ca = parameters.take("ca").map(PathBuf::from);
+        let ca = parameters.remove("ca").map(PathBuf::from);
         let (visibility, connections) = (VISIBILITY, CONNECTIONS);
         Ok(Self { config, queue, schema, ca, visibility, connections })
     }
@@ -166,32 +167,6 @@ impl Place {
     }
 }
 
-/// The part after the question mark.
-struct Parameters(Vec<(String, String)>);
-
-impl Parameters {
-    fn read(url: &Url) -> Result<Self, OpenError> {
-        let mut known: Vec<(String, String)> = Vec::new();
-        for (name, value) in url.query_pairs() {
-            if !KNOWN.contains(&&*name) {
-                let near = nearest(&name).map(|near| format!("; did you mean `{near}`?"));
-                let near = near.unwrap_or_else(|| format!("; known are {}", KNOWN.join(", ")));
-                return Err(wrong(format!("there is no parameter `{name}`{near}")));
-            }
-            if known.iter().any(|(other, _)| *other == name) {
-                return Err(wrong(format!("`{name}` comes twice")));
-            }
-            known.push((name.into_owned(), value.into_owned()));
-        }
-        Ok(Self(known))
-    }
-
-    fn take(&mut self, name: &str) -> Option<String> {
-        let place = self.0.iter().position(|(known, _)| known == name)?;
-        Some(self.0.swap_remove(place).1)
-    }
-}
-
 fn credentials(config: &mut Config, url: &Url) -> Result<(), OpenError> {
     let database = decoded(url.path().trim_start_matches('/'))?;
     if database.is_empty() || database.contains('/') {
@@ -240,19 +215,6 @@ fn decoded(text: &str) -> Result<String, OpenError> {
         bytes.push((high * 16 + low) as u8);
     }
     String::from_utf8(bytes).map_err(|_| bad())
-}
-
-/// The known name that an unknown one was meant to be: most letters of it, in order.
-fn nearest(name: &str) -> Option<&'static str> {
-    let shared = |known: &str| {
-        let mut letters = name.chars();
-        known.chars().filter(|letter| letters.any(|other| other == *letter)).count()
-    };
-    let near = |known: &&&str| {
-        let most = known.len().max(name.len());
-        (3..=MAX_QUEUE).contains(&name.len()) && shared(known) * 3 >= most * 2
-    };
-    KNOWN.iter().filter(near).max_by_key(|known| shared(known)).copied()
 }
 
 fn wrong(why: impl Into<String>) -> OpenError {

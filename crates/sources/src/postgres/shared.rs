@@ -8,19 +8,21 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sluicegate_dispatch::SourceError;
 use tokio::sync::Notify;
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::link::Link;
 use super::schema::{self, Names};
 use super::settings::PostgresSettings;
 use crate::OpenError;
+use crate::network::tls::client_config;
 
 /// No window is longer: the database's clock goes no further for ever.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// A source without what it holds in its hands.
-#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) settings: PostgresSettings,
+    pub(crate) tls: MakeRustlsConnect,
     pub(crate) link: Link,
     pub(crate) names: Names,
     pub(crate) sql: Sql,
@@ -75,10 +77,11 @@ impl Sql {
 
 impl Shared {
     pub(crate) fn new(settings: PostgresSettings) -> Result<Self, OpenError> {
-        let tls = super::tls::connector(settings.ca.as_deref())?;
+        let tls = MakeRustlsConnect::new(client_config(settings.ca.as_deref())?);
         let names = Names::new(&settings.schema);
         Ok(Self {
-            link: Link::new(&settings, tls),
+            link: Link::new(&settings, tls.clone()),
+            tls,
             sql: Sql::new(&names),
             settings,
             names,

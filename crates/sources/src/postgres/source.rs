@@ -10,6 +10,7 @@ use sluicegate_dispatch::{
 };
 use sluicegate_tasks::TaskGroup;
 use tokio::time::{Instant, sleep_until, timeout};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::find::Counted;
 use super::front::{Front, Look};
@@ -19,6 +20,7 @@ use super::settings::{CONNECT, PostgresSettings};
 use super::settle::End;
 use super::shared::{Shared, micros};
 use super::{claimer, find, keeper, publish, settle};
+use crate::network::tls::client_config;
 use crate::{Content, OpenError};
 
 /// How long a receive waits for the first message.
@@ -177,7 +179,7 @@ impl<M> fmt::Debug for PostgresSource<M> {
 /// # Errors
 /// Says whether a person must help or whether it was only not reached.
 pub async fn probe(settings: &PostgresSettings) -> Result<(), OpenError> {
-    let tls = super::tls::connector(settings.ca.as_deref())?;
+    let tls = MakeRustlsConnect::new(client_config(settings.ca.as_deref())?);
     let look = async {
         let link = Link::new(&settings.clone().with_connections(1), tls);
         let client = link.connect().await?;

@@ -334,3 +334,126 @@ impl Books {
         resting.fold((0, 0), |(all, unseen), note| (all + 1, unseen + u64::from(note.unseen)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: Duration = Duration::from_secs(30);
+
+    fn hand(books: &mut Books, id: &str, handle: &str, now: Instant) -> Receipt {
+        books.hand_over(&id.into(), handle, now, WINDOW, None)
+    }
+
+    fn live(books: &Books, receipt: &Receipt, now: Instant) -> Live {
+        match books.standing(receipt, now) {
+            Standing::Live(live) => live,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_newest_receipt_of_a_message_is_good() {
+        let (mut books, now) = (Books::new(1), Instant::now());
+        let first = hand(&mut books, "b1", "h1", now);
+        assert_eq!(live(&books, &first, now).handle(), "h1");
+        let second = hand(&mut books, "b1", "h2", now + WINDOW);
+        assert!(matches!(books.standing(&first, now), Standing::Stale));
+        assert_eq!(live(&books, &second, now + WINDOW).handle(), "h2");
+        assert_eq!(books.out.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_over_is_not_handed_over_again() {
+        let (mut books, now) = (Books::new(1), Instant::now());
+        // Deleted in time, too late, and not at all.
+        let cases = [
+            ("b1", now, true, Settled::Done),
+            ("b2", now + WINDOW, true, Settled::Stale),
+            ("b3", now + WINDOW, false, Settled::Stale),
+        ];
+        for (id, time, is_done, expected) in cases {
+            let end = if is_done { Books::deleted } else { Books::not_deleted };
+            let receipt = hand(&mut books, id, "h", now);
+            let live = live(&books, &receipt, time);
+            assert_eq!(end(&mut books, &live), expected, "{id}");
+            assert_eq!(end(&mut books, &live), Settled::Stale, "{id}");
+            assert_eq!(books.arrived(id, time), Arrival::Over, "{id}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_receipt_that_came_too_late_deletes_nothing_that_came_again() {
+        let (mut books, now) = (Books::new(1), Instant::now());
+        let first = hand(&mut books, "b1", "h1", now);
+        let late = live(&books, &first, now + WINDOW);
+        hand(&mut books, "b1", "h2", now + WINDOW);
+        assert_eq!(books.not_deleted(&late), Settled::Stale);
+        assert_eq!(books.deleted(&late), Settled::Stale);
+        assert_eq!(books.arrived("b1", now), Arrival::Due(0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_comes_before_its_time_rests_on_and_keeps_its_attempts() {
+        let (mut books, now) = (Books::new(1), Instant::now());
+        let receipt = hand(&mut books, "b1", "h1", now);
+        let delay = Duration::from_secs(50_000);
+        let live = live(&books, &receipt, now);
+        books.hands_back(&live, 3, now + delay);
+        assert_eq!(books.handed_back(&live), Settled::Done);
+        let early = now + Duration::from_secs(43_000);
+        assert_eq!(books.resting(early), (1, 0));
+        assert_eq!(books.arrived("b1", early), Arrival::Early(Duration::from_secs(7_000)));
+        books.hidden("b1".into(), now + delay);
+        assert_eq!(books.arrived("b1", now + delay), Arrival::Due(3));
+        assert_eq!(books.resting(now + delay), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_that_comes_again_before_the_answer_is_handed_back_all_the_same() {
+        let (mut books, now) = (Books::new(1), Instant::now());
+        let receipt = hand(&mut books, "b1", "h1", now);
+        let before = live(&books, &receipt, now);
+        books.hands_back(&before, 2, now);
+        assert_eq!(books.arrived("b1", now), Arrival::Due(2));
+        let second = hand(&mut books, "b1", "h2", now);
+        assert_eq!(books.handed_back(&before), Settled::Done);
+        assert_eq!(live(&books, &second, now).handle(), "h2");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn receipts_of_a_source_before_are_good_until_the_message_comes_again() {
+        let now = Instant::now();
+        let receipt = hand(&mut Books::new(1), "b1", "h1", now);
+        let mut books = Books::new(2);
+        assert_eq!(live(&books, &receipt, now).handle(), "h1");
+        hand(&mut books, "b1", "h2", now);
+        assert!(matches!(books.standing(&receipt, now), Standing::Stale));
+        let mut books = Books::new(2);
+        let foreign = live(&books, &receipt, now);
+        assert_eq!(books.deleted(&foreign), Settled::Done);
+        assert!(matches!(books.standing(&receipt, now), Standing::Stale));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn twelve_hours_are_the_most() {
+        let (mut books, now) = (Books::new(1), Instant::now());
+        let receipt = hand(&mut books, "b1", "h1", now);
+        let hour = Duration::from_secs(3600);
+        for hours in [0, 1, 12, 13] {
+            let room = live(&books, &receipt, now + hour * hours).room;
+            assert_eq!(room, hour * 12u32.saturating_sub(hours));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_asks_for_is_forgotten_in_the_end() {
+        let (mut books, now) = (Books::new(1), Instant::now());
+        for n in 0..MANY - 1 {
+            hand(&mut books, &format!("b{n}"), "h", now);
+        }
+        let late = now + WINDOW + FORGET_AFTER;
+        hand(&mut books, "last", "h", late);
+        assert_eq!((books.out.len(), books.tags.len()), (1, 1));
+    }
+}

@@ -1,7 +1,6 @@
 //! How the service is reached: credentials, TLS, deadlines; and the calls about the queue itself.
 
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,13 +10,13 @@ use aws_sdk_sqs::config::retry::RetryConfig;
 use aws_sdk_sqs::config::{BehaviorVersion, Builder, Region, StalledStreamProtectionConfig};
 use aws_sdk_sqs::types::{Message, MessageSystemAttributeName, QueueAttributeName};
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore, rustls_provider::CryptoMode};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
+use rustls::RootCertStore;
 use sluicegate_dispatch::Depth;
 
 use super::settings::{SqsSettings, seconds_up};
 use super::trouble::Trouble;
 use crate::OpenError;
+use crate::network::tls;
 
 const CONNECT: Duration = Duration::from_secs(3);
 /// One try of a call that does not wait for messages, and all of its tries together.
@@ -57,10 +56,14 @@ impl Link {
             .operation_attempt_timeout(ONE_TRY)
             .operation_timeout(ALL_TRIES)
             .build();
-        let http = aws_smithy_http_client::Builder::new()
-            .tls_provider(Provider::Rustls(CryptoMode::AwsLc))
-            .tls_context(trusted(&settings)?)
-            .build_https();
+        // Credentials may come from a service that speaks TLS though the queue does not.
+        let http = match settings.uses_tls() || settings.credentials.is_none() {
+            true => aws_smithy_http_client::Builder::new()
+                .tls_provider(Provider::Rustls(CryptoMode::AwsLc))
+                .tls_context(trusted(&settings)?)
+                .build_https(),
+            false => aws_smithy_http_client::Builder::new().build_http(),
+        };
         let mut loader = aws_config::defaults(BehaviorVersion::latest())
             .http_client(http)
             .timeout_config(timeouts)
@@ -189,19 +192,8 @@ pub(super) fn whole(number: u64) -> i32 {
 fn trusted(settings: &SqsSettings) -> Result<TlsContext, OpenError> {
     let mut store = TrustStore::default();
     if let Some(path) = &settings.ca {
-        let wrong =
-            |why: &dyn fmt::Display| OpenError::Address(format!("ca: {}: {why}", path.display()));
-        let pem = std::fs::read(path).map_err(|error: io::Error| wrong(&error))?;
-        let mut roots = rustls::RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(&pem) {
-            let certificate = certificate.map_err(|error| wrong(&error))?;
-            roots.add(certificate).map_err(|error| wrong(&error))?;
-        }
-        if roots.is_empty() {
-            return Err(wrong(&"it holds no certificate in PEM form"));
-        }
-        store = store.with_pem_certificate(pem);
-    } else if settings.uses_tls() && rustls_native_certs::load_native_certs().certs.is_empty() {
+        store = store.with_pem_certificate(tls::trust(&mut RootCertStore::empty(), path)?);
+    } else if settings.uses_tls() && tls::system().is_empty() {
         let why = "this machine trusts no certificates: install them, or give a file as ca=FILE";
         return Err(OpenError::Refused(why.to_owned()));
     }

@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sluicegate_dispatch::{Delivery, SourceError};
+use sluicegate_tasks::Context;
 use tokio::time::{Instant, sleep_until};
 
 use super::batches::{BATCH, Entry, Wish};
@@ -23,14 +24,13 @@ use super::books::{Arrival, Standing};
 use super::client::PollId;
 use super::incoming::Incoming;
 use super::settings::{LONGEST_HIDE, seconds_up};
-use super::source::Inner;
+use super::source::{Inner, Part};
 use super::trouble::Trouble;
 use crate::Content;
+use crate::network::pause::Pauses;
 
 /// The pause after a poll that brought some, but fewer than asked for: more may gather.
 const AFTER_SOME: Duration = Duration::from_millis(100);
-pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
-pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// For so long the service gives the answer of a repeated poll again.
 const REPEATABLE: Duration = Duration::from_secs(240);
 
@@ -41,11 +41,13 @@ pub(super) struct Polls<M> {
     ready: VecDeque<(Delivery<M>, Instant)>,
     waiting: usize,
     running: usize,
-    /// How many have ended, so that a receive knows whether one has since it came.
+    /// How many have begun, and which is the last of those that have ended: a receive answers when
+    /// one has ended that began after it came, so that it has waited long enough.
+    begun: u64,
     ended: u64,
     error: Option<SourceError>,
     not_before: Instant,
-    pause: Duration,
+    pauses: Pauses,
     /// Polls of a FIFO queue whose answers were lost.
     lost: Vec<(PollId, Instant)>,
     numbered: u64,
@@ -57,10 +59,11 @@ impl<M> Polls<M> {
             ready: VecDeque::new(),
             waiting: 0,
             running: 0,
+            begun: 0,
             ended: 0,
             error: None,
             not_before: Instant::now(),
-            pause: FIRST_PAUSE,
+            pauses: Pauses::default(),
             lost: Vec::new(),
             numbered: 0,
         }
@@ -74,7 +77,7 @@ impl<'a, M: Content> Waiting<'a, M> {
     fn begin(inner: &'a Inner<M>) -> (Self, u64) {
         let mut polls = inner.polls.lock();
         polls.waiting += 1;
-        (Self(inner), polls.ended)
+        (Self(inner), polls.begun)
     }
 }
 
@@ -84,14 +87,14 @@ impl<M: Content> Drop for Waiting<'_, M> {
     }
 }
 
-/// A poll that runs; counted until it is dropped, so on every path.
-struct Running<M: Content>(Arc<Inner<M>>);
+/// A poll that runs, with its number; counted until it is dropped, so on every path.
+struct Running<M: Content>(Arc<Inner<M>>, u64);
 
 impl<M: Content> Drop for Running<M> {
     fn drop(&mut self) {
         let mut polls = self.0.polls.lock();
         polls.running -= 1;
-        polls.ended += 1;
+        polls.ended = polls.ended.max(self.1);
         drop(polls);
         self.0.changed.notify_waiters();
     }
@@ -138,9 +141,14 @@ impl<M: Content> Inner<M> {
         while taken.len() < max
             && let Some((delivery, _)) = polls.ready.pop_front()
         {
-            // Otherwise it could not be extended, and comes again by itself.
             if self.books.lock().lasts_until(&delivery.receipt, lasts) {
                 taken.push(delivery);
+                continue;
+            }
+            // It could not be extended, and comes again by itself. What follows it in its group must
+            // not overtake it.
+            if self.link.settings.is_fifo() {
+                polls.ready.clear();
             }
         }
         if !taken.is_empty() {
@@ -154,18 +162,19 @@ impl<M: Content> Inner<M> {
         }
         if polls.running < polls.waiting {
             polls.running += 1;
+            polls.begun += 1;
+            let running = Running(Arc::clone(self), polls.begun);
             drop(polls);
-            self.begin_poll(max.min(BATCH));
+            self.begin_poll(running, max.min(BATCH));
         }
         Seen::Wait
     }
 
-    /// Begins a poll, which was counted before.
-    fn begin_poll(self: &Arc<Self>, max: usize) {
-        let running = Running(Arc::clone(self));
+    fn begin_poll(&self, running: Running<M>, max: usize) {
         let Some(group) = self.group() else { return };
-        let poll = move |_| async move { poll(running, max).await };
-        if let Err(refused) = group.try_submit(sluicegate_tasks::Context::new(), poll) {
+        // Cancelled with the source, it leaves what it may have been given to the window's end.
+        let poll = move |cx: Context| async move { cx.until_interrupted(poll(running, max)).await };
+        if let Err(refused) = group.try_submit(Context::new(), poll) {
             // There are very many polls, or this is the end: what others bring is for all.
             drop(refused);
         }
@@ -236,22 +245,21 @@ impl<M: Content> Inner<M> {
         let now = Instant::now();
         match brought {
             Ok(count) => {
-                polls.pause = FIRST_PAUSE;
+                polls.pauses.reset();
                 polls.error = None;
                 let some = count > 0 && count < asked;
                 polls.not_before = if some { now + AFTER_SOME } else { now };
                 drop(polls);
-                self.works();
+                self.works(Part::Receiving);
             }
             Err(trouble) => {
-                polls.not_before = now + jittered(polls.pause);
-                polls.pause = (polls.pause * 2).min(LONGEST_PAUSE);
+                polls.not_before = now + polls.pauses.next();
                 polls.error = Some(trouble.clone().into());
                 if let (Some(id), Trouble::Passing(_)) = (id, trouble) {
                     polls.lost.push((id, now));
                 }
                 drop(polls);
-                self.fails(trouble.to_string());
+                self.fails(Part::Receiving, trouble);
             }
         }
     }
@@ -320,28 +328,14 @@ async fn poll<M: Content>(running: Running<M>, max: usize) {
     let queue = &inner.link.settings.name;
     let incoming = messages.into_iter().filter_map(|message| Incoming::read(message, queue));
     let (deliveries, wishes) = inner.sort(incoming.collect());
-    if inner.stopped.load(Ordering::Acquire) {
-        inner.hand_back(deliveries).await;
-    } else {
-        let now = Instant::now();
-        inner.polls.lock().ready.extend(deliveries.into_iter().map(|delivery| (delivery, now)));
-    }
+    let now = Instant::now();
+    inner.polls.lock().ready.extend(deliveries.into_iter().map(|delivery| (delivery, now)));
     // Nobody waits for what follows.
     drop(running);
-    let entry = |(handle, wish): &(String, Wish)| (handle.clone(), *wish);
-    let wishes: Vec<_> = wishes.iter().map(entry).collect();
     let entries: Vec<_> =
         wishes.iter().map(|(handle, wish)| Entry { handle, wish: *wish }).collect();
     inner.link.ask_all(&entries).await;
     if inner.stopped.load(Ordering::Acquire) {
-        // It may have stopped between the look and the hand-over.
         inner.hand_back_ready().await;
     }
-}
-
-/// Between a half and the whole of it.
-pub(super) fn jittered(pause: Duration) -> Duration {
-    use std::hash::{BuildHasher, RandomState};
-    let random = RandomState::new().hash_one(0u8) % 512;
-    pause / 2 + pause * u32::try_from(random).unwrap_or(0) / 1024
 }

@@ -59,7 +59,6 @@ impl<M: Content> Inner<M> {
                 let lot = std::mem::take(&mut batch);
                 self.send(lot, &mut stored).await.map_err(|trouble| {
                     let why = format!("{trouble}; {stored} of {accepted} were stored");
-                    self.fails(why.clone());
                     PublishError::Source(SourceError::new(why))
                 })?;
             }

@@ -9,6 +9,7 @@ use aws_sdk_sqs::config::Credentials;
 use url::Url;
 
 use crate::OpenError;
+use crate::network::parameters;
 
 /// What the service allows at most, from a receipt to the last extension of it.
 pub(super) const LONGEST_WINDOW: Duration = Duration::from_secs(43_200);
@@ -84,19 +85,12 @@ impl SqsSettings {
             wait: LONGEST_WAIT,
             credentials: None,
         };
-        for (parameter, value) in url.query_pairs() {
-            if value.is_empty() && PARAMETERS.contains(&&*parameter) {
-                return Err(wrong(format!("{parameter}: it is empty")));
-            }
-            match &*parameter {
-                "region" => settings.region = Some(value.into_owned()),
-                "ca" => settings.ca = Some(PathBuf::from(&*value)),
-                other => {
-                    let near = nearest(other);
-                    return Err(wrong(format!("{other}: no such parameter; {near} is one")));
-                }
-            }
+        let mut parameters = parameters::read(&url, &PARAMETERS)?;
+        if let Some((name, _)) = parameters.iter().find(|(_, value)| value.is_empty()) {
+            return Err(wrong(format!("{name}: it is empty")));
         }
+        settings.region = parameters.remove("region").or(settings.region);
+        settings.ca = parameters.remove("ca").map(PathBuf::from);
         Ok(settings)
     }
 
@@ -109,10 +103,10 @@ impl SqsSettings {
         self
     }
 
-    /// How long a receive waits for a first message: whole seconds, rounded up, at most 20.
+    /// How long a receive waits for a first message: whole seconds, rounded up, 1 to 20.
     #[must_use]
     pub fn with_wait(mut self, wait: Duration) -> Self {
-        self.wait = Duration::from_secs(seconds_up(wait).min(LONGEST_WAIT.as_secs()));
+        self.wait = Duration::from_secs(seconds_up(wait).clamp(1, LONGEST_WAIT.as_secs()));
         self
     }
 
@@ -186,27 +180,6 @@ fn region_of(host: &str) -> Option<String> {
     (!region.is_empty() && !region.contains('.')).then(|| region.to_owned())
 }
 
-fn nearest(name: &str) -> &'static str {
-    let near = PARAMETERS.iter().min_by_key(|known| distance(name, known));
-    near.copied().unwrap_or(PARAMETERS[0])
-}
-
-/// How many letters must be changed, added or taken away.
-fn distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (i, letter) in left.chars().enumerate() {
-        let mut before = row[0];
-        row[0] = i + 1;
-        for (j, other) in right.iter().enumerate() {
-            let change = before + usize::from(letter != *other);
-            before = row[j + 1];
-            row[j + 1] = change.min(before + 1).min(row[j] + 1);
-        }
-    }
-    row[right.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,8 +219,8 @@ mod tests {
             ("sqs+https://host/a-b/q", "account"),
             ("sqs+https://host/1/q.x", "name"),
             ("sqs+https://host/1/.fifo", "name"),
-            ("sqs+https://host/1/q?regoin=x", "region is one"),
-            ("sqs+https://host/1/q?caa=x", "ca is one"),
+            ("sqs+https://host/1/q?regoin=x", "did you mean `region`?"),
+            ("sqs+https://host/1/q?caa=x", "did you mean `ca`?"),
             ("sqs+https://host/1/q?region=", "region"),
         ];
         for (uri, part) in cases {
@@ -264,7 +237,7 @@ mod tests {
         let of = |ms| settings.clone().with_visibility(Duration::from_millis(ms)).window.as_secs();
         assert_eq!([of(0), of(1), of(1000), of(1001), of(u64::MAX)], [1, 1, 1, 2, 43_200]);
         let wait = |ms| settings.clone().with_wait(Duration::from_millis(ms)).wait.as_secs();
-        assert_eq!([wait(0), wait(1), wait(99_999)], [0, 1, 20]);
+        assert_eq!([wait(0), wait(1001), wait(99_999)], [1, 2, 20]);
         let shown = settings.with_credentials("key", "hush", Some("token".into()));
         let shown = format!("{shown:?}");
         assert!(!shown.contains("hush") && !shown.contains("token"), "{shown}");

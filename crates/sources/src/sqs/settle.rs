@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::batches::{Entry, Fate, Wish};
 use super::books::{Books, Live, Standing};
 use super::settings::{LONGEST_HIDE, seconds_up};
-use super::source::Inner;
+use super::source::{Inner, Part};
 use crate::Content;
 
 /// What the service is asked for one receipt.
@@ -86,9 +86,12 @@ impl<M: Content> Inner<M> {
         }
         drop(books);
         match trouble {
-            None => Ok(answers),
+            None => {
+                self.works(Part::Settling);
+                Ok(answers)
+            }
             Some(trouble) => {
-                self.fails(trouble.to_string());
+                self.fails(Part::Settling, &trouble);
                 Err(trouble.into())
             }
         }
@@ -135,7 +138,7 @@ impl<M: Content> Inner<M> {
         }
         drop(books);
         trouble.map_or(Ok(answers), |trouble| {
-            self.fails(trouble.to_string());
+            self.fails(Part::Settling, &trouble);
             Err(trouble.into())
         })
     }
@@ -162,9 +165,8 @@ impl<M: Content> Inner<M> {
                 }
             };
             let Some(copy) = &live.copy else { continue };
-            self.send_copy(target, &live.broker_id, copy).await.inspect_err(|trouble| {
-                self.fails(trouble.to_string());
-            })?;
+            let sent = self.send_copy(target, &live.broker_id, copy).await;
+            sent.inspect_err(|trouble| self.fails(Part::Settling, trouble))?;
             self.books.lock().moved(&live);
         }
         Ok(())

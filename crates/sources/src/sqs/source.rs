@@ -11,15 +11,16 @@ use sluicegate_dispatch::{
     BoxFuture, Delivery, Depth, Message, Profile, Publication, PublishError, Published, Receipt,
     Settle, Settled, Source, SourceError,
 };
-use sluicegate_tasks::TaskGroup;
+use sluicegate_tasks::{Context, TaskGroup};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::books::Books;
 use super::client::{Link, Look};
-use super::polls::{FIRST_PAUSE, LONGEST_PAUSE, Polls, jittered};
+use super::polls::Polls;
 use super::settings::SqsSettings;
 use super::trouble::Trouble;
+use crate::network::pause::Pauses;
 use crate::{Content, OpenError};
 
 /// How long opening and probing may take.
@@ -49,10 +50,17 @@ pub(super) struct Inner<M: Content> {
     pub(super) changed: Notify,
     pub(super) stopped: AtomicBool,
     look: OnceLock<Look>,
-    /// What keeps it from working.
-    failure: Mutex<Option<String>>,
+    /// What keeps each part of it from working.
+    failures: Mutex<[Option<String>; 2]>,
     /// Taken when the source is dropped, so that tasks that still hold this end.
     tasks: Mutex<Option<TaskGroup>>,
+}
+
+/// A part of the work that works or fails by itself, as its rights are given by themselves.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Part {
+    Receiving,
+    Settling,
 }
 
 impl<M: Content> SqsSource<M> {
@@ -77,7 +85,7 @@ impl<M: Content> SqsSource<M> {
         let inner = Arc::new(Inner::new(link, tasks));
         match looked {
             Ok(look) => inner.looked(look),
-            Err(trouble @ Trouble::Passing(_)) => inner.fails(trouble.to_string()),
+            Err(trouble @ Trouble::Passing(_)) => inner.fails(Part::Receiving, &trouble),
             Err(trouble) => return Err(trouble.into()),
         }
         inner.start().await;
@@ -121,7 +129,7 @@ impl<M: Content> Inner<M> {
             changed: Notify::new(),
             stopped: AtomicBool::new(false),
             look: OnceLock::new(),
-            failure: Mutex::new(None),
+            failures: Mutex::default(),
             tasks: Mutex::new(Some(tasks)),
         }
     }
@@ -135,13 +143,14 @@ impl<M: Content> Inner<M> {
         let Some(group) = self.group() else { return };
         if self.look.get().is_none() {
             let inner = Arc::clone(self);
-            let look = |_| async move { inner.keep_looking().await };
+            let look =
+                |cx: Context| async move { cx.until_interrupted(inner.keep_looking()).await };
             drop(group.submit_detached("look", look).await);
         }
         let inner = Arc::clone(self);
-        let keep = |_| async move {
-            loop {
-                sleep(inner.link.settings.window / 4).await;
+        let keep = |cx: Context| async move {
+            let pause = inner.link.settings.window / 4;
+            while cx.until_interrupted(sleep(pause)).await.is_ok() {
                 inner.keep_ready().await;
             }
         };
@@ -150,13 +159,12 @@ impl<M: Content> Inner<M> {
 
     /// Looks at a queue that was not reached until it is.
     async fn keep_looking(&self) {
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = Pauses::default();
         loop {
-            sleep(jittered(pause)).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            sleep(pauses.next()).await;
             match self.link.look_or_create().await {
                 Ok(look) => return self.looked(look),
-                Err(trouble) => self.fails(trouble.to_string()),
+                Err(trouble) => self.fails(Part::Receiving, &trouble),
             }
         }
     }
@@ -164,7 +172,7 @@ impl<M: Content> Inner<M> {
     fn looked(&self, look: Look) {
         // Only one looks at a time, and only until the first answer.
         self.look.get_or_init(|| look);
-        self.works();
+        self.works(Part::Receiving);
     }
 
     /// Whether the queue was seen once: before that it may have to be created.
@@ -172,7 +180,7 @@ impl<M: Content> Inner<M> {
         match self.look.get() {
             Some(_) => Ok(()),
             None => {
-                let why = self.failure.lock().clone();
+                let [why, _] = self.failures.lock().clone();
                 Err(Trouble::Refused(why.unwrap_or_else(|| "the queue was not reached".to_owned())))
             }
         }
@@ -183,12 +191,12 @@ impl<M: Content> Inner<M> {
         self.look.get()?.dead_letters.clone()
     }
 
-    pub(super) fn works(&self) {
-        *self.failure.lock() = None;
+    pub(super) fn works(&self, part: Part) {
+        self.failures.lock()[part as usize] = None;
     }
 
-    pub(super) fn fails(&self, why: String) {
-        *self.failure.lock() = Some(why);
+    pub(super) fn fails(&self, part: Part, trouble: &Trouble) {
+        self.failures.lock()[part as usize] = Some(trouble.to_string());
     }
 
     async fn depth(&self) -> Result<Depth, SourceError> {
@@ -244,7 +252,8 @@ impl<M: Content> Source<M> for SqsSource<M> {
     }
 
     fn health(&self) -> Result<(), SourceError> {
-        let failure = self.inner.failure.lock().clone();
+        let failures = self.inner.failures.lock();
+        let failure = failures.iter().flatten().next();
         failure.map_or(Ok(()), |cause| Err(SourceError::new(cause)))
     }
 

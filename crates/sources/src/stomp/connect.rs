@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -19,6 +17,7 @@ use super::frame::{Command, Frame};
 use super::settings::StompSettings;
 use super::shared::said_error;
 use crate::OpenError;
+use crate::network::tls::client_config;
 
 /// How long all of it may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -46,11 +45,13 @@ pub(crate) struct Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent {
     Receive,
+    /// Nothing yet: who only publishes must not be sent messages that others wait for.
+    Publish,
     /// Only to see whether one may.
     Look,
 }
 
-/// Connects, says who we are and subscribes.
+/// Connects, says who we are and subscribes, if that is what it is for.
 pub(crate) async fn connect(
     settings: &StompSettings,
     intent: Intent,
@@ -72,15 +73,32 @@ async fn connect_at_leisure(
     writer.set_backpressure_boundary(WRITE_AT_ONCE);
     let mut session = Session { reader, writer, early: Vec::new(), silence: None, beat: None };
     session.introduce(settings).await?;
-    session.subscribe(settings, intent).await?;
+    if intent != Intent::Publish {
+        session.subscribe(settings, intent).await?;
+    }
     Ok(session)
+}
+
+/// The frame that subscribes.
+pub(crate) fn subscription(settings: &StompSettings, intent: Intent) -> Frame {
+    let subscribe =
+        Frame::new(Command::Subscribe).with("id", "0").with("destination", settings.destination());
+    match intent {
+        Intent::Receive | Intent::Publish => subscribe
+            .with("ack", "client-individual")
+            .with("activemq.prefetchSize", settings.prefetch.to_string()),
+        // A browser takes nothing.
+        Intent::Look => {
+            subscribe.with("ack", "auto").with("browser", "true").with("activemq.prefetchSize", "1")
+        }
+    }
 }
 
 type Halves = (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>);
 
 async fn dial(settings: &StompSettings) -> Result<Halves, OpenError> {
     // Read first, so that a file that is not there is not taken for a broker that is not.
-    let tls = settings.is_tls.then(|| tls_config(settings)).transpose()?;
+    let tls = settings.is_tls.then(|| client_config(settings.ca.as_deref())).transpose()?;
     let place = settings.place();
     let unreachable = |error: io::Error| OpenError::Unreachable(format!("{place}: {error}"));
     let stream = TcpStream::connect((&*settings.host, settings.port)).await.map_err(unreachable)?;
@@ -91,7 +109,7 @@ async fn dial(settings: &StompSettings) -> Result<Halves, OpenError> {
     };
     let name = ServerName::try_from(settings.host.clone())
         .map_err(|_| OpenError::Address(format!("host: {} is no name", settings.host)))?;
-    let stream = TlsConnector::from(tls).connect(name, stream).await.map_err(
+    let stream = TlsConnector::from(Arc::new(tls)).connect(name, stream).await.map_err(
         |error| match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
             Some(rustls::Error::InvalidCertificate(why)) => OpenError::Refused(format!(
                 "the certificate of {place} is not trusted ({why:?}): name its authority with ca="
@@ -102,32 +120,6 @@ async fn dial(settings: &StompSettings) -> Result<Halves, OpenError> {
     )?;
     let (reader, writer) = tokio::io::split(stream);
     Ok((Box::new(reader), Box::new(writer)))
-}
-
-/// The system's certificates, and those of `ca`.
-fn tls_config(settings: &StompSettings) -> Result<Arc<ClientConfig>, OpenError> {
-    let mut roots = RootCertStore::empty();
-    // What the system has and cannot be read is of no use, and no reason not to try the others.
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if let Some(path) = &settings.ca {
-        let bad = |why: String| OpenError::Address(format!("ca: {}: {why}", path.display()));
-        let all = CertificateDer::pem_file_iter(path).map_err(|error| bad(error.to_string()))?;
-        let before = roots.len();
-        for one in all {
-            let one = one.map_err(|error| bad(error.to_string()))?;
-            roots.add(one).map_err(|error| bad(error.to_string()))?;
-        }
-        if roots.len() == before {
-            return Err(bad("there is no certificate in it".to_owned()));
-        }
-    }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| OpenError::Address(format!("TLS: {error}")))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(Arc::new(config))
 }
 
 impl Session {
@@ -164,20 +156,7 @@ impl Session {
         settings: &StompSettings,
         intent: Intent,
     ) -> Result<(), OpenError> {
-        let subscribe = Frame::new(Command::Subscribe)
-            .with("id", "0")
-            .with("destination", settings.destination())
-            .with("receipt", SUBSCRIBED);
-        let subscribe = match intent {
-            Intent::Receive => subscribe
-                .with("ack", "client-individual")
-                .with("activemq.prefetchSize", settings.prefetch.to_string()),
-            // A browser takes nothing.
-            Intent::Look => subscribe
-                .with("ack", "auto")
-                .with("browser", "true")
-                .with("activemq.prefetchSize", "1"),
-        };
+        let subscribe = subscription(settings, intent).with("receipt", SUBSCRIBED);
         self.write(subscribe, settings).await?;
         loop {
             let frame = self.read(settings).await?;

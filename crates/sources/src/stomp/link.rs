@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluicegate_dispatch::{Receipt, Settled, SourceError};
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::frame::{Command, Frame};
 use super::shelf::Shelf;
-use super::tally::{Asker, Replies};
+use super::tally::{Asker, Publisher, Replies};
 
 static NEXT_GENERATION: AtomicU64 = AtomicU64::new(1);
 
@@ -22,17 +21,31 @@ pub(crate) struct Link {
     /// What waits for the broker's receipts, by their numbers.
     pending: BTreeMap<u64, (Instant, Step)>,
     next_receipt: u64,
+    /// Whether the broker sends us messages.
+    is_subscribed: bool,
+    /// Whether the broker has confirmed anything.
+    pub(crate) was_useful: bool,
 }
 
 /// What a receipt of the broker leads to.
 #[derive(Debug)]
 enum Step {
     /// A message has ended.
-    Ended { place: u64, owed: Owed, asker: Option<Asker> },
+    Ended(End),
+    /// Several have, in one transaction.
+    EndedTogether(Vec<End>),
     /// A copy is there: its original can be acknowledged.
     Copied { place: u64, due: Option<u64>, asker: Asker },
     /// Messages were taken in.
-    Published { dues: Vec<u64>, asker: oneshot::Sender<Result<(), SourceError>> },
+    Published { dues: Vec<u64>, asker: Publisher },
+}
+
+/// The end of a message that is being settled.
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) place: u64,
+    pub(crate) owed: Owed,
+    pub(crate) asker: Option<Asker>,
 }
 
 /// How a message ends at the broker.
@@ -43,10 +56,20 @@ pub(crate) enum Owed {
 }
 
 impl Link {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(is_subscribed: bool) -> Self {
         let generation = NEXT_GENERATION.fetch_add(1, Ordering::Relaxed);
         let shelf = Shelf::new(generation);
-        Self { shelf, outbox: VecDeque::new(), pending: BTreeMap::new(), next_receipt: 1 }
+        let (outbox, pending) = (VecDeque::new(), BTreeMap::new());
+        Self { shelf, outbox, pending, next_receipt: 1, is_subscribed, was_useful: false }
+    }
+
+    /// Subscribes, unless that was done before; says whether there is something to write now.
+    pub(crate) fn subscribe(&mut self, subscription: impl FnOnce() -> Frame) -> bool {
+        if std::mem::replace(&mut self.is_subscribed, true) {
+            return false;
+        }
+        self.outbox.push_back(subscription());
+        true
     }
 
     /// Writes a frame whose receipt leads to a step.
@@ -57,28 +80,58 @@ impl Link {
         self.pending.insert(number, (Instant::now(), then));
     }
 
-    /// Ends a delivery for good, if its receipt is valid.
-    pub(crate) fn settle(
+    /// Takes a delivery to end it for good, if its receipt is valid.
+    pub(crate) fn begin_end(
         &mut self,
         receipt: &Receipt,
         owed: Owed,
         asker: Asker,
         replies: &mut Replies,
-    ) {
-        match self.shelf.begin_settling(receipt, Instant::now()) {
-            Some(place) => self.end(place, owed, Some(asker)),
-            None => replies.settled(asker, Settled::Stale),
+    ) -> Option<End> {
+        let place = self.shelf.begin_settling(receipt, Instant::now());
+        match place {
+            Some(place) => Some(End { place, owed, asker: Some(asker) }),
+            None => {
+                replies.settled(asker, Settled::Stale);
+                None
+            }
         }
     }
 
-    /// Ends a message that is being settled.
-    pub(crate) fn end(&mut self, place: u64, owed: Owed, asker: Option<Asker>) {
-        let Some(parcel) = self.shelf.parcel(place) else { return };
-        let frame = match owed {
+    /// Ends messages that are being settled, all in one transaction if there are several: then the
+    /// broker syncs once.
+    pub(crate) fn end(&mut self, ends: Vec<End>) {
+        match <[End; 1]>::try_from(ends) {
+            Ok([end]) => {
+                if let Some(frame) = self.frame_of(&end) {
+                    self.ask(frame, Step::Ended(end));
+                }
+            }
+            Err(ends) if ends.is_empty() => {}
+            Err(ends) => {
+                let name = self.next_receipt.to_string();
+                let of = |command| Frame::new(command).with("transaction", &*name);
+                let all: Vec<_> = ends.iter().filter_map(|end| self.frame_of(end)).collect();
+                self.outbox.push_back(of(Command::Begin));
+                self.outbox.extend(all.into_iter().map(|frame| frame.with("transaction", &*name)));
+                self.ask(of(Command::Commit), Step::EndedTogether(ends));
+            }
+        }
+    }
+
+    fn frame_of(&self, end: &End) -> Option<Frame> {
+        let parcel = self.shelf.parcel(end.place)?;
+        Some(match end.owed {
             Owed::Ack => parcel.acknowledged(),
             Owed::Nack => parcel.refused(),
-        };
-        self.ask(frame, Step::Ended { place, owed, asker });
+        })
+    }
+
+    fn ended(&mut self, end: End, replies: &mut Replies) {
+        self.shelf.finish(end.place);
+        if let Some(asker) = end.asker {
+            replies.settled(asker, Settled::Done);
+        }
     }
 
     /// Sends a copy of a message that is being settled, which ends once the copy is confirmed.
@@ -88,11 +141,7 @@ impl Link {
     }
 
     /// Sends messages, all in one transaction if there are several.
-    pub(crate) fn publish(
-        &mut self,
-        frames: Vec<Frame>,
-        asker: oneshot::Sender<Result<(), SourceError>>,
-    ) {
+    pub(crate) fn publish(&mut self, frames: Vec<Frame>, asker: Publisher) {
         let dues = frames.iter().filter_map(due_of).collect();
         let done = Step::Published { dues, asker };
         match <[Frame; 1]>::try_from(frames) {
@@ -110,17 +159,19 @@ impl Link {
 
     /// Goes on with what waited for a receipt. Answers when delays of what was sent end.
     pub(crate) fn confirm(&mut self, number: u64, replies: &mut Replies) -> Vec<u64> {
+        self.was_useful = true;
         match self.pending.remove(&number) {
             None => Vec::new(),
-            Some((_, Step::Ended { place, asker, .. })) => {
-                self.shelf.finish(place);
-                if let Some(asker) = asker {
-                    replies.settled(asker, Settled::Done);
-                }
+            Some((_, Step::Ended(end))) => {
+                self.ended(end, replies);
+                Vec::new()
+            }
+            Some((_, Step::EndedTogether(ends))) => {
+                ends.into_iter().for_each(|end| self.ended(end, replies));
                 Vec::new()
             }
             Some((_, Step::Copied { place, due, asker })) => {
-                self.end(place, Owed::Ack, Some(asker));
+                self.end(vec![End { place, owed: Owed::Ack, asker: Some(asker) }]);
                 due.into_iter().collect()
             }
             Some((_, Step::Published { dues, asker })) => {
@@ -133,16 +184,18 @@ impl Link {
     /// Ends this life. What was not confirmed is not known; answers the broker's ids of what was about
     /// to end for good.
     pub(crate) fn lose(self, cause: &SourceError, replies: &mut Replies) -> Vec<(Arc<str>, Owed)> {
-        let mut all_owed = Vec::new();
+        let (mut all_owed, shelf) = (Vec::new(), self.shelf);
+        let mut lose = |end: End, replies: &mut Replies| {
+            let parcel = shelf.parcel(end.place);
+            all_owed.extend(parcel.map(|parcel| (Arc::clone(&parcel.message_id), end.owed)));
+            if let Some(asker) = end.asker {
+                replies.settled(asker, Settled::Stale);
+            }
+        };
         for (_, step) in self.pending.into_values() {
             match step {
-                Step::Ended { place, owed, asker } => {
-                    let parcel = self.shelf.parcel(place);
-                    all_owed.extend(parcel.map(|parcel| (Arc::clone(&parcel.message_id), owed)));
-                    if let Some(asker) = asker {
-                        replies.settled(asker, Settled::Stale);
-                    }
-                }
+                Step::Ended(end) => lose(end, replies),
+                Step::EndedTogether(ends) => ends.into_iter().for_each(|end| lose(end, replies)),
                 Step::Copied { asker, .. } => replies.settled(asker, Settled::Stale),
                 Step::Published { asker, .. } => replies.published(asker, Err(cause.clone())),
             }

@@ -202,16 +202,27 @@ pub(crate) fn unix_millis() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Ids and groups are any text, and headers are not: spaces at an end may be trimmed, and a NUL ends
-/// the frame.
+/// Ids and groups are any text, and headers are not: a NUL ends the frame, spaces at an end may be
+/// trimmed, and the broker spoils what takes two of Java's characters. The rest stays as it is, so that
+/// a group is the same to the broker whoever sends it.
 fn encode(text: &str) -> Box<str> {
     let mut encoded = String::with_capacity(text.len());
-    for letter in text.chars() {
+    let inner = text.trim_matches(' ');
+    let spaces = |count: usize| "%20".repeat(count);
+    let before = text.len() - text.trim_start_matches(' ').len();
+    encoded.push_str(&spaces(before));
+    for letter in inner.chars() {
         match letter {
-            '\0'..=' ' | '%' | '\u{7f}' => encoded.push_str(&format!("%{:02X}", letter as u32)),
+            '\0'..'\x20' | '%' | '\x7f' | '\u{10000}'.. => {
+                let mut bytes = [0; 4];
+                for byte in letter.encode_utf8(&mut bytes).bytes() {
+                    encoded.push_str(&format!("%{byte:02X}"));
+                }
+            }
             _ => encoded.push(letter),
         }
     }
+    encoded.push_str(&spaces(text.len() - before - inner.len()));
     encoded.into()
 }
 
@@ -257,9 +268,9 @@ mod tests {
     #[test]
     fn a_copy_of_a_copy_is_still_the_first_one() {
         let first = Parcel::new(frame()).expect("it can be settled");
-        let mut copy = first.copied("/queue/q", Duration::from_micros(1_500_100), 3, Some("g 1"));
+        let mut copy = first.copied("/queue/q", Duration::from_micros(1_500_100), 3, Some("g 1 "));
         assert_eq!(copy.header("AMQ_SCHEDULED_DELAY"), Some("1501"));
-        assert_eq!(copy.header("JMSXGroupID"), Some("g%201"));
+        assert_eq!(copy.header("JMSXGroupID"), Some("g 1%20"));
         assert_eq!((copy.header("x"), copy.header("expires")), (Some("y"), None));
         assert_eq!((copy.header("timestamp"), copy.header("ack")), (None, None));
         copy = copy.with("ack", "a:2").with("message-id", "m:2");
@@ -277,10 +288,12 @@ mod tests {
 
     #[test]
     fn any_text_goes_through_a_header() {
-        for text in ["", "a", "  a b ", "100%", "%00", "\0", "tab\tline\n", "日本語 🔑", "%zz%"]
+        for text in
+            ["", " ", "a", "  a b ", "100%", "%00", "\0", "tab\tline\n", "日本語 🔑", "%zz%"]
         {
             let encoded = encode(text);
-            assert!(!encoded.contains(['\0', '\n', ' ']), "{encoded}");
+            assert!(!encoded.contains(['\0', '\n', '🔑']), "{encoded}");
+            assert_eq!(encoded.trim(), &*encoded);
             assert_eq!(decode(&encoded), text);
         }
         // What others wrote is read as it is where it is no code.

@@ -8,13 +8,14 @@ use std::time::Duration;
 use url::{Url, form_urlencoded};
 
 use crate::OpenError;
+use crate::network::parameters;
 
 const PORT: u16 = 61_613;
 const TLS_PORT: u16 = 61_614;
 const PREFETCH: u32 = 500;
 const MAX_PREFETCH: u32 = 10_000;
 const VISIBILITY: Duration = Duration::from_secs(30);
-const HEARTBEAT: Duration = Duration::from_secs(5);
+const HEARTBEAT: Duration = Duration::from_secs(10);
 const PARAMETERS: [&str; 2] = ["ca", "prefetch"];
 
 /// A queue of ActiveMQ Classic, and how to reach it.
@@ -70,32 +71,21 @@ impl StompSettings {
             visibility: VISIBILITY,
             heartbeat: HEARTBEAT,
         };
-        for (name, value) in url.query_pairs() {
-            settings.set(&name, &value)?;
+        let mut parameters = parameters::read(&url, &PARAMETERS)?;
+        if let Some(value) = parameters.remove("prefetch") {
+            let number = value.parse().ok().filter(|n| (1..=MAX_PREFETCH).contains(n));
+            settings.prefetch = number.ok_or_else(|| {
+                wrong(format!("prefetch: a number from 1 to {MAX_PREFETCH}, not {value:?}"))
+            })?;
+        }
+        settings.ca = parameters.remove("ca").map(PathBuf::from);
+        if settings.ca.as_ref().is_some_and(|ca| ca.as_os_str().is_empty()) {
+            return Err(wrong("ca: the path of a PEM file"));
         }
         if settings.ca.is_some() && !is_tls {
             return Err(wrong("ca: it is for activemqs:// only"));
         }
         Ok(settings)
-    }
-
-    fn set(&mut self, name: &str, value: &str) -> Result<(), OpenError> {
-        match name {
-            "prefetch" => {
-                let number = value.parse().ok().filter(|n| (1..=MAX_PREFETCH).contains(n));
-                self.prefetch = number.ok_or_else(|| {
-                    wrong(format!("prefetch: a number from 1 to {MAX_PREFETCH}, not {value:?}"))
-                })?;
-            }
-            "ca" if value.is_empty() => return Err(wrong("ca: the path of a PEM file")),
-            "ca" => self.ca = Some(value.into()),
-            other => {
-                let nearest = PARAMETERS.into_iter().min_by_key(|known| distance(known, other));
-                let nearest = nearest.unwrap_or_default();
-                return Err(wrong(format!("{other}: there is no such parameter; {nearest}?")));
-            }
-        }
-        Ok(())
     }
 
     /// How long a delivery stays out without being extended.
@@ -104,7 +94,7 @@ impl StompSettings {
         Self { visibility, ..self }
     }
 
-    /// How often both sides give a sign of life: 5 s. A broker that is silent for more than twice as
+    /// How often both sides give a sign of life: 10 s. A broker that is silent for more than twice as
     /// long is taken for gone.
     #[must_use]
     pub fn with_heartbeat(self, heartbeat: Duration) -> Self {
@@ -183,21 +173,6 @@ fn plain(text: &str) -> String {
     pairs.next().map(|(_, value)| value.into_owned()).unwrap_or_default()
 }
 
-/// How many letters must be changed to get from one to the other.
-fn distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().take(32).collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, letter) in from.chars().enumerate() {
-        let mut before = std::mem::replace(&mut row[0], i + 1);
-        for (j, other) in to.iter().enumerate() {
-            let changed = before + usize::from(letter != *other);
-            before = row[j + 1];
-            row[j + 1] = changed.min(before + 1).min(row[j] + 1);
-        }
-    }
-    row[to.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,8 +204,8 @@ mod tests {
             ("activemq://u:tiger%0A@h/q", "password"),
             ("activemq://u:tiger@h/q?prefetch=0", "prefetch"),
             ("activemq://u:tiger@h/q?prefetch=x", "prefetch"),
-            ("activemq://u:tiger@h/q?prefetsch=1", "prefetch?"),
-            ("activemq://u:tiger@h/q?car=1", "ca?"),
+            ("activemq://u:tiger@h/q?prefetsch=1", "did you mean `prefetch`?"),
+            ("activemq://u:tiger@h/q?car=1", "did you mean `ca`?"),
             ("activemq://u:tiger@h/q?ca=x", "ca"),
             ("activemqs://u:tiger@h/q?ca=", "ca"),
             ("activemq://u:tiger@h:99999/q", "port"),

@@ -1,6 +1,6 @@
 //! What the source and the task behind it share: the connection's state, under one lock.
 //!
-//! 1. The lock is never held over an await, and nobody is woken under it.
+//! 1. The lock is never held over an await, and nobody who needs it is woken under it.
 //! 2. A settlement does not depend on who asked for it: each receipt of the broker leads to the next
 //!    step by itself, so the asker may go away at any moment.
 //! 3. A message is acknowledged at most once on a connection: `Shelf::begin_settling` gives its place
@@ -17,8 +17,9 @@ use sluicegate_dispatch::{Depth, Ending, Message, Receipt, Settle, Settled, Sour
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+use super::connect::{Intent, subscription};
 use super::frame::{Command, Frame};
-use super::link::{Link, Owed};
+use super::link::{End, Link, Owed};
 use super::parcel::{Parcel, unix_millis};
 use super::settings::StompSettings;
 use super::shelf::{Key, Taken};
@@ -52,6 +53,8 @@ struct State {
     /// Why there is no connection.
     cause: Option<String>,
     is_stopped: bool,
+    /// Whether anybody has ever wanted to receive.
+    is_wanted: bool,
     /// What was about to end when the connection was lost, by the broker's ids: if it comes again, it
     /// is ended and not handed out.
     owed: HashMap<Arc<str>, (Owed, Instant)>,
@@ -96,17 +99,23 @@ impl Shared {
         result
     }
 
+    /// What the next connection is for.
+    pub(crate) fn intent(&self) -> Intent {
+        if self.state.lock().is_wanted { Intent::Receive } else { Intent::Publish }
+    }
+
     /// Begins a connection's life.
-    pub(crate) fn begin(&self) {
+    pub(crate) fn begin(&self, intent: Intent) {
         let mut state = self.state.lock();
-        state.link = Some(Link::new());
+        state.link = Some(Link::new(intent == Intent::Receive));
         state.cause = None;
     }
 
-    /// Ends it, or says why there is none.
-    pub(crate) fn lose(&self, cause: String) {
-        self.change(|state, replies| {
+    /// Ends it, or says why there is none. Whether it was of any use.
+    pub(crate) fn lose(&self, cause: String) -> bool {
+        let was_useful = self.change(|state, replies| {
             let now = Instant::now();
+            let was_useful = state.link.as_ref().is_some_and(|link| link.was_useful);
             state.owed.retain(|_, (_, since)| now.duration_since(*since) < OWED_FOR);
             if let Some(link) = state.link.take() {
                 let room = MAX_OWED.saturating_sub(state.owed.len());
@@ -114,8 +123,10 @@ impl Shared {
                 state.owed.extend(owed.map(|(id, owed)| (id, (owed, now))));
             }
             state.cause = Some(cause);
+            was_useful
         });
         self.changed.notify_waiters();
+        was_useful
     }
 
     /// Takes in what the broker says.
@@ -150,7 +161,7 @@ impl Shared {
         }
         if let Some((owed, _)) = owed {
             let place = link.shelf.put_settling(Arc::new(parcel));
-            link.end(place, owed, None);
+            link.end(vec![End { place, owed, asker: None }]);
             drop(state);
             self.outgoing.notify_one();
             return Ok(());
@@ -208,10 +219,14 @@ impl Shared {
         if state.is_stopped {
             return Found::Stopped;
         }
+        state.is_wanted = true;
         let window = self.settings.visibility;
         match state.link_or_cause() {
             Err(down) => Found::Down(down),
             Ok(link) => {
+                if link.subscribe(|| subscription(&self.settings, Intent::Receive)) {
+                    self.outgoing.notify_one();
+                }
                 let taken = link.shelf.take(Instant::now(), window, max);
                 let is_empty = taken.is_empty();
                 if is_empty { Found::Nothing(link.shelf.next_end()) } else { Found::Taken(taken) }
@@ -223,19 +238,20 @@ impl Shared {
     pub(crate) fn settle(&self, settle: Vec<Settle>) -> oneshot::Receiver<Vec<Settled>> {
         let (tally, answer) = Tally::new(settle.len());
         self.change(|state, replies| {
+            let Some(link) = &mut state.link else { return replies.all_stale(&tally) };
+            let mut ends = Vec::new();
             for (at, Settle { receipt, ending }) in settle.into_iter().enumerate() {
                 let asker = (Arc::clone(&tally), at);
-                let Some(link) = &mut state.link else {
-                    replies.settled(asker, Settled::Stale);
-                    continue;
-                };
                 match ending {
-                    Ending::Gone => link.settle(&receipt, Owed::Ack, asker, replies),
+                    Ending::Gone => {
+                        ends.extend(link.begin_end(&receipt, Owed::Ack, asker, replies));
+                    }
                     Ending::Again { after, attempts, .. } => {
                         self.bring_back(link, &receipt, (after, attempts), asker, replies);
                     }
                 }
             }
+            link.end(ends);
         });
         self.outgoing.notify_one();
         self.changed.notify_waiters();
@@ -246,12 +262,12 @@ impl Shared {
     pub(crate) fn bury(&self, receipts: &[Receipt]) -> oneshot::Receiver<Vec<Settled>> {
         let (tally, answer) = Tally::new(receipts.len());
         self.change(|state, replies| {
+            let Some(link) = &mut state.link else { return replies.all_stale(&tally) };
             for (at, receipt) in receipts.iter().enumerate() {
                 let asker = (Arc::clone(&tally), at);
-                match &mut state.link {
-                    Some(link) => link.settle(receipt, Owed::Nack, asker, replies),
-                    None => replies.settled(asker, Settled::Stale),
-                }
+                // One by one: what a transaction makes of a NACK is not written down anywhere.
+                let end = link.begin_end(receipt, Owed::Nack, asker, replies);
+                link.end(end.into_iter().collect());
             }
         });
         self.outgoing.notify_one();

@@ -46,7 +46,11 @@ impl<M: Content> StompSource<M> {
     /// the settings name is not right.
     pub async fn open(settings: StompSettings) -> Result<Self, OpenError> {
         let shared = Shared::new::<M>(settings);
-        let session = match connect(&shared.settings, Intent::Receive).await {
+        // Receiving begins later; whether one may is asked now.
+        if let Err(error @ OpenError::Refused(_)) = Self::probe(&shared.settings).await {
+            return Err(error);
+        }
+        let session = match connect(&shared.settings, Intent::Publish).await {
             Ok(session) => Some(session),
             Err(OpenError::Unreachable(why)) => {
                 shared.lose(OpenError::Unreachable(why).to_string());
@@ -55,7 +59,7 @@ impl<M: Content> StompSource<M> {
             Err(error) => return Err(error),
         };
         if session.is_some() {
-            shared.begin();
+            shared.begin(Intent::Publish);
         }
         let shared = Arc::new(shared);
         let publishers = Permits::new(PUBLISHERS).expect("there may be several publishers");

@@ -1,6 +1,5 @@
 //! The task behind a source: it keeps the connection, and gets a new one when it is lost.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,13 +8,13 @@ use sluicegate_tasks::Context;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::codec::{Heard, Said};
-use super::connect::{Intent, Reader, Session, Writer, connect};
+use super::connect::{Reader, Session, Writer, connect};
 use super::frame::{Command, Frame};
 use super::shared::Shared;
+use crate::network::pause::Pauses;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// A connection that lasted so long was a good one: the next pause is short again.
+/// After a connection that lasted so long, or on which something was confirmed, the next pause is short
+/// again. One that breaks at once each time is not tried for ever at the same pace.
 const GOOD: Duration = Duration::from_secs(10);
 /// How long the broker may take to confirm something.
 const UNCONFIRMED: Duration = Duration::from_secs(30);
@@ -25,30 +24,34 @@ const WATCH: Duration = Duration::from_secs(1);
 /// Keeps a source connected until it is over or its context ends. A session that is there already has
 /// begun.
 pub(crate) async fn supervise(shared: Arc<Shared>, mut session: Option<Session>, cx: Context) {
-    let mut pause = FIRST_PAUSE;
+    let mut pauses = Pauses::default();
     loop {
         let connected = match session.take() {
             Some(session) => Ok(session),
-            None => match cx.until_interrupted(connect(&shared.settings, Intent::Receive)).await {
-                Ok(connected) => connected.inspect(|_| shared.begin()),
-                Err(_) => return,
-            },
+            None => {
+                let intent = shared.intent();
+                match cx.until_interrupted(connect(&shared.settings, intent)).await {
+                    Ok(connected) => connected.inspect(|_| shared.begin(intent)),
+                    Err(_) => return,
+                }
+            }
         };
         match connected {
             Ok(session) => {
                 let begun = Instant::now();
                 let ended = cx.until_interrupted(run(&shared, session)).await;
-                shared.lose(ended.unwrap_or_else(|_| "it was closed".to_owned()));
-                if begun.elapsed() >= GOOD {
-                    pause = FIRST_PAUSE;
+                let cause = ended.unwrap_or_else(|_| "it was closed".to_owned());
+                if shared.lose(cause) || begun.elapsed() >= GOOD {
+                    pauses.reset();
                 }
             }
-            Err(error) => shared.lose(error.to_string()),
+            Err(error) => {
+                shared.lose(error.to_string());
+            }
         }
-        if shared.is_over() || cx.until_interrupted(wait(&shared, jittered(pause))).await.is_err() {
+        if shared.is_over() || cx.until_interrupted(wait(&shared, pauses.next())).await.is_err() {
             return;
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
@@ -60,12 +63,6 @@ async fn wait(shared: &Shared, pause: Duration) {
         }
     };
     timeout(pause, over).await.ok();
-}
-
-/// Between half and all of it, so that many do not come back at once.
-fn jittered(pause: Duration) -> Duration {
-    let random = RandomState::new().hash_one(0) % 1_024;
-    pause / 2 + pause * u32::try_from(random).unwrap_or_default() / 2_048
 }
 
 /// Reads and writes until the connection ends; answers why.

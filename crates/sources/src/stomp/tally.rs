@@ -22,11 +22,14 @@ struct Count {
 /// Who asked for a settlement: which of a batch.
 pub(crate) type Asker = (Arc<Tally>, usize);
 
+/// Who waits until messages are taken in.
+pub(crate) type Publisher = oneshot::Sender<Result<(), SourceError>>;
+
 /// Answers that are to be given once no lock is held.
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
     settled: Vec<(oneshot::Sender<Vec<Settled>>, Vec<Settled>)>,
-    published: Vec<(oneshot::Sender<Result<(), SourceError>>, Result<(), SourceError>)>,
+    published: Vec<(Publisher, Result<(), SourceError>)>,
 }
 
 impl Tally {
@@ -50,11 +53,14 @@ impl Replies {
         }
     }
 
-    pub(crate) fn published(
-        &mut self,
-        asker: oneshot::Sender<Result<(), SourceError>>,
-        answer: Result<(), SourceError>,
-    ) {
+    /// The same answer for a whole batch.
+    pub(crate) fn all_stale(&mut self, tally: &Tally) {
+        let mut count = tally.count.lock();
+        let answers = std::mem::take(&mut count.answers);
+        self.settled.extend(count.asker.take().map(|asker| (asker, answers)));
+    }
+
+    pub(crate) fn published(&mut self, asker: Publisher, answer: Result<(), SourceError>) {
         self.published.push((asker, answer));
     }
 

@@ -6,13 +6,14 @@
 
 mod fields;
 mod many;
+mod recent;
 mod redact;
 mod render;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_dispatch::{AuthToken, DEFAULT_POOL, Malformed, Message, Publication, Target};
+use sluicegate_dispatch::{AuthToken, DEFAULT_POOL, Malformed, Message, Publication};
 
 use fields::Body;
 pub use many::{BadMessage, JsonLine, JsonLines, NotAList, parse_many};
@@ -90,16 +91,18 @@ fn checked(body: Body<'_>) -> Result<Incoming, String> {
         return Err("id is empty; it must have 1 to 512 bytes".to_owned());
     }
     let target = body.mediation_target.ok_or("mediationTarget is missing; it must be a URL")?;
-    let target = Target::parse(&target).map_err(|bad| format!("mediationTarget {bad}"))?;
+    let target = recent::target(&target).map_err(|bad| format!("mediationTarget {bad}"))?;
     if let Some(kind) = body.mediation_type
         && *kind != *"HTTP"
     {
         return Err("mediationType must be \"HTTP\"".to_owned());
     }
-    let pool = named("poolCode", body.pool_code.filter(|pool| !pool.trim().is_empty()))?;
+    let pool = body.pool_code.as_deref().filter(|pool| !pool.trim().is_empty());
+    let pool = pool.unwrap_or(DEFAULT_POOL);
+    check_length("poolCode", pool)?;
     let message = Message {
         id: within("id", &id)?,
-        pool: pool.unwrap_or_else(|| DEFAULT_POOL.into()),
+        pool: recent::pool(pool),
         group: named("messageGroupId", body.message_group_id.filter(|id| !id.trim().is_empty()))?,
         tenant: named("tenant", body.tenant.filter(|tenant| !tenant.trim().is_empty()))?,
         high_priority: body.high_priority.unwrap_or(false),
@@ -120,10 +123,15 @@ fn named(field: &str, name: Option<fields::Text<'_>>) -> Result<Option<Arc<str>>
 }
 
 fn within(field: &str, name: &str) -> Result<Arc<str>, String> {
+    check_length(field, name)?;
+    Ok(name.into())
+}
+
+fn check_length(field: &str, name: &str) -> Result<(), String> {
     if name.len() > MAX_NAME {
         return Err(format!("{field} has {} bytes; at most {MAX_NAME} are right", name.len()));
     }
-    Ok(name.into())
+    Ok(())
 }
 
 /// A token goes into a header, where control characters would be another header or none.
@@ -133,7 +141,7 @@ fn token(token: Option<&str>) -> Result<Option<AuthToken>, String> {
         Some(token) if token.chars().any(char::is_control) => {
             Err("authToken must not have control characters".to_owned())
         }
-        Some(token) => Ok(Some(AuthToken::new(token))),
+        Some(token) => Ok(Some(recent::token(token))),
     }
 }
 

@@ -9,7 +9,6 @@ mod opening;
 #[cfg(test)]
 mod proxy;
 #[cfg(test)]
-mod rate;
 #[cfg(test)]
 mod retries;
 #[cfg(test)]

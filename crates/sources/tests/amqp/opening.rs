@@ -147,6 +147,8 @@ async fn an_exclusive_consumer_waits_for_its_turn() {
     let open = || AmqpSource::<Message>::open(settings(url, &queue).with_exclusive(true));
     let first = open().await.unwrap();
     let second = open().await.unwrap();
+    assert_eq!(first.receive(1).await.unwrap(), []);
+    second.receive(1).await.unwrap_err();
     first.health().unwrap();
     second.health().unwrap_err();
     first.publish(vec![publication("m1")]).await.unwrap();

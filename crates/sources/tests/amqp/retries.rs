@@ -213,3 +213,27 @@ async fn what_is_buried_is_kept_by_the_queue_that_keeps() {
     let ids: Vec<_> = dead.iter().map(|one| one.message.as_ref().unwrap().id.clone()).collect();
     assert_eq!(ids, ["m1", "m2", "m3"].map(|id| Some(id.into())));
 }
+
+/// A quorum queue's messages wait in quorum queues.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_can_wait_in_quorum_queues() {
+    let Some(url) = shared() else { return };
+    let (queue, other) = (name("quorum"), Other::at(url).await);
+    let topology = Topology::new().with_queue(Queue::new(&*queue).quorum());
+    // Making the queues may take seconds, in which the window must not end.
+    let settings = settings(url, &queue).with_topology(topology);
+    let settings = settings.with_visibility(Duration::from_secs(120));
+    let source = AmqpSource::<Envelope>::open(settings).await.unwrap();
+    source.publish((0..20).map(|n| publication(&format!("m{n}"))).collect()).await.unwrap();
+    let received = receive(&source, 20).await;
+    let lot = || received.iter().map(|one| again(&one.receipt, SOON * 3, 1)).collect();
+    eventually("they are settled", async || source.settle(lot()).await.is_ok()).await;
+    let settled = Instant::now();
+    assert_eq!(other.ready(&format!("sluicegate.wait.{queue}.300")).await, None);
+    assert!(other.ready(&format!("sluicegate.wait.{queue}.300q")).await.is_some());
+    for delivery in receive(&source, 20).await {
+        assert_eq!(delivery.attempts, 1);
+        assert_eq!(settle(&source, gone(&delivery.receipt)).await, Settled::Done);
+    }
+    assert!(settled.elapsed() < Duration::from_secs(30), "after {:?}", settled.elapsed());
+}

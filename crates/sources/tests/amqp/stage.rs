@@ -11,7 +11,7 @@ use sluicegate_dispatch::{Delivery, Ending, Reason, Receipt, Settle, Settled, So
 use sluicegate_sources::Content;
 use sluicegate_sources::amqp::{AmqpSettings, AmqpSource};
 use sluicegate_tasks::{Context, TaskGroup};
-use sluicegate_testkit::brokers::{Broker, Kind, start_or_skip};
+use sluicegate_testkit::brokers::{Broker, Kind, lend, start_or_skip};
 use tokio::time::{Instant, sleep, timeout};
 
 /// How long anything that must happen may take.
@@ -30,7 +30,7 @@ pub(crate) fn shared() -> Option<&'static str> {
         });
         let (tell, told) = mpsc::channel();
         let keep = move |cx: Context| {
-            let broker = start_or_skip(Kind::RabbitMq);
+            let broker = lend(Kind::RabbitMq);
             tell.send(broker.as_ref().map(|broker| broker.url().to_owned())).unwrap();
             while broker.is_some() && cx.check().is_ok() {
                 std::thread::sleep(Duration::from_secs(1));
@@ -54,7 +54,7 @@ pub(crate) fn own() -> Option<Broker> {
 /// A name that no other test uses.
 pub(crate) fn name(what: &str) -> String {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    format!("{what}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
+    format!("{what}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 pub(crate) fn settings(url: &str, queue: &str) -> AmqpSettings {

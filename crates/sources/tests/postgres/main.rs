@@ -3,4 +3,14 @@
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]
+mod cost;
+#[cfg(test)]
+mod doors;
+#[cfg(test)]
+mod faults;
+#[cfg(test)]
+mod keeping;
+#[cfg(test)]
+mod order;
+#[cfg(test)]
 mod stage;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sluicegate_dispatch::{Delivery, Ending, Publication, Reason, Settle, Settled, Source};
 use sluicegate_sources::postgres::{PostgresSettings, PostgresSource};
 use sluicegate_tasks::{Context, TaskGroup};
-use sluicegate_testkit::brokers::{self, Broker, Kind};
+use sluicegate_testkit::brokers::{self, Broker, Kind, Lent};
 use sluicegate_testkit::conformance::source::publication_in;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::{Client, NoTls, Row};
@@ -14,32 +14,27 @@ use tokio_postgres::{Client, NoTls, Row};
 /// How long anything may take that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server, and databases of it.
-pub(crate) struct Server {
-    pub(crate) broker: Broker,
-    made: AtomicUsize,
+/// The server of this run, or one of one's own.
+pub(crate) fn lent() -> Option<Lent> {
+    brokers::lend(Kind::Postgres)
 }
 
-impl Server {
-    pub(crate) fn start() -> Option<Self> {
-        let broker = brokers::start_or_skip(Kind::Postgres)?;
-        Some(Self { broker, made: AtomicUsize::new(0) })
-    }
+/// A server of one's own, to break.
+pub(crate) fn own() -> Option<Broker> {
+    brokers::start_or_skip(Kind::Postgres)
+}
 
-    /// A fresh database: its address without parameters.
-    pub(crate) async fn database(&self) -> String {
-        let name = format!("test_{}", self.made.fetch_add(1, Ordering::Relaxed));
-        let sql = Sql::connect(self.broker.url()).await;
-        sql.run(&format!("CREATE DATABASE {name}")).await;
-        let (start, _) = self.broker.url().rsplit_once('/').unwrap();
-        format!("{start}/{name}")
-    }
-
-    /// A queue in a database of its own.
-    pub(crate) async fn queue(&self, visibility: Duration) -> (PostgresSource, String) {
-        let url = self.database().await;
-        (open(&url, visibility).await, url)
-    }
+/// A fresh database: its address without parameters.
+pub(crate) async fn database(server: &str) -> String {
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    // Other processes use the same server.
+    let name = format!("test_{}_{number}", std::process::id());
+    let sql = Sql::connect(server).await;
+    sql.run(&format!("DROP DATABASE IF EXISTS {name}")).await;
+    sql.run(&format!("CREATE DATABASE {name}")).await;
+    let (start, _) = server.rsplit_once('/').unwrap();
+    format!("{start}/{name}")
 }
 
 pub(crate) fn settings(url: &str, visibility: Duration) -> PostgresSettings {

@@ -3,4 +3,22 @@
 #[cfg(test)]
 mod contract;
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
+mod messages;
+#[cfg(test)]
+mod opening;
+#[cfg(test)]
+mod order;
+#[cfg(test)]
+mod peer;
+#[cfg(test)]
 mod rig;
+#[cfg(test)]
+mod scheduler;
+#[cfg(test)]
+mod stage;
+#[cfg(test)]
+mod tls;
+#[cfg(test)]
+mod wire;

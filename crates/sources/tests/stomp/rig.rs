@@ -55,7 +55,9 @@ pub(crate) struct Queue {
 
 impl Queue {
     pub(crate) async fn open(settings: StompSettings) -> Self {
-        let source = StompSource::open(settings.clone()).await.unwrap();
+        let source: super::stage::Queue = StompSource::open(settings.clone()).await.unwrap();
+        // The broker counts what it has sent here, and sends nothing before it is asked to.
+        source.receive(0).await.unwrap();
         Self { settings, source: Some(Arc::new(source)) }
     }
 }

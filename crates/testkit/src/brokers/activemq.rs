@@ -1,8 +1,8 @@
 //! ActiveMQ Classic, spoken to over STOMP. The scheduler is on: without it the broker silently
 //! ignores a message's delay.
 //!
-//! Who says nothing is let in; who says a name must know its password: `alice` and `secret`, or `root`
-//! and `secret`. Queues whose names begin with `private.` are for `root` only.
+//! Who says nothing is let in; who says a name must know its password, which is `secret`: `alice` may
+//! do everything, and `bob` nothing.
 
 use std::io;
 
@@ -61,7 +61,7 @@ fn settings(stomp: u16, openwire: u16, data: &str) -> String {
       <simpleAuthenticationPlugin anonymousAccessAllowed="true">
         <users>
           <authenticationUser username="alice" password="secret" groups="users"/>
-          <authenticationUser username="root" password="secret" groups="users,admins"/>
+          <authenticationUser username="bob" password="secret" groups="nobodies"/>
         </users>
       </simpleAuthenticationPlugin>
       <authorizationPlugin>
@@ -72,7 +72,6 @@ fn settings(stomp: u16, openwire: u16, data: &str) -> String {
                                   admin="anonymous,users"/>
               <authorizationEntry topic=">" read="anonymous,users" write="anonymous,users"
                                   admin="anonymous,users"/>
-              <authorizationEntry queue="private.>" read="admins" write="admins" admin="admins"/>
             </authorizationEntries>
           </authorizationMap>
         </map>

@@ -1,4 +1,4 @@
-//! PostgreSQL: a fresh cluster without durability, since nobody outlives it.
+//! PostgreSQL: a fresh cluster that outlives its server, but not the machine.
 
 use std::io;
 
@@ -27,7 +27,7 @@ pub(super) fn plan(folder: &Folder) -> io::Result<Plan> {
         .args(["-c", SCRIPT, "postgres", &programs, "-p", &port_text])
         .args(["-c", "listen_addresses=127.0.0.1", "-c", &sockets])
         .args(["-c", "max_connections=300", "-c", "shared_buffers=64MB"])
-        .args(["-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off"])
+        .args(["-c", "fsync=off", "-c", "full_page_writes=off"])
         .env("HOME", folder.at(""));
     server.user = unprivileged(folder)?;
     // The polite signal waits for clients to leave; this one does not.

@@ -35,6 +35,9 @@ const ARROWS: &[(&str, May)] = &[
     ("sim", May::KnowAll),
     ("bench", May::KnowAll),
     ("xtask", May::Know(&["testkit"])),
+    // Services as a user writes them, which bring a broker along to be run at once.
+    ("order-service", May::Know(&["consumers", "sources", "testkit"])),
+    ("shipment-service", May::Know(&["consumers", "sources", "testkit"])),
 ];
 
 /// Finds arrows that the table does not have.

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
+use sluicegate_sources::nearest;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::super::nearest::nearest;
 use super::{Fault, Report, Seen, Value};
 
 /// A table, or the lack of one, which reads as all defaults.
@@ -165,7 +165,7 @@ impl<'a> Section<'a> {
             }
             // A secret under a misspelt name is still a secret.
             self.report.mask_texts(value);
-            let help = match nearest(name, &self.known) {
+            let help = match nearest(name, self.known.iter().copied()) {
                 Some(known) => format!("did you mean `{known}`?"),
                 None => format!("known here: {}", self.known.join(", ")),
             };

@@ -3,11 +3,12 @@
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
+use sluicegate_sources::nearest;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::super::duration;
 use super::super::substitute::{Unresolved, Why, substitute};
-use super::super::{duration, nearest};
 use super::{Fault, Report};
 
 /// The most characters of a value that an error quotes.
@@ -148,7 +149,7 @@ impl<'a> Value<'a> {
             return Some(*meaning);
         }
         let message = format!("must be {wanted}, not {}", quoted(&text));
-        match nearest::nearest(&text, &names) {
+        match nearest(&text, names) {
             Some(near) => self.wrong_so(message, format!("did you mean \"{near}\"?")),
             None => self.wrong(message),
         }

@@ -14,14 +14,11 @@ fn addresses_are_read_and_shown_without_credentials() {
         ("sqlite:orders", "sqlite:orders"),
         ("sqlite:a.b_c:d-1", "sqlite:a.b_c:d-1"),
         ("postgres://me:tiger@db/app?queue=q", "postgres://***@db/app?queue=q"),
-        ("postgresql://db/app?queue=q&password=tiger", "postgresql://db/app?queue=q&password=***"),
+        ("postgresql://db/app?queue=q&schema=s", "postgresql://db/app?queue=q&schema=s"),
         ("amqp://me:ti@ger@mq:5672/%2f?queue=q", "amqp://***@mq:5672/%2f?queue=q"),
         ("amqps://mq?queue=q", "amqps://mq?queue=q"),
         ("nats://n:4222?stream=s&consumer=c", "nats://n:4222?stream=s&consumer=c"),
-        (
-            "nats://n?auth_token=tiger&stream=s&consumer=c",
-            "nats://n?auth_token=***&stream=s&consumer=c",
-        ),
+        ("nats://tiger@n?stream=s&consumer=c", "nats://***@n?stream=s&consumer=c"),
         ("sqs+https://h/1/n?region=r", "sqs+https://h/1/n?region=r"),
         ("sqs+http://h:1/1/n", "sqs+http://h:1/1/n"),
         ("activemq://me:tiger@h:61613/q", "activemq://***@h:61613/q"),
@@ -57,6 +54,10 @@ fn what_is_wrong_is_said_without_the_text() {
             "activemq://me:tiger@h/",
             "the queue is missing after the host | as in activemq://USER:PASS@HOST:PORT/QUEUE"
                 .to_owned(),
+        ),
+        (
+            "postgres://me:tiger@db/app?queue=q&shema=s",
+            format!("there is no parameter `shema`; did you mean `schema`? | {pg}"),
         ),
         (
             "events:x?key=k",

@@ -19,8 +19,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::join_all;
+use futures_util::future::ready;
+use futures_util::{FutureExt, StreamExt, stream};
 use sluicegate_dispatch::{BoxFuture, Publication, PublishError, Published, Source};
 
 use stage::Stage;
@@ -76,6 +76,8 @@ pub struct Abilities {
     pub finds: bool,
     /// How many messages the longest check moves.
     pub many: usize,
+    /// How many checks run side by side.
+    pub at_once: usize,
 }
 
 impl Abilities {
@@ -93,6 +95,7 @@ impl Abilities {
             dedupes: true,
             finds: true,
             many: 10_000,
+            at_once: 100,
         }
     }
 }
@@ -129,15 +132,12 @@ pub fn checks() -> impl Iterator<Item = &'static Check> {
 pub async fn run(rig: &dyn Rig) -> usize {
     let abilities = rig.abilities();
     let fitting: Vec<_> = checks().filter(|check| (check.needs)(&abilities)).collect();
-    let outcomes = join_all(fitting.iter().map(|check| async {
-        let run = async {
-            let subject = rig.queue(abilities.window).await;
-            (check.run)(Stage::new(subject, abilities)).await;
-        };
-        let outcome = AssertUnwindSafe(run).catch_unwind().await;
-        outcome.err().map(|panic| format!("{}: {}", check.name, words(&*panic)))
-    }));
-    let failed: Vec<String> = outcomes.await.into_iter().flatten().collect();
+    let mut outcomes = Vec::new();
+    for check in &fitting {
+        outcomes.push(outcome(rig, check, abilities));
+    }
+    let outcomes = stream::iter(outcomes).buffered(abilities.at_once.max(1));
+    let failed: Vec<String> = outcomes.filter_map(ready).collect().await;
     assert!(
         failed.is_empty(),
         "{} of {} checks failed:\n{}",
@@ -146,6 +146,16 @@ pub async fn run(rig: &dyn Rig) -> usize {
         failed.join("\n")
     );
     fitting.len()
+}
+
+/// What went wrong with a check.
+async fn outcome(rig: &dyn Rig, check: &Check, abilities: Abilities) -> Option<String> {
+    let run = async {
+        let subject = rig.queue(abilities.window).await;
+        (check.run)(Stage::new(subject, abilities)).await;
+    };
+    let outcome = AssertUnwindSafe(run).catch_unwind().await;
+    outcome.err().map(|panic| format!("{}: {}", check.name, words(&*panic)))
 }
 
 fn words(panic: &(dyn Any + Send)) -> String {

@@ -14,8 +14,9 @@ use super::{Abilities, Subject};
 /// How long something that must happen may take, beyond three windows.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long before its time nobody asks for a message, so as not to take it just at that.
-const TICK: Duration = Duration::from_millis(10);
+/// Which part of a window before its time nobody asks for a message, so as not to take it just at
+/// that: on a busy machine a receive that is given up may have waited for so long.
+const TICKS: u32 = 40;
 
 /// A queue under test.
 pub(super) struct Stage {
@@ -159,12 +160,14 @@ impl Stage {
 
     /// Nothing comes before `end`, as far as can be told without taking what comes then.
     pub(super) async fn expect_nothing_until(&self, end: Instant) {
-        let end = end - TICK;
+        let end = end - self.window() / TICKS;
         while Instant::now() < end {
             let left = end - Instant::now();
             if let Ok(received) = timeout(left, self.source().receive(10)).await {
                 let received = received.expect("it hands out");
-                assert!(received.is_empty(), "too early: {:?}", ids(&received));
+                // On a busy machine it may have come in time, and been seen too late.
+                let is_late = Instant::now() >= end;
+                assert!(received.is_empty() || is_late, "too early: {:?}", ids(&received));
             }
         }
     }
