@@ -10,7 +10,6 @@ use std::time::Duration;
 use sluicegate_testkit::brokers::{Broker, Kind, start};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::child::cpu_time;
 use crate::report::{Promise, Report, Row};
 
 /// How many deliveries may be here unsettled, on all sides.
@@ -100,7 +99,7 @@ impl Side {
             };
             let after = ran()?;
             load::delete(url, &queue).await?;
-            let each = |nanoseconds: f64| nanoseconds / 1000.0 / count as f64;
+            let each = |seconds: f64| seconds * 1e6 / count as f64;
             Ok(Figures {
                 rate: count as f64 / took.as_secs_f64(),
                 own: each(after.0 - before.0),
@@ -178,4 +177,18 @@ fn handlers_that_wait(report: &mut Report, scene: &Scene, quick: bool) -> Result
 fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures.get(figures.len() / 2).copied().unwrap_or_default()
+}
+
+/// The seconds that a process has run, with all threads that it ever had: a connection's own thread
+/// ends with it.
+fn cpu_time(process: &str) -> Result<f64, String> {
+    /// How many ticks a second has in the kernel's tables.
+    const TICKS: f64 = 100.0;
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
+    let stat = stat.map_err(|error| error.to_string())?;
+    // The name before may have spaces and brackets in it.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let ran =
+        fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
+    Ok(ran.sum::<f64>() / TICKS)
 }
