@@ -86,8 +86,10 @@ pub(super) struct Front<B> {
     /// What waits to be handed out, in order. Of some the delivery may be gone by now.
     queue: VecDeque<u64>,
     hold: Option<Hold>,
-    /// The count of the last delivery, where all are ours and order matters.
+    /// The count of the last delivery, where all are ours.
     counted: Option<u64>,
+    /// Whether somebody has asked for order.
+    minds_order: bool,
     done: HashSet<(u64, i128)>,
     done_order: VecDeque<(u64, i128)>,
     /// How many are wanted by those who wait.
@@ -132,6 +134,7 @@ impl<B> Front<B> {
             queue: VecDeque::new(),
             hold: None,
             counted: None,
+            minds_order: false,
             done: HashSet::new(),
             done_order: VecDeque::new(),
             wanted: 0,
@@ -413,13 +416,18 @@ impl<B> Front<B> {
         self.counted = Some(count);
     }
 
+    /// From here on order matters.
+    pub(super) const fn mind_order(&mut self) {
+        self.minds_order = true;
+    }
+
     fn count(&mut self, seq: u64, count: u64, now: Instant) {
         let Some(before) = self.counted.replace(count) else {
             self.counted = None;
             return;
         };
         let missed = usize::try_from(count.saturating_sub(before + 1)).unwrap_or(usize::MAX);
-        if missed == 0 {
+        if missed == 0 || !self.minds_order {
             return;
         }
         let (floor, until) = (seq.saturating_sub(1), now + self.window + LATE);
@@ -432,7 +440,7 @@ impl<B> Front<B> {
     /// A message that waited here for too long comes again: where order matters, those behind it wait
     /// for it.
     fn hold_for(&mut self, seq: u64, now: Instant) {
-        if self.counted.is_none() {
+        if self.counted.is_none() || !self.minds_order {
             return;
         }
         let until = now + self.window + LATE;
@@ -453,7 +461,7 @@ impl<B> Front<B> {
 
     /// What is held waits no longer.
     pub(super) fn release_hold(&mut self) {
-        self.counted = None;
+        self.minds_order = false;
         let held = self.hold.take().map(Hold::into_held).unwrap_or_default();
         // What was held is newer than what has arrived, and older than what is yet to come.
         self.queue.extend(held);

@@ -299,6 +299,7 @@ fn a_new_message_that_was_asked_for_late_shows_that_nothing_older_is_left() {
 fn what_went_elsewhere_is_waited_for() {
     let mut stage = Stage::new();
     stage.front.count_from(0);
+    stage.front.mind_order();
     stage.arrive(1, NOW);
     assert_eq!(stage.seqs(9, NOW), [1]);
     // Two were delivered to somebody who is gone.
@@ -329,6 +330,7 @@ fn what_went_elsewhere_is_waited_for() {
 fn what_waited_too_long_is_waited_for() {
     let mut stage = Stage::new();
     stage.front.count_from(0);
+    stage.front.mind_order();
     stage.arrive(1, NOW);
     stage.arrive(2, NOW);
     stage.front.kept(2, stage.at(WINDOW / 2));

@@ -62,6 +62,7 @@ async fn round(shared: &Shared, client: &Client, attached: &Attached) -> Result<
     if shared.is_stopped() {
         let errands = shared.front.lock().give_back();
         run_errands(client, errands).await;
+        shared.has_given_back();
         wait(shared, None).await;
         return Ok(());
     }

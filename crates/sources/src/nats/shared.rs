@@ -21,6 +21,9 @@ use super::message::since_1970;
 use super::settings::NatsSettings;
 use crate::OpenError;
 
+/// How long a question may be under way when the source is stopped.
+const LAST_ANSWER: Duration = Duration::from_secs(3);
+
 /// How long the library may try to get a connection back before a new one is made.
 const LOST_FOR_GOOD: Duration = Duration::from_secs(10);
 /// How long looking for stream and consumer may take.
@@ -43,6 +46,7 @@ pub(super) struct Shared {
     /// reaches the server after a delay, would overwrite it.
     pub(super) words: RwLock<()>,
     is_stopped: AtomicBool,
+    is_given_back: AtomicBool,
     /// Nobody needs order across deliveries.
     is_orderless: AtomicBool,
     /// The last consumer that was attached to.
@@ -73,6 +77,7 @@ impl Shared {
             connected: Notify::new(),
             words: RwLock::new(()),
             is_stopped: AtomicBool::new(false),
+            is_given_back: AtomicBool::new(false),
             is_orderless: AtomicBool::new(false),
             last: Mutex::new(None),
         })
@@ -222,10 +227,33 @@ impl Shared {
         self.woken.notify_one();
     }
 
+    /// Nothing that was asked for is under way any more, and what had come is given back.
+    pub(super) fn has_given_back(&self) {
+        self.is_given_back.store(true, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+
+    /// Waits for that, as long as an answer may take.
+    pub(super) async fn gives_back(&self) {
+        let given_back = async {
+            loop {
+                let mut changed = std::pin::pin!(self.changed.notified());
+                changed.as_mut().enable();
+                if self.is_given_back.load(Ordering::Acquire) {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        tokio::time::timeout(LAST_ANSWER, given_back).await.ok();
+    }
+
     /// Whether anybody needs order across deliveries.
     pub(super) fn keep_order(&self, is_needed: bool) {
         self.is_orderless.store(!is_needed, Ordering::Release);
-        if !is_needed {
+        if is_needed {
+            self.front.lock().mind_order();
+        } else {
             self.front.lock().release_hold();
             self.changed.notify_waiters();
             self.woken.notify_one();

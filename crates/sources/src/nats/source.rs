@@ -190,7 +190,7 @@ impl<M: Content> Source<M> for NatsSource<M> {
 
     fn stop(&self) -> BoxFuture<'_, ()> {
         self.shared.stop();
-        Box::pin(async {})
+        Box::pin(self.shared.gives_back())
     }
 
     fn publish(
