@@ -40,9 +40,14 @@ async fn an_envelope_has_all_that_the_server_carries() {
     let first = &received[0].receipt;
     let ending = Settle { receipt: first.clone(), ending: again(Duration::ZERO) };
     assert_eq!(source.settle(vec![ending]).await.unwrap(), [Settled::Done]);
-    let back = receive(&source, 1).await.remove(0);
+    // On a busy machine the window of the other one may end first.
+    let back = loop {
+        let back = receive(&source, 1).await.remove(0);
+        if back.broker_id == received[0].broker_id {
+            break back;
+        }
+    };
     assert!(back.message.unwrap().redelivered);
-    assert_eq!(back.broker_id, received[0].broker_id);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
