@@ -15,6 +15,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::connect::ANSWER;
+use super::ghosts;
 use super::hold::{Hold, LATE};
 use super::settings::{NatsSettings, is_pattern, subject_matches};
 use super::tally::Tally;
@@ -61,14 +62,18 @@ pub(super) async fn attach(
     client: async_nats::Client,
     settings: &NatsSettings,
 ) -> Result<Attached, OpenError> {
-    let context = jetstream::context::ContextBuilder::new().timeout(ANSWER).build(client);
+    let context = jetstream::context::ContextBuilder::new().timeout(ANSWER).build(client.clone());
     let stream = stream(&context, settings).await?;
     bury_elsewhere(&context, &stream, settings).await?;
     let asked = Instant::now();
     let mut consumer = consumer(&context, settings).await?;
     check(&consumer.cached_info().config, settings)?;
-    if !settings.shared && consumer.cached_info().config.ack_wait != settings.visibility {
+    let has_another_window = consumer.cached_info().config.ack_wait != settings.visibility;
+    if has_another_window && !settings.shared {
         set_window(&context, settings).await;
+    }
+    let any_laid = ghosts::lay(&client, &stream, consumer.cached_info()).await;
+    if has_another_window || any_laid {
         consumer =
             find_consumer(&context, settings).await.map_err(|e| of_consumer(&e, settings))?;
     }

@@ -7,6 +7,7 @@
 //! 3. What is here is bounded: by what was asked for, and by the consumer's `max_ack_pending`.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::num::NonZero;
 use std::time::Duration;
 
 use async_nats::Subject;
@@ -493,22 +494,22 @@ impl<B> Front<B> {
         self.hold.as_ref().is_some_and(|hold| hold.is_in_question(now))
     }
 
-    /// Whether only what is late is asked for.
-    pub(super) fn is_curious(&self) -> bool {
-        self.hold.as_ref().is_some_and(Hold::is_curious)
+    /// How many are late and asked for before anything else.
+    pub(super) fn missing(&self) -> Option<NonZero<usize>> {
+        self.hold.as_ref().and_then(Hold::missing)
     }
 
-    /// The server waits for so many: more than are here, and the hold goes on for a while.
+    /// The server waits for so many: if those are more than are here, the hold goes on for a while.
     pub(super) fn hear_of_unsettled(&mut self, unsettled: usize, now: Instant) {
         let is_out = |out: &Out| out.stage != Stage::Told;
-        let here =
-            |entry: &&Entry<B>| entry.waiting.is_some() || entry.out.as_ref().is_some_and(is_out);
-        let here = self.entries.values().filter(here).count();
-        let Some(hold) = &mut self.hold else { return };
-        if unsettled > here {
-            hold.put_off(now + self.window / 40);
-        } else {
-            hold.let_be();
+        let is_known = |entry: &&Entry<B>| {
+            entry.waiting.is_some()
+                || entry.out.as_ref().is_some_and(is_out)
+                || entry.not_before.is_some_and(|time| time > now)
+        };
+        let known = self.entries.values().filter(is_known).count();
+        if let Some(hold) = &mut self.hold {
+            hold.hear_of_missing(unsettled.saturating_sub(known), self.window, now);
         }
     }
 

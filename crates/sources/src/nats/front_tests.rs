@@ -366,6 +366,38 @@ fn what_the_server_is_late_with_is_waited_for() {
 }
 
 #[test]
+fn what_never_comes_is_not_waited_for_for_long() {
+    let mut stage = Stage::new();
+    stage.hold(5, 1, seconds(1));
+    stage.arrive(7, NOW);
+    let (mut time, end) = (seconds(1), seconds(1) + WINDOW / 4);
+    while time < end {
+        stage.front.hear_of_unsettled(3, stage.at(time));
+        assert_eq!(stage.front.missing().map(NonZero::get), Some(2));
+        stage.front.nothing_arrived(stage.at(time));
+        assert_eq!((stage.front.missing(), stage.seqs(9, time)), (None, vec![]));
+        time += WINDOW / 40;
+        assert!(stage.front.is_hold_in_question(stage.at(time)));
+    }
+    stage.front.hear_of_unsettled(3, stage.at(time));
+    assert!(!stage.front.is_hold_in_question(stage.at(time)));
+    stage.front.nothing_arrived(stage.at(time));
+    assert_eq!(stage.seqs(9, time), [7]);
+}
+
+#[test]
+fn what_is_delayed_is_not_waited_for() {
+    let mut stage = Stage::new();
+    let receipt = stage.receipt(1, NOW);
+    stage.settle(&receipt, NOW);
+    stage.front.again(&receipt, Some(stage.at(seconds(3600))), 1, None, true);
+    stage.hold(5, 1, seconds(1));
+    stage.front.hear_of_unsettled(1, stage.at(seconds(1)));
+    assert_eq!(stage.front.missing(), None);
+    assert!(!stage.front.is_hold_in_question(stage.at(seconds(1))));
+}
+
+#[test]
 fn nothing_to_wait_for_holds_nothing() {
     let mut stage = Stage::new();
     stage.hold(5, 0, WINDOW);

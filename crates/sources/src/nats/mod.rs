@@ -4,8 +4,10 @@
 //! |---|---|
 //! | `settings` | the address, read and checked |
 //! | `connect`, `attach` | reaching the server, and finding or making stream and consumer |
+//! | `ghosts` | what a killed server has forgotten |
 //! | `front`, `hold` | what is here, pure: what was received, handed out, delayed, done |
 //! | `pull` | the one task: connects, asks for as much as is wanted, keeps what waits here alive |
+//! | `mailbox` | where the answers arrive, also the late ones |
 //! | `tally` | the number of attempts, in a stream of its own |
 //! | `settle`, `publish`, `message` | telling the server; bodies and headers |
 //! | `source` | all of it as a [`Source`](sluicegate_dispatch::Source) |
@@ -17,7 +19,9 @@
 mod attach;
 mod connect;
 mod front;
+mod ghosts;
 mod hold;
+mod mailbox;
 mod message;
 mod publish;
 mod pull;

@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use sluicegate_dispatch::{Publication, PublishError, Published, SourceError};
 
 use super::message::headers;
-use super::shared::Shared;
+use super::shared::{Line, Shared};
 
 /// How many are under way to the stream at once.
 const PART: usize = 256;
@@ -20,7 +20,7 @@ pub(super) async fn publish(
     messages: Vec<Publication>,
 ) -> Result<Published, PublishError> {
     let failed = |why: String| PublishError::Source(SourceError::new(why));
-    let (client, attached) = shared.usable().map_err(PublishError::Source)?;
+    let Line { client, attached, .. } = shared.usable().map_err(PublishError::Source)?;
     let Some(subject) = attached.publish.clone() else { return Err(PublishError::NotPublishable) };
     let most = client.max_payload().saturating_sub(FRAME);
     let mut ready = Vec::with_capacity(messages.len());

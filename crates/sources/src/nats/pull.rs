@@ -1,23 +1,23 @@
 //! The one task of a source: it keeps the connection, asks for as many messages as are wanted, and
 //! keeps alive what waits here.
 
+use std::num::NonZero;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_nats::Client;
 use async_nats::jetstream::AckKind;
-use async_nats::jetstream::consumer::pull::Batch;
-use async_nats::{Client, Message};
 use futures_util::future::join_all;
-use futures_util::{FutureExt, StreamExt};
 use sluicegate_tasks::Context;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::attach::Attached;
-use super::front::{Arrived, Errand};
+use super::front::Errand;
 use super::hold::LATE;
-use super::message::{arrived, delivered, since_1970};
+use super::mailbox::{End, Mailbox, Parcel};
+use super::message::{delivered, since_1970};
 use super::settle::tell;
-use super::shared::Shared;
+use super::shared::{Line, Shared};
 use crate::network::pause::Pauses;
 
 /// How long one question for messages stays open, at most.
@@ -31,10 +31,14 @@ const MOST: usize = 1024;
 /// back by itself.
 pub(super) async fn run(shared: Arc<Shared>, cx: Context) {
     let mut pauses = Pauses::default();
+    let mut mailbox = None;
     loop {
         let step = async {
-            match shared.attached() {
-                Some((client, attached)) => round(&shared, &client, &attached).await,
+            match shared.line() {
+                Some(line) => {
+                    let mailbox = Mailbox::at(&line, &mut mailbox).await?;
+                    round(&shared, &line, mailbox).await
+                }
                 None => shared.link_up().await.map_err(|error| error.to_string()),
             }
         };
@@ -57,16 +61,18 @@ pub(super) async fn run(shared: Arc<Shared>, cx: Context) {
 }
 
 /// Does what is to be done now, and waits where that is nothing.
-async fn round(shared: &Shared, client: &Client, attached: &Attached) -> Result<(), String> {
-    keep_alive(shared, client).await;
+async fn round(shared: &Shared, line: &Line, mailbox: &mut Mailbox) -> Result<(), String> {
+    keep_alive(shared, &line.client).await;
     if shared.is_stopped() {
         let errands = shared.front.lock().give_back();
-        run_errands(client, errands).await;
+        run_errands(&line.client, errands).await;
         shared.has_given_back();
-        wait(shared, None).await;
-        return Ok(());
+        return wait(shared, line, mailbox, None).await;
     }
-    ask_what_is_left(shared, attached).await;
+    if let Err(why) = ask_what_is_left(shared, &line.attached).await {
+        shared.detach();
+        return Err(why);
+    }
     let (lack, pause) = {
         let now = Instant::now();
         let mut front = shared.front.lock();
@@ -74,10 +80,9 @@ async fn round(shared: &Shared, client: &Client, attached: &Attached) -> Result<
         (front.lack(), front.pause(now))
     };
     if lack == 0 || pause.is_some() {
-        wait(shared, pause).await;
-        return Ok(());
+        return wait(shared, line, mailbox, pause).await;
     }
-    let outcome = ask(shared, client, attached, lack.min(MOST)).await;
+    let outcome = ask(shared, line, mailbox, lack).await;
     match &outcome {
         Ok(()) => shared.works(),
         Err(_) => shared.detach(),
@@ -86,102 +91,139 @@ async fn round(shared: &Shared, client: &Client, attached: &Attached) -> Result<
 }
 
 /// Asks how much of an earlier life the server still has, when all of it should have come.
-async fn ask_what_is_left(shared: &Shared, attached: &Attached) {
+async fn ask_what_is_left(shared: &Shared, attached: &Attached) -> Result<(), String> {
     if !shared.front.lock().is_hold_in_question(Instant::now()) {
-        return;
+        return Ok(());
     }
     // Nothing is settled meanwhile, so that both count the same.
     let _alone = shared.words.write().await;
-    if let Ok(info) = attached.consumer.get_info().await {
-        shared.front.lock().hear_of_unsettled(info.num_ack_pending, Instant::now());
-    }
+    let info = attached.consumer.get_info().await.map_err(|error| error.to_string())?;
+    shared.front.lock().hear_of_unsettled(info.num_ack_pending, Instant::now());
+    Ok(())
 }
 
-/// Until there may be something to do.
-async fn wait(shared: &Shared, until: Option<Instant>) {
+/// Until there may be something to do, or something comes that was asked for before.
+async fn wait(
+    shared: &Shared,
+    line: &Line,
+    mailbox: &mut Mailbox,
+    until: Option<Instant>,
+) -> Result<(), String> {
     let tick = Instant::now() + shared.front.lock().window() / 6;
     let until = until.map_or(tick, |until| until.min(tick));
-    tokio::select! {
-        () = shared.woken.notified() => {}
-        () = sleep_until(until) => {}
+    let late = tokio::select! {
+        () = shared.woken.notified() => return Ok(()),
+        () = sleep_until(until) => return Ok(()),
+        late = mailbox.next() => late,
+    };
+    let end = match late {
+        Ok(first) => take_in(shared, line, mailbox, first).await.1,
+        Err(end) => Some(end),
+    };
+    match end {
+        Some(End::Closed) => over(shared, End::Closed),
+        _ => Ok(()),
     }
 }
 
-/// Asks for at most `max` messages: for what is there, else for the first one to come.
+/// What the end of an answer means.
+fn over(shared: &Shared, end: End) -> Result<(), String> {
+    match end {
+        End::Over => Ok(()),
+        End::Refused(why) => Err(why),
+        End::Closed => Err(format!("the connection to {} is closed", shared.settings.place())),
+    }
+}
+
+/// Asks for what is missing here, or for as many as are lacking: for what is there, else for the first one
+/// to come.
 async fn ask(
     shared: &Shared,
-    client: &Client,
-    attached: &Attached,
-    max: usize,
+    line: &Line,
+    mailbox: &mut Mailbox,
+    lack: usize,
 ) -> Result<(), String> {
-    let open = {
+    let (most, open) = {
         let front = shared.front.lock();
-        let longest = if front.is_curious() { LATE } else { OPEN };
-        longest.min(front.window() / 4)
+        let missing = front.missing();
+        let longest = missing.map_or(OPEN, |_| LATE);
+        (missing.map_or(lack, NonZero::get), longest.min(front.window() / 4))
     };
+    let most = most.min(MOST).min(line.attached.max_batch);
     let asked = Instant::now();
-    let fetch = attached.consumer.fetch().max_messages(max.min(attached.max_batch)).expires(open);
-    let mut batch = fetch.messages().await.map_err(|error| error.to_string())?;
-    let mut any = false;
-    loop {
-        let next = timeout_at(asked + open + GRACE, batch.next()).await;
-        let first = match next {
+    mailbox.ask(&line.attached.consumer, most, open).await?;
+    let mut taken = 0;
+    while taken < most {
+        let end = match timeout_at(asked + open + GRACE, mailbox.next()).await {
             // The answer got lost, with the connection perhaps, or the consumer is gone: the server
             // says nothing to that.
             Err(_) => {
                 shared.detach();
                 return Ok(());
             }
-            Ok(None) => break,
-            Ok(Some(Err(error))) => return Err(error.to_string()),
-            Ok(Some(Ok(message))) => message,
+            Ok(Err(end)) => Some(end),
+            Ok(Ok(first)) => {
+                let (count, end) = take_in(shared, line, mailbox, first).await;
+                taken += count;
+                end
+            }
         };
-        any = true;
-        let (burst, failure) = burst(first, &mut batch);
-        recall(shared, attached, &burst).await;
-        let errands = take_in(shared, burst, asked);
-        run_errands(client, errands).await;
-        if let Some(why) = failure {
-            return Err(why);
+        if let Some(end) = end {
+            over(shared, end)?;
+            break;
         }
     }
-    if !any && asked.elapsed() >= open {
-        shared.front.lock().nothing_arrived(asked);
+    if taken == 0 && asked.elapsed() >= open {
+        shared.front.lock().nothing_arrived(mailbox.asked());
         shared.changed.notify_waiters();
-    } else if !any {
+    } else if taken == 0 {
         // Others wait for the same messages; asking at once would be answered the same.
         sleep(Pauses::default().next()).await;
     }
     Ok(())
 }
 
-/// A message with all that came along.
-fn burst(
-    first: async_nats::jetstream::Message,
-    batch: &mut Batch,
-) -> (Vec<(Arrived<Message>, Duration)>, Option<String>) {
-    let mut burst: Vec<_> = arrived(first).into_iter().collect();
-    loop {
-        match batch.next().now_or_never() {
-            Some(Some(Ok(message))) => burst.extend(arrived(message)),
-            Some(Some(Err(error))) => return (burst, Some(error.to_string())),
-            Some(None) | None => return (burst, None),
+/// Takes a delivery in with all that came along. Answers how many those are, and whether nothing follows.
+async fn take_in(
+    shared: &Shared,
+    line: &Line,
+    mailbox: &mut Mailbox,
+    first: Parcel,
+) -> (usize, Option<End>) {
+    let asked = mailbox.asked();
+    let mut burst = vec![first];
+    let end = loop {
+        match mailbox.next_now() {
+            Some(Ok(parcel)) => burst.push(parcel),
+            Some(Err(end)) => break Some(end),
+            None => break None,
         }
-    }
+    };
+    let count = burst.len();
+    recall(shared, &line.attached, &burst).await;
+    let errands = {
+        let now = Instant::now();
+        let mut front = shared.front.lock();
+        let arrive = |(arrived, rest)| front.arrive(arrived, rest, asked, now);
+        burst.into_iter().filter_map(arrive).collect()
+    };
+    shared.changed.notify_waiters();
+    run_errands(&line.client, errands).await;
+    (count, end)
 }
 
 /// Looks up how often messages of an earlier life were tried.
-async fn recall(shared: &Shared, attached: &Attached, burst: &[(Arrived<Message>, Duration)]) {
+async fn recall(shared: &Shared, attached: &Attached, burst: &[Parcel]) {
     let Some(tally) = &attached.tally else { return };
     let keys: Vec<(u64, i128)> = {
         let front = shared.front.lock();
-        let may_be_known = |arrived: &&Arrived<Message>| {
+        let may_be_known = |(arrived, _): &&Parcel| {
             tally.may_know(arrived.seq)
                 && delivered(&arrived.reply) > 1
                 && front.is_unknown(arrived.seq, arrived.published)
         };
-        let arrived = burst.iter().map(|(arrived, _)| arrived).filter(may_be_known);
-        arrived.map(|arrived| (arrived.seq, arrived.published)).collect()
+        let arrived = burst.iter().filter(may_be_known);
+        arrived.map(|(arrived, _)| (arrived.seq, arrived.published)).collect()
     };
     if keys.is_empty() {
         return;
@@ -194,21 +236,6 @@ async fn recall(shared: &Shared, attached: &Attached, burst: &[(Arrived<Message>
             front.recall(key, known, rest, Instant::now());
         }
     }
-}
-
-fn take_in(
-    shared: &Shared,
-    burst: Vec<(Arrived<Message>, Duration)>,
-    asked: Instant,
-) -> Vec<Errand> {
-    let errands = {
-        let now = Instant::now();
-        let mut front = shared.front.lock();
-        let arrive = |(arrived, rest)| front.arrive(arrived, rest, asked, now);
-        burst.into_iter().filter_map(arrive).collect()
-    };
-    shared.changed.notify_waiters();
-    errands
 }
 
 /// Tells the server of deliveries that are not handed out. Where that fails, they come back.

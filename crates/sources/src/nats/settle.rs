@@ -16,7 +16,7 @@ use super::connect::ANSWER;
 use super::front::{Word, Worth};
 use super::message::{broker_id, dead_headers, since_1970};
 use super::pull::again;
-use super::shared::Shared;
+use super::shared::{Line, Shared};
 use super::tally;
 
 /// Tells the server one word about a delivery; it answers when it has taken it in.
@@ -81,7 +81,7 @@ async fn settle_each(
     if ends.is_empty() {
         return Ok(Vec::new());
     }
-    let (client, attached) = shared.usable()?;
+    let Line { client, attached, .. } = shared.usable()?;
     let _beside_others = shared.words.read().await;
     let begun = Instant::now();
     let mut settling = Settling { shared, receipts: Vec::new() };
@@ -232,7 +232,7 @@ pub(super) async fn extend(
     if receipts.is_empty() {
         return Ok(Vec::new());
     }
-    let (client, _) = shared.usable()?;
+    let client = shared.usable()?.client;
     let _alone = shared.words.write().await;
     let begun = Instant::now();
     let worths: Vec<Worth> = {

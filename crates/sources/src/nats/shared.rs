@@ -53,6 +53,15 @@ pub(super) struct Shared {
     last: Mutex<Option<Arc<Attached>>>,
 }
 
+/// A connection and a consumer that can be used.
+#[derive(Clone)]
+pub(super) struct Line {
+    /// Which of the connections it is.
+    pub(super) epoch: u64,
+    pub(super) client: Client,
+    pub(super) attached: Arc<Attached>,
+}
+
 /// One connection.
 struct Link {
     epoch: u64,
@@ -84,18 +93,18 @@ impl Shared {
     }
 
     /// The connection and the consumer, if both can be used.
-    pub(super) fn attached(&self) -> Option<(Client, Arc<Attached>)> {
+    pub(super) fn line(&self) -> Option<Line> {
         let link = self.link.lock();
-        let link = link.as_ref()?;
-        let attached = Arc::clone(link.attached.as_ref()?);
-        (link.client.connection_state() == State::Connected)
-            .then(|| (link.client.clone(), attached))
+        let Link { epoch, client, attached, .. } = link.as_ref()?;
+        let (client, attached) = (client.clone(), Arc::clone(attached.as_ref()?));
+        let is_connected = client.connection_state() == State::Connected;
+        is_connected.then_some(Line { epoch: *epoch, client, attached })
     }
 
     /// The same for a caller. While there is no connection nothing is asked: it would wait in the
     /// library and reach the server when nobody means it any more.
-    pub(super) fn usable(&self) -> Result<(Client, Arc<Attached>), SourceError> {
-        self.attached().ok_or_else(|| self.why_unusable())
+    pub(super) fn usable(&self) -> Result<Line, SourceError> {
+        self.line().ok_or_else(|| self.why_unusable())
     }
 
     fn why_unusable(&self) -> SourceError {

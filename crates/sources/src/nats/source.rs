@@ -103,7 +103,7 @@ impl<M: Content> NatsSource<M> {
     }
 
     async fn count(&self) -> Result<Depth, SourceError> {
-        let (_, attached) = self.shared.usable()?;
+        let attached = self.shared.usable()?.attached;
         let info = timeout(ANSWER, attached.consumer.get_info()).await;
         let info = info.map_err(|_| SourceError::new("the server does not answer"))?;
         let info = info.map_err(SourceError::new)?;

@@ -183,8 +183,6 @@ async fn a_delayed_retry_outlives_crashes_of_both_ends() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_falls_silent_is_an_error_and_not_a_hang() {
     let Some(broker) = server() else { return };
-    // Questions that the server finds when it goes on may be answered into the void: what they hide comes
-    // back when its window ends.
     let source = open(broker.url(), "silent", Duration::from_secs(25)).await;
     publish(&source, names(3)).await;
     let received = receive(&source, 2).await;
@@ -241,4 +239,33 @@ async fn a_consumer_that_is_deleted_is_made_anew_and_old_receipts_are_stale() {
     }
     until("it is well again", async || source.health().is_ok()).await;
     assert_eq!(source.depth().await.unwrap().waiting, 0);
+}
+
+/// A server that was killed may know less of what was acknowledged than of what its stream has removed for
+/// that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_unsettled_and_gone_is_in_nobodys_way() {
+    let Some(mut broker) = server() else { return };
+    let window = Duration::from_secs(2);
+    let source = open(broker.url(), "ghosts", window).await;
+    publish(&source, names(40)).await;
+    let received = receive(&source, 30).await;
+    let known = "jetstream/jetstream/$G/streams/ghosts/obs/workers/o.dat";
+    let mut before = Vec::new();
+    // The server writes it down in its own time.
+    until("30 deliveries are written down", async || {
+        before = std::fs::read(broker.folder().join(known)).unwrap_or_default();
+        before.len() > 30 * 3
+    })
+    .await;
+    let gone = received[4..24].iter();
+    let gone =
+        gone.map(|delivery| Settle { receipt: delivery.receipt.clone(), ending: Ending::Gone });
+    assert_eq!(source.settle(gone.collect()).await.unwrap(), [Settled::Done; 20]);
+    drop(source);
+    broker.bounce_with(|folder| std::fs::write(folder.join(known), &before).unwrap()).unwrap();
+    let source = open(broker.url(), "ghosts", window).await;
+    assert_eq!(source.depth().await.unwrap().waiting, 20);
+    let left = [&names(40)[..4], &names(40)[24..]].concat();
+    assert_eq!(ids(&receive(&source, 20).await), left);
 }

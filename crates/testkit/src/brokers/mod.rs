@@ -258,7 +258,16 @@ impl Broker {
 
     /// Ends the server as its keeper would, with time to write down what it has, and starts it again.
     pub fn bounce(&mut self) -> Result<(), StartError> {
+        self.bounce_with(|_| {})
+    }
+
+    /// The same. While it is down, something may be done to the files in its folder.
+    pub fn bounce_with(
+        &mut self,
+        meanwhile: impl FnOnce(&std::path::Path),
+    ) -> Result<(), StartError> {
         self.servers.dismiss_main();
+        meanwhile(self.folder.path());
         self.start_again()
     }
 
