@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -113,8 +114,13 @@ impl Server {
         self.child.wait().map(drop).unwrap_or_default();
     }
 
+    /// Returns when it stands still: what ran on another core goes on for a moment.
     pub(super) fn pause(&self) {
         self.signal(Signal::SIGSTOP);
+        let begun = Instant::now();
+        while any_runs(self.group()) && begun.elapsed() < GRACE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     pub(super) fn resume(&self) {
@@ -143,6 +149,29 @@ impl Server {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         waitid(Id::Pid(self.group()), flags)
     }
+}
+
+/// Whether any thread of a group is neither stopped nor over.
+fn any_runs(group: Pid) -> bool {
+    let folders = |path: PathBuf| {
+        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).filter(|path| path.join("stat").exists())
+    };
+    let is_ours = |path: &PathBuf| state(path).is_some_and(|(_, of)| of == group);
+    let threads =
+        folders("/proc".into()).filter(is_ours).flat_map(|path| folders(path.join("task")));
+    let mut states = threads.filter_map(|path| Some(state(&path)?.0));
+    states.any(|state| !matches!(state, 'T' | 't' | 'Z' | 'X'))
+}
+
+/// The state of a process or thread, and its group.
+fn state(folder: &Path) -> Option<(char, Pid)> {
+    let stat = std::fs::read_to_string(folder.join("stat")).ok()?;
+    // The name before them may hold anything.
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    let group = fields.nth(1)?.parse().ok()?;
+    Some((state, Pid::from_raw(group)))
 }
 
 impl Drop for Server {
