@@ -18,7 +18,7 @@ use crate::OpenError;
 use crate::network::pause::Pauses;
 
 /// How long a connection stands that was no failed attempt.
-const STOOD: Duration = Duration::from_secs(10);
+const STOOD: Duration = Duration::from_secs(1);
 /// How often a connection is looked at that says nothing of its end.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -112,12 +112,9 @@ impl Link {
             if self.state.lock().is_closed {
                 return;
             }
-            let mut longer = pauses;
-            sleep(longer.next()).await;
-            match self.connect().await {
-                Ok(connected) => up = Some(connected),
-                Err(_) => pauses = longer,
-            }
+            // Longer each time, also where the broker lets us in and drops us at once.
+            sleep(pauses.next()).await;
+            up = self.connect().await.ok();
         }
     }
 

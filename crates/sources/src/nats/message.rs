@@ -1,12 +1,12 @@
 //! Bodies and headers: what a delivery carries, and what a publication is written as.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::jetstream;
 use async_nats::{HeaderMap, HeaderValue, Message};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use sluicegate_dispatch::{Envelope, Publication};
 use tokio::time::Instant;
 
@@ -19,6 +19,8 @@ const NOT_BEFORE: &str = "Sluicegate-Not-Before";
 const GROUP: &str = "Sluicegate-Group";
 /// The id, percent-encoded, where it has characters that no header may have.
 const ENCODED_ID: &str = "Sluicegate-Id";
+/// What no header may have, and what stands for it.
+const FOREIGN: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 /// The type of an event, as CloudEvents writes it.
 const EVENT_TYPE: &str = "ce-type";
 
@@ -109,15 +111,7 @@ pub(super) fn headers(publication: &Publication) -> HeaderMap {
 
 /// Printable ASCII as it is, without blanks and `%`; all else as `%XX`.
 fn percent_encode(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_graphic() && byte != b'%' {
-            encoded.push(char::from(byte));
-        } else {
-            write!(encoded, "%{byte:02X}").expect("writing to a string does not fail");
-        }
-    }
-    encoded
+    utf8_percent_encode(text, FOREIGN).to_string()
 }
 
 /// The headers of a message that is buried: its own, where it came from, and an id by which the

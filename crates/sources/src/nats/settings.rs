@@ -1,9 +1,11 @@
 //! The address of a NATS queue: `nats://[USER:PASS@|TOKEN@]HOST:PORT?stream=S&consumer=C`.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use percent_encoding::percent_decode_str;
 use url::Url;
 
 use crate::OpenError;
@@ -203,23 +205,7 @@ fn login(url: &Url) -> Result<Login, OpenError> {
 
 /// The text behind `%XX`.
 pub(super) fn percent_decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let hex = tail.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
-        let byte = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        match (first, byte) {
-            (b'%', Some(byte)) => {
-                bytes.push(byte);
-                rest = &tail[2..];
-            }
-            _ => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8(bytes).ok()
+    percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned)
 }
 
 fn number(name: &str, value: &str, most: u32) -> Result<u32, OpenError> {

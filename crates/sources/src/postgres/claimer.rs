@@ -15,6 +15,7 @@ use super::link::Broken;
 use super::settle::hand_back;
 use super::shared::{Order, Shared, micros};
 use crate::Content;
+use crate::network::pause::Pauses;
 
 /// How long a message may go unnoticed that nobody told of.
 const POLL: Duration = Duration::from_secs(1);
@@ -45,7 +46,7 @@ pub(crate) async fn run<M: Content>(cx: Context, shared: Arc<Shared>, front: Arc
 }
 
 async fn claim_for_ever<M: Content>(shared: &Shared, front: &Front<M>) {
-    let (mut fitted, mut pause) = (0, FIRST_PAUSE);
+    let (mut fitted, mut pauses) = (0, Pauses::new(FIRST_PAUSE, LONGEST_PAUSE));
     loop {
         let stale = front.take_stale();
         if !stale.is_empty() {
@@ -61,7 +62,7 @@ async fn claim_for_ever<M: Content>(shared: &Shared, front: &Front<M>) {
         let since = Instant::now();
         match claim::<M>(shared, count, &mut fitted).await {
             Ok(Claimed::Some(claimed)) => {
-                pause = FIRST_PAUSE;
+                pauses.reset();
                 let unwanted = front.put(since, claimed);
                 let unwanted: Vec<Receipt> = unwanted.into_iter().map(|it| it.receipt).collect();
                 if !unwanted.is_empty() {
@@ -69,7 +70,7 @@ async fn claim_for_ever<M: Content>(shared: &Shared, front: &Front<M>) {
                 }
             }
             Ok(Claimed::None(rest)) => {
-                pause = FIRST_PAUSE;
+                pauses.reset();
                 let until = Instant::now() + rest.min(POLL);
                 tokio::select! {
                     () = shared.wake.notified() => {}
@@ -78,8 +79,7 @@ async fn claim_for_ever<M: Content>(shared: &Shared, front: &Front<M>) {
             }
             Err(error) => {
                 front.fail(error);
-                sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                sleep(pauses.next()).await;
             }
         }
     }

@@ -1,9 +1,11 @@
 //! The address of a queue in PostgreSQL.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use percent_encoding::percent_decode_str;
 use tokio_postgres::Config;
 use tokio_postgres::config::SslMode;
 use url::{Host, Url};
@@ -203,18 +205,13 @@ fn is_schema(name: &str) -> bool {
 /// A part of the address without its escapes.
 fn decoded(text: &str) -> Result<String, OpenError> {
     let bad = || wrong("an escape in it is not two hexadecimal digits of UTF-8 text");
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || char::from(rest.next()?).to_digit(16);
-        let (high, low) = (digit().ok_or_else(bad)?, digit().ok_or_else(bad)?);
-        bytes.push((high * 16 + low) as u8);
+    let is_escape = |after: &str| {
+        after.len() >= 2 && after.bytes().take(2).all(|digit| digit.is_ascii_hexdigit())
+    };
+    if !text.split('%').skip(1).all(is_escape) {
+        return Err(bad());
     }
-    String::from_utf8(bytes).map_err(|_| bad())
+    percent_decode_str(text).decode_utf8().map(Cow::into_owned).map_err(|_| bad())
 }
 
 fn wrong(why: impl Into<String>) -> OpenError {

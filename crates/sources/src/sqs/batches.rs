@@ -1,8 +1,6 @@
 //! Calls for up to ten messages at once. Such a call succeeds though some of its entries fail, so
 //! every entry has a fate of its own, and only those that may work are tried again.
 
-use std::time::Duration;
-
 use aws_sdk_sqs::types::{
     BatchResultErrorEntry, ChangeMessageVisibilityBatchRequestEntry, DeleteMessageBatchRequestEntry,
 };
@@ -11,6 +9,7 @@ use futures_util::stream;
 
 use super::client::{Link, whole};
 use super::trouble::Trouble;
+use crate::network::pause::Pauses;
 
 /// The most entries of one call.
 pub(super) const BATCH: usize = 10;
@@ -18,7 +17,6 @@ pub(super) const BATCH: usize = 10;
 const AT_ONCE: usize = 8;
 /// How often an entry is tried.
 const ROUNDS: u32 = 3;
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// What is asked of the service for one message.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +79,7 @@ impl Link {
     /// Asks for up to ten of one kind, and again for those that may work then.
     async fn ask(&self, entries: &[Entry<'_>]) -> Vec<Fate> {
         let mut fates: Vec<Option<Fate>> = vec![None; entries.len()];
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = Pauses::default();
         for round in 1..=ROUNDS {
             let open: Vec<usize> = (0..entries.len())
                 .filter(|index| matches!(fates[*index], None | Some(Fate::Failed(_))))
@@ -90,8 +88,7 @@ impl Link {
                 break;
             }
             if round > 1 {
-                tokio::time::sleep(pause).await;
-                pause *= 2;
+                tokio::time::sleep(pauses.next()).await;
             }
             match self.ask_once(entries, &open).await {
                 Ok(failed) => {

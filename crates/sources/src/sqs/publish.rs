@@ -19,6 +19,7 @@ use super::settings::seconds_up;
 use super::source::Inner;
 use super::trouble::Trouble;
 use crate::Content;
+use crate::network::pause::Pauses;
 
 /// The most that one call, and so one message, may hold.
 const LONGEST: usize = 1_048_576;
@@ -27,7 +28,6 @@ const LONGEST_DELAY: Duration = Duration::from_secs(900);
 /// The longest group or deduplication id.
 const LONGEST_TOKEN: usize = 128;
 const ROUNDS: u32 = 4;
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// A message as it is sent.
 #[derive(Debug)]
@@ -68,12 +68,11 @@ impl<M: Content> Inner<M> {
 
     /// Sends one batch, and again what was refused for now.
     async fn send(&self, mut batch: Vec<Outgoing>, stored: &mut u64) -> Result<(), Trouble> {
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = Pauses::default();
         let mut failed = None;
         for round in 0..ROUNDS {
             if round > 0 {
-                tokio::time::sleep(pause).await;
-                pause *= 2;
+                tokio::time::sleep(pauses.next()).await;
             }
             let entries = batch.iter().enumerate().map(|(index, outgoing)| {
                 let mut entry = outgoing.entry.clone();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use percent_encoding::percent_decode_str;
 use sluicegate_dispatch::{Envelope, Malformed, Publication};
 
 use super::codec::MAX_BODY;
@@ -227,27 +228,7 @@ fn encode(text: &str) -> Box<str> {
 }
 
 fn decode(text: &str) -> String {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let code = match rest {
-            [b'%', code @ ..] if code.len() >= 2 => std::str::from_utf8(&code[..2])
-                .ok()
-                .and_then(|hex| u8::from_str_radix(hex, 16).ok()),
-            _ => None,
-        };
-        match code {
-            Some(byte) => {
-                decoded.push(byte);
-                rest = &rest[3..];
-            }
-            None => {
-                decoded.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use url::{Url, form_urlencoded};
+use percent_encoding::percent_decode_str;
+use url::Url;
 
 use crate::OpenError;
 use crate::network::parameters;
@@ -168,9 +169,7 @@ fn queue(url: &Url) -> Result<Arc<str>, OpenError> {
 
 /// Undoes percent-encoding. A plus is a plus: this is no form.
 fn plain(text: &str) -> String {
-    let text = format!("x={}", text.replace('+', "%2B").replace('&', "%26"));
-    let mut pairs = form_urlencoded::parse(text.as_bytes());
-    pairs.next().map(|(_, value)| value.into_owned()).unwrap_or_default()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_dispatch::{BoxFuture, Envelope, Publication, PublishError, Published, Source};
+use sluicegate_dispatch::{BoxFuture, Envelope, Source};
 use sluicegate_sources::amqp::{AmqpSettings, AmqpSource, Delays, Queue, Topology};
 use sluicegate_testkit::conformance::source::{Abilities, Rig, Subject, run};
 
@@ -54,13 +54,6 @@ impl Opened {
 impl Subject for Opened {
     fn source(&self) -> Arc<dyn Source> {
         Arc::clone(self.source.as_ref().unwrap()) as _
-    }
-
-    fn publish(
-        &self,
-        messages: Vec<Publication>,
-    ) -> BoxFuture<'_, Result<Published, PublishError>> {
-        self.source.as_ref().unwrap().publish(messages)
     }
 
     fn publish_raw(&self, body: &str) -> BoxFuture<'_, ()> {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use sluicegate_dispatch::{BoxFuture, Publication, PublishError, Published, Source};
+use sluicegate_dispatch::{BoxFuture, Source};
 use sluicegate_sources::sqlite::{Clock, SqliteSource, Store, StoreSettings};
-use sluicegate_testkit::conformance::source::{Abilities, Rig, Subject, publication, run};
+use sluicegate_testkit::conformance::source::{Abilities, Rig, Subject, run};
 use tempfile::TempDir;
 
 struct Files {
@@ -58,20 +58,6 @@ impl File {
 impl Subject for File {
     fn source(&self) -> Arc<dyn Source> {
         Arc::clone(self.source.as_ref().unwrap()) as _
-    }
-
-    fn publish(
-        &self,
-        messages: Vec<Publication>,
-    ) -> BoxFuture<'_, Result<Published, PublishError>> {
-        self.source.as_ref().unwrap().publish(messages)
-    }
-
-    fn publish_raw(&self, body: &str) -> BoxFuture<'_, ()> {
-        let raw = Publication { body: body.into(), ..publication("raw") };
-        Box::pin(async {
-            self.publish(vec![raw]).await.unwrap();
-        })
     }
 
     fn crash(&mut self) -> BoxFuture<'_, ()> {

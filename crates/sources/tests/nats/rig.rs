@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Ending, Message, Publication, PublishError, Published, Reason, Receipt,
-    Settle, Settled, Source,
+    BoxFuture, Delivery, Ending, Message, Reason, Receipt, Settle, Settled, Source,
 };
 use sluicegate_sources::Content;
 use sluicegate_sources::nats::{NatsSettings, NatsSource};
@@ -81,13 +80,6 @@ struct Queue {
 impl Subject for Queue {
     fn source(&self) -> Arc<dyn Source> {
         Arc::clone(self.source.as_ref().unwrap()) as _
-    }
-
-    fn publish(
-        &self,
-        messages: Vec<Publication>,
-    ) -> BoxFuture<'_, Result<Published, PublishError>> {
-        self.source.as_ref().unwrap().publish(messages)
     }
 
     fn publish_raw(&self, body: &str) -> BoxFuture<'_, ()> {

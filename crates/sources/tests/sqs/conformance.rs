@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_dispatch::{BoxFuture, Publication, PublishError, Published, Source};
+use sluicegate_dispatch::{BoxFuture, Source};
 use sluicegate_sources::sqs::{SqsSettings, SqsSource};
 use sluicegate_testkit::brokers::Broker;
-use sluicegate_testkit::conformance::source::{Abilities, Rig, Subject, publication, run};
+use sluicegate_testkit::conformance::source::{Abilities, Rig, Subject, run};
 
 use crate::stage::{broker, fresh, open, settings, until};
 
@@ -57,20 +57,6 @@ impl Queue {
 impl Subject for Queue {
     fn source(&self) -> Arc<dyn Source> {
         Arc::clone(self.source.as_ref().unwrap()) as _
-    }
-
-    fn publish(
-        &self,
-        messages: Vec<Publication>,
-    ) -> BoxFuture<'_, Result<Published, PublishError>> {
-        self.source.as_ref().unwrap().publish(messages)
-    }
-
-    fn publish_raw(&self, body: &str) -> BoxFuture<'_, ()> {
-        let raw = Publication { body: body.into(), ..publication("raw") };
-        Box::pin(async {
-            self.publish(vec![raw]).await.unwrap();
-        })
     }
 
     fn crash(&mut self) -> BoxFuture<'_, ()> {

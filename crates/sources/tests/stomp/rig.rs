@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use sluicegate_dispatch::{BoxFuture, Message, Publication, PublishError, Published, Source};
+use sluicegate_dispatch::{BoxFuture, Message, Source};
 use sluicegate_sources::stomp::{StompSettings, StompSource};
 use sluicegate_testkit::brokers::Broker;
-use sluicegate_testkit::conformance::source::{Abilities, Rig, Subject, publication};
+use sluicegate_testkit::conformance::source::{Abilities, Rig, Subject};
 
 static NAMES: AtomicUsize = AtomicUsize::new(0);
 
@@ -65,20 +65,6 @@ impl Queue {
 impl Subject for Queue {
     fn source(&self) -> Arc<dyn Source> {
         Arc::clone(self.source.as_ref().unwrap()) as _
-    }
-
-    fn publish(
-        &self,
-        messages: Vec<Publication>,
-    ) -> BoxFuture<'_, Result<Published, PublishError>> {
-        self.source.as_ref().unwrap().publish(messages)
-    }
-
-    fn publish_raw(&self, body: &str) -> BoxFuture<'_, ()> {
-        let raw = Publication { body: body.into(), ..publication("raw") };
-        Box::pin(async {
-            self.publish(vec![raw]).await.unwrap();
-        })
     }
 
     fn crash(&mut self) -> BoxFuture<'_, ()> {

@@ -41,11 +41,21 @@ pub trait Subject: Send + Sync {
     fn source(&self) -> Arc<dyn Source>;
 
     /// Puts messages in.
-    fn publish(&self, messages: Vec<Publication>)
-    -> BoxFuture<'_, Result<Published, PublishError>>;
+    fn publish(
+        &self,
+        messages: Vec<Publication>,
+    ) -> BoxFuture<'_, Result<Published, PublishError>> {
+        let source = self.source();
+        Box::pin(async move { source.publish(messages).await })
+    }
 
     /// Puts a body in as it is, even if it is no message.
-    fn publish_raw(&self, body: &str) -> BoxFuture<'_, ()>;
+    fn publish_raw(&self, body: &str) -> BoxFuture<'_, ()> {
+        let raw = Publication { body: body.into(), ..publication("raw") };
+        Box::pin(async {
+            self.publish(vec![raw]).await.expect("it is stored");
+        })
+    }
 
     /// Ends the source without a word, as a crash does, and opens it again: [`Subject::source`] is
     /// another one then.
