@@ -123,17 +123,18 @@ impl Clients {
 
     async fn call_alone(&self, order: &Order<'_>, limit: usize) -> Result<Answered, Ended> {
         let origin = order.target().origin();
-        let mut request = order.request_to_origin();
+        let mut unsent = None;
         loop {
             let (mut lane, is_new) = match self.lanes.idle(origin) {
                 Some(lane) => (lane, false),
                 None => (Box::pin(self.dial(order)).await?, true),
             };
+            let request = unsent.take().unwrap_or_else(|| order.request_to_origin(lane.host()));
             let response = match lane.send(request).await {
                 Ok(response) => response,
                 // Its peer closed it just now. The next one may be sound; a new one is the last.
-                Err(Unanswered::Unsent(unsent)) if !is_new => {
-                    request = *unsent;
+                Err(Unanswered::Unsent(request)) if !is_new => {
+                    unsent = Some(*request);
                     continue;
                 }
                 Err(Unanswered::Unsent(_)) => {
@@ -149,7 +150,7 @@ impl Clients {
     }
 
     async fn dial(&self, order: &Order<'_>) -> Result<Box<Lane>, Ended> {
-        self.lanes.dial(order.uri()).await.map_err(|error| not_connected(&error))
+        self.lanes.dial(order.target(), order.uri()).await.map_err(|error| not_connected(&error))
     }
 
     async fn call_shared(

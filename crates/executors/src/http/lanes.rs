@@ -7,24 +7,29 @@
 //! 1. A connection is in the hands of one call, or idle in here.
 //! 2. Only a connection that is ready for a request is left here. If its peer has closed it
 //!    meanwhile, that is seen before anything of the next request is sent.
-//! 3. While any is idle, one task looks now and then for those that were idle for too long.
+//! 3. A connection knows one waker, its bell, which wakes the call that waits for it. While it is idle, or
+//!    its call is at work, that is nobody: the next request would wake whoever used it last, and a call
+//!    that reads would wake itself.
+//! 4. While any is idle, one task looks now and then for those that were idle for too long.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context as Poller, Poll, Waker};
+use std::task::{Context as Poller, Poll, Wake, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
 use foldhash::fast::RandomState;
-use http::{Request, Response, Uri};
+use futures_util::task::AtomicWaker;
+use http::{HeaderValue, Request, Response, Uri};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use parking_lot::Mutex;
+use sluicegate_dispatch::Target;
 use sluicegate_tasks::{Context, Invalid, Overload, TaskGroup};
 use tokio::time::sleep;
 use tower_service::Service;
@@ -62,9 +67,23 @@ struct Parked {
 /// One connection.
 pub(crate) struct Lane {
     sender: SendRequest<Full<Bytes>>,
+    drive: Drive,
+    /// The header `Host` of its calls: a copy, since all calls of all cores would count references to the
+    /// target's.
+    host: HeaderValue,
+}
+
+/// The connection itself, and who is woken when there is something to do.
+struct Drive {
     /// `None` once it is over.
     connection: Option<Connection<Stream, Full<Bytes>>>,
+    bell: Arc<Bell>,
+    waker: Waker,
 }
+
+/// Wakes the call that uses a connection.
+#[derive(Default)]
+struct Bell(AtomicWaker);
 
 /// Why a request got no response.
 pub(crate) enum Unanswered {
@@ -76,7 +95,7 @@ pub(crate) enum Unanswered {
 
 /// The body of a response, which comes by driving the connection.
 struct Driven<'a> {
-    connection: &'a mut Option<Connection<Stream, Full<Bytes>>>,
+    drive: &'a mut Drive,
     body: Incoming,
 }
 
@@ -93,13 +112,14 @@ impl Lanes {
         Some(parked.lane)
     }
 
-    /// A new connection to the origin of a URL.
-    pub(crate) async fn dial(&self, uri: Uri) -> Result<Box<Lane>, DialError> {
+    /// A new connection to the origin of a target.
+    pub(crate) async fn dial(&self, target: &Target, uri: Uri) -> Result<Box<Lane>, DialError> {
+        let host = HeaderValue::from_bytes(target.host().as_bytes()).expect("it is one");
         let stream = self.connector.clone().call(uri).await?;
         let shaken = http1::Builder::new().max_buf_size(MAX_HEADERS).handshake(stream).await;
         let broken = |error: hyper::Error| DialError::Tls { cause: error.to_string() };
         let (sender, connection) = shaken.map_err(broken)?;
-        Ok(Box::new(Lane { sender, connection: Some(connection) }))
+        Ok(Box::new(Lane { sender, drive: Drive::new(connection), host }))
     }
 
     /// Leaves a connection for the next call to its origin, if it can take one.
@@ -107,6 +127,7 @@ impl Lanes {
         if !lane.is_ready() {
             return;
         }
+        lane.drive.bell.0.take();
         let mut idle = self.idle.lock();
         // A clock is read for every call often enough; that of the sweeps will do.
         let parked = Parked { lane, since: idle.sweeps };
@@ -167,6 +188,11 @@ impl Idle {
 }
 
 impl Lane {
+    /// The header `Host` of its calls.
+    pub(crate) fn host(&self) -> HeaderValue {
+        self.host.clone()
+    }
+
     /// Sends a request and waits for the head of its response.
     ///
     /// # Cancel safety
@@ -177,7 +203,7 @@ impl Lane {
     ) -> Result<Response<Incoming>, Unanswered> {
         let mut response = Box::pin(self.sender.try_send_request(request));
         let answered = poll_fn(|poller| {
-            let is_over = drive(&mut self.connection, poller);
+            let is_over = self.drive.poll(poller);
             match response.as_mut().poll(&mut blind()) {
                 // With the connection gone, whatever waits for it is told.
                 Poll::Pending if is_over => response.as_mut().poll(poller),
@@ -195,11 +221,11 @@ impl Lane {
         &mut self,
         body: Incoming,
     ) -> impl Body<Data = Bytes, Error = hyper::Error> + Unpin {
-        Driven { connection: &mut self.connection, body }
+        Driven { drive: &mut self.drive, body }
     }
 
     fn is_open(&mut self) -> bool {
-        !drive(&mut self.connection, &mut blind())
+        !self.drive.go_on()
     }
 
     fn is_ready(&mut self) -> bool {
@@ -207,20 +233,42 @@ impl Lane {
     }
 }
 
-/// Polls a connection, and drops it at its end; says whether it has ended.
-fn drive(
-    connection: &mut Option<Connection<Stream, Full<Bytes>>>,
-    poller: &mut Poller<'_>,
-) -> bool {
-    let is_over = match connection {
-        // What went wrong is told to the call whose request it was.
-        Some(connection) => Pin::new(connection).poll(poller).is_ready(),
-        None => return true,
-    };
-    if is_over {
-        *connection = None;
+impl Drive {
+    fn new(connection: Connection<Stream, Full<Bytes>>) -> Self {
+        let bell = Arc::<Bell>::default();
+        Self { connection: Some(connection), waker: Arc::clone(&bell).into(), bell }
     }
-    is_over
+
+    /// Goes on for a call, which is woken when there is more to do; says whether it has ended.
+    fn poll(&mut self, poller: &Poller<'_>) -> bool {
+        self.bell.0.register(poller.waker());
+        self.go_on()
+    }
+
+    /// Goes on as far as that is possible now, and drops the connection at its end.
+    fn go_on(&mut self) -> bool {
+        let is_over = match &mut self.connection {
+            // What went wrong is told to the call whose request it was.
+            Some(connection) => {
+                Pin::new(connection).poll(&mut Poller::from_waker(&self.waker)).is_ready()
+            }
+            None => return true,
+        };
+        if is_over {
+            self.connection = None;
+        }
+        is_over
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.wake();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.wake();
+    }
 }
 
 /// For what only moves when the connection is driven, and is asked after that: nobody is to be woken.
@@ -236,11 +284,12 @@ impl Body for Driven<'_> {
         mut self: Pin<&mut Self>,
         poller: &mut Poller<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        // Asking for more is what lets the connection read more.
+        // Asking for more is what lets the connection read more, and rings for that; it is driven anyway.
+        self.drive.bell.0.take();
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(&mut blind()) {
             return Poll::Ready(frame);
         }
-        let is_over = drive(self.connection, poller);
+        let is_over = self.drive.poll(poller);
         match Pin::new(&mut self.body).poll_frame(&mut blind()) {
             Poll::Pending if is_over => Pin::new(&mut self.body).poll_frame(poller),
             polled => polled,

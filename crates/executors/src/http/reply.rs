@@ -51,6 +51,10 @@ where
             }
             all.extend_from_slice(&data);
         }
+        // Where that is known, the end is not asked for.
+        if body.is_end_stream() {
+            break;
+        }
     }
     Ok(Text::Whole(if all.is_empty() { first } else { all.freeze() }))
 }

@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body_util::Full;
 use sluicegate_dispatch::{AuthToken, Message, PoolSettings, Target};
 
-use super::trace::Traces;
+use super::trace::{Trace, Traces};
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
@@ -25,12 +25,11 @@ const AGENT: HeaderValue =
 /// Ours, and the two that the client adds.
 const HEADERS: usize = 11;
 
-/// What all calls of an attempt send.
+/// What all calls of an attempt send. Most attempts are one call, so headers and body are made for each: to
+/// share them would cost more than to make them.
 pub(crate) struct Order<'a> {
-    target: &'a Target,
-    authorization: Option<HeaderValue>,
-    traceparent: HeaderValue,
-    body: Bytes,
+    message: &'a Message,
+    trace: Trace<'a>,
     /// Boxed, since few have one and it is large.
     signer: Option<Box<Signer>>,
 }
@@ -51,32 +50,28 @@ impl<'a> Order<'a> {
         pool: &Arc<PoolSettings>,
         traces: &Traces,
     ) -> Result<Self, &'static str> {
-        let authorization = message.auth_token.as_ref().map(bearer).transpose()?;
+        if message.auth_token.as_ref().is_some_and(|token| !is_sendable(token)) {
+            return Err("its authToken has a character that no header can carry");
+        }
         let signer = pool.signing_key.as_ref().map(|key| Box::new(Signer::new(key, &message.id)));
-        Ok(Self {
-            target: &message.target,
-            authorization,
-            traceparent: traces.header(message.traceparent.as_deref()),
-            body: body(message),
-            signer,
-        })
+        Ok(Self { message, trace: traces.follow(message.traceparent.as_deref()), signer })
     }
 
     /// Where it goes.
     pub(crate) const fn target(&self) -> &Target {
-        self.target
+        &self.message.target
     }
 
     /// The same as the client libraries take it.
     pub(crate) fn uri(&self) -> Uri {
-        self.target.url().parse().expect("a target is a URL")
+        self.target().url().parse().expect("a target is a URL")
     }
 
     /// The request of one call, to be sent over a connection to its origin.
-    pub(crate) fn request_to_origin(&self) -> Request<Full<Bytes>> {
+    pub(crate) fn request_to_origin(&self, host: HeaderValue) -> Request<Full<Bytes>> {
         let mut headers = HeaderMap::with_capacity(HEADERS);
-        headers.insert(HOST, self.target.host().clone());
-        self.complete(headers, Uri::from(self.target.path_and_query().clone()))
+        headers.insert(HOST, host);
+        self.complete(headers, Uri::from(self.target().path_and_query().clone()))
     }
 
     /// The request of one call, by its whole URL.
@@ -89,14 +84,15 @@ impl<'a> Order<'a> {
         headers.insert(CONTENT_TYPE, JSON);
         headers.insert(ACCEPT, JSON);
         headers.insert(USER_AGENT, AGENT);
-        headers.insert(TRACEPARENT, self.traceparent.clone());
-        if let Some(authorization) = &self.authorization {
-            headers.insert(AUTHORIZATION, authorization.clone());
+        headers.insert(TRACEPARENT, self.trace.header());
+        if let Some(token) = &self.message.auth_token {
+            headers.insert(AUTHORIZATION, bearer(token));
         }
+        let body = body(self.message);
         if let Some(signer) = &self.signer {
-            signer.sign(&self.body, SystemTime::now(), &mut headers);
+            signer.sign(&body, SystemTime::now(), &mut headers);
         }
-        let mut request = Request::new(Full::new(self.body.clone()));
+        let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
@@ -143,14 +139,19 @@ fn body(message: &Message) -> Bytes {
     body.into()
 }
 
-fn bearer(token: &AuthToken) -> Result<HeaderValue, &'static str> {
+/// Whether a header can carry a token.
+fn is_sendable(token: &AuthToken) -> bool {
+    token.expose().bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~' | 0x80..))
+}
+
+fn bearer(token: &AuthToken) -> HeaderValue {
     let mut text = Vec::with_capacity(7 + token.expose().len());
     text.extend_from_slice(b"Bearer ");
     text.extend_from_slice(token.expose().as_bytes());
-    let mut value = HeaderValue::from_maybe_shared(Bytes::from(text))
-        .map_err(|_| "its authToken has a character that no header can carry")?;
+    let value = HeaderValue::from_maybe_shared(Bytes::from(text));
+    let mut value = value.expect("a token that cannot be sent was refused");
     value.set_sensitive(true);
-    Ok(value)
+    value
 }
 
 /// An id as a header carries it: what is not visible ASCII is percent-encoded.

@@ -40,6 +40,23 @@ async fn connections_are_used_again() {
     }
 }
 
+/// Each waking costs a turn of the scheduler: a call is polled when it begins and when its reply is here.
+#[tokio::test]
+async fn a_call_wakes_neither_itself_nor_who_called_before() {
+    let endpoint = Endpoint::start().await;
+    let stage = Stage::new(settings());
+    let (url, mut polls) = (endpoint.url("/"), 0);
+    deliver(&stage, &url, 1, 1).await;
+    let mut delivering = Box::pin(deliver(&stage, &url, 200, 1));
+    std::future::poll_fn(|poller| {
+        polls += 1;
+        delivering.as_mut().poll(poller)
+    })
+    .await;
+    // The end of one is the beginning of the next. A reply may come in two pieces.
+    assert!(polls < 250, "{polls} polls of 200 calls");
+}
+
 #[tokio::test]
 async fn as_many_connections_are_kept_as_were_needed_at_once() {
     let endpoint = Endpoint::start().await;
