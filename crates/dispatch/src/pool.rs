@@ -25,9 +25,13 @@ const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 pub(crate) struct Pool {
     pub(crate) code: Arc<str>,
     settings: RwLock<Arc<PoolSettings>>,
+    /// How often they were changed.
+    revision: AtomicU32,
     pub(crate) sluice: Sluice<Item>,
     pub(crate) crew: TaskGroup,
     pauses: Mutex<HashMap<Box<str>, Instant>>,
+    /// Whether there may be any.
+    any_paused: AtomicBool,
     /// Keys whose parking is decided and not durable yet, by how many messages of them.
     parking: Arc<Mutex<ParkingKeys>>,
     ungrouped: AtomicU32,
@@ -36,8 +40,10 @@ pub(crate) struct Pool {
     pub(crate) counts: Counts,
 }
 
-/// What a pool has seen.
+/// What a pool has seen. In a cache line of its own: it changes with every message, and what is beside it is
+/// read with every message.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub(crate) struct Counts {
     pub(crate) succeeded: AtomicU64,
     pub(crate) failed: AtomicU64,
@@ -91,7 +97,9 @@ impl Pool {
             sluice: builder.build()?,
             crew: TaskGroup::new(&*settings.code, CREW)?,
             settings: RwLock::new(Arc::new(settings)),
+            revision: AtomicU32::new(0),
             pauses: Mutex::default(),
+            any_paused: AtomicBool::new(false),
             parking: Arc::default(),
             ungrouped: AtomicU32::new(0),
             looked: Mutex::new(None),
@@ -104,6 +112,19 @@ impl Pool {
         Arc::clone(&self.settings.read())
     }
 
+    /// The settings again, if they are others than at a revision.
+    pub(crate) fn renew(&self, settings: &mut Arc<PoolSettings>, revision: &mut u32) {
+        let now = self.revision.load(Memory::Acquire);
+        if *revision != now {
+            *revision = now;
+            *settings = self.settings();
+        }
+    }
+
+    pub(crate) fn revision(&self) -> u32 {
+        self.revision.load(Memory::Acquire)
+    }
+
     /// Changes the settings, at once and for those that wait: docs/rules.md#pool-2.
     pub(crate) fn change(&self, settings: PoolSettings) -> Result<(), Invalid> {
         let rate = settings.rate()?;
@@ -113,15 +134,19 @@ impl Pool {
             self.sluice.set_rate(rate);
         }
         *current = Arc::new(settings);
+        self.revision.fetch_add(1, Memory::Release);
         Ok(())
     }
 
     /// Lets messages in, all or none, in order. Answers with those that were let in.
-    pub(crate) fn admit(&self, part: Vec<Item>) -> Result<Vec<Arc<Tracked>>, Vec<Item>> {
-        let settings = self.settings();
+    pub(crate) fn admit(
+        &self,
+        part: Vec<Item>,
+        settings: &PoolSettings,
+    ) -> Result<Vec<Arc<Tracked>>, Vec<Item>> {
         let tracked: Vec<_> = part.iter().map(|item| Arc::clone(item.held.tracked())).collect();
         let fellows: Vec<_> = part.iter().map(|item| item.fellows.clone()).collect();
-        let items = part.into_iter().map(|item| (entry(&settings, &item), item)).collect();
+        let items = part.into_iter().map(|item| (entry(settings, &item), item)).collect();
         let ids = match self.sluice.admit_all(items) {
             Ok(ids) => ids,
             Err(Refused { work, .. }) => {
@@ -174,10 +199,14 @@ impl Pool {
 
     /// Until when a host is not to be called.
     pub(crate) fn paused_until(&self, host: &str, now: Instant) -> Option<Instant> {
+        if !self.any_paused.load(Memory::Acquire) {
+            return None;
+        }
         let mut pauses = self.pauses.lock();
         let until = *pauses.get(host)?;
         if until <= now {
             pauses.remove(host);
+            self.any_paused.store(!pauses.is_empty(), Memory::Release);
             return None;
         }
         Some(until)
@@ -189,6 +218,7 @@ impl Pool {
         pauses.retain(|_, until| *until > now);
         let pause = pauses.entry(host.into()).or_insert(until);
         *pause = (*pause).max(until);
+        self.any_paused.store(true, Memory::Release);
     }
 
     /// Says that a message of a queue is being parked with its key, until what is returned is
@@ -207,8 +237,7 @@ impl Pool {
 
     /// A message came in. `true` if it is one without a group that waits for another beside idle
     /// permits.
-    pub(crate) fn entered(&self, message: &Message) -> bool {
-        let settings = self.settings();
+    pub(crate) fn entered(&self, message: &Message, settings: &PoolSettings) -> bool {
         if message.group.is_some()
             || settings.ungrouped == Ungrouped::Parallel
             || settings.ordering == Ordering::None

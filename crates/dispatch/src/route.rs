@@ -153,9 +153,10 @@ fn enter(core: &Arc<Core>, pool: &Arc<Pool>, items: Vec<Item>) -> Result<(), Vec
     if items.is_empty() {
         return Ok(());
     }
-    for tracked in pool.admit(items)? {
+    let settings = pool.settings();
+    for tracked in pool.admit(items, &settings)? {
         core.observe(&Fact::Admitted { pool: &pool.code, message: &tracked.message });
-        if pool.entered(&tracked.message) {
+        if pool.entered(&tracked.message, &settings) {
             core.observe(&Fact::UngroupedSerial { pool: &pool.code });
         }
     }

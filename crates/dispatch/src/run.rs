@@ -33,8 +33,12 @@ pub(crate) async fn pump(core: Arc<Core>, pool: Arc<Pool>) {
 async fn serve(core: Arc<Core>, pool: Arc<Pool>, first: Passage<Item>, cx: Context) {
     let mut next = Some(first);
     let mut hearing = cx.hearing();
+    // Before the settings: what changes between the two is then seen at the next message.
+    let mut revision = pool.revision();
+    let mut settings = pool.settings();
     while let Some(passage) = next {
-        let run = Run { core: &core, pool: &pool, settings: pool.settings() };
+        pool.renew(&mut settings, &mut revision);
+        let run = Run { core: &core, pool: &pool, settings: &settings };
         next = run.attempt(passage, &cx, &mut hearing).await;
     }
 }
@@ -46,7 +50,7 @@ type Next = Option<Passage<Item>>;
 struct Run<'a> {
     core: &'a Arc<Core>,
     pool: &'a Arc<Pool>,
-    settings: Arc<PoolSettings>,
+    settings: &'a Arc<PoolSettings>,
 }
 
 impl Run<'_> {
@@ -85,7 +89,7 @@ impl Run<'_> {
         hearing: &mut Hearing,
     ) -> Outcome {
         let message = &tracked.message;
-        let attempt = Attempt { message, pool: &self.settings, number, cx };
+        let attempt = Attempt { message, pool: self.settings, number, cx };
         let executor = &self.core.executor;
         let execute = async {
             if executor.stops_by_drop() {
