@@ -53,8 +53,8 @@ impl From {
 
 /// All of it.
 pub(super) fn run(report: &mut Report, scene: &Scene, quick: bool) -> Result<(), String> {
-    for concurrency in CONCURRENCIES {
-        for from in From::BOTH {
+    for from in From::BOTH {
+        for concurrency in CONCURRENCIES {
             eprintln!("a fast endpoint from {}, {concurrency} at once …", from.named());
             let compared = fast(scene, from, concurrency, quick);
             let what = format!("from {}, {concurrency} at once", from.named());
@@ -139,6 +139,7 @@ fn calls_over_http(scene: &Scene, calling: impl Future<Output = Duration>) -> Du
 /// the microseconds that this process and the endpoint's ran for one.
 pub(super) fn spin(scene: &Scene, words: &[String]) -> Result<(), String> {
     let (concurrency, seconds) = (number(words, 1)? as u32, number(words, 2)?);
+    let calls = if words.len() > 4 { number(words, 4)? as u32 } else { CALLS };
     let name = words[0].as_str();
     let names = name.strip_prefix("by-turns-").map_or(vec![name], |name| vec!["bare", name]);
     let sides: Result<Vec<_>, _> =
@@ -147,7 +148,7 @@ pub(super) fn spin(scene: &Scene, words: &[String]) -> Result<(), String> {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(seconds) {
         for (side, turns) in sides.iter_mut().zip(&mut turns) {
-            turns.push(Spun::of(scene, side));
+            turns.push(Spun::of(scene, side, calls));
         }
     }
     for (name, turns) in names.iter().zip(&mut turns) {
@@ -172,6 +173,9 @@ pub(super) fn spin(scene: &Scene, words: &[String]) -> Result<(), String> {
     Ok(())
 }
 
+/// How many calls a turn has unless told.
+const CALLS: u32 = 4_000;
+
 /// What one turn took.
 #[derive(Clone, Copy)]
 struct Spun {
@@ -181,11 +185,9 @@ struct Spun {
 }
 
 impl Spun {
-    const CALLS: u32 = 4_000;
-
-    fn of(scene: &Scene, turn: &mut Turn<'_>) -> Self {
-        let took = turn(Self::CALLS);
-        let calls = f64::from(Self::CALLS);
+    fn of(scene: &Scene, turn: &mut Turn<'_>, calls: u32) -> Self {
+        let took = turn(calls);
+        let calls = f64::from(calls);
         let (ours, its) = *scene.ran.lock();
         let micros = |nanos: f64| nanos / 1e3 / calls;
         Self { rate: calls / took.as_secs_f64(), ours: micros(ours), its: micros(its) }
