@@ -33,14 +33,18 @@ pub enum LogError {
     Twice,
 }
 
-/// Sets the log up: to standard error, filtered by `RUST_LOG`, which is `info` where it is not set.
-/// It is a list of levels by target, such as `info,sluicegate=debug`.
+/// What is logged unless `RUST_LOG` says otherwise. What the clients of brokers say of their connections,
+/// the sources say too, once and with the queue's name.
+const DEFAULT: &str = "info,lapin=off,async_nats=warn";
+
+/// Sets the log up: to standard error, filtered by `RUST_LOG`, which is `info` for all but the clients of
+/// brokers where it is not set. It is a list of levels by target, such as `info,sluicegate=debug`.
 ///
 /// # Errors
 /// `RUST_LOG` cannot be read, or there is a log already.
 pub fn init(format: Format) -> Result<(), LogError> {
     let wanted = std::env::var("RUST_LOG").ok().filter(|wanted| !wanted.is_empty());
-    let wanted = wanted.as_deref().unwrap_or("info");
+    let wanted = wanted.as_deref().unwrap_or(DEFAULT);
     let wanted: Targets =
         wanted.parse().map_err(|why: ParseError| LogError::Filter(why.to_string()))?;
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
