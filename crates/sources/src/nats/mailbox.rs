@@ -17,6 +17,9 @@ use super::front::Arrived;
 use super::message::arrived;
 use super::shared::Line;
 
+/// After this a question that was given up is over at the server too.
+const LATEST: Duration = Duration::from_secs(10);
+
 pub(super) struct Mailbox {
     epoch: u64,
     context: Context,
@@ -24,9 +27,9 @@ pub(super) struct Mailbox {
     letters: Subscriber,
     /// How many questions were asked.
     questions: u64,
-    /// When the first of those was asked that may not be answered yet.
+    /// When the last question was asked, or the first one since one was given up that may be answered yet.
     asked: Instant,
-    /// Whether a question was given up before the last one.
+    /// Whether a question was given up, and none has ended since.
     is_late: bool,
 }
 
@@ -77,10 +80,10 @@ impl Mailbox {
         most: usize,
         open: Duration,
     ) -> Result<(), String> {
-        if !self.is_late {
+        if !self.is_late || self.asked.elapsed() > LATEST {
             self.asked = Instant::now();
+            self.is_late = false;
         }
-        self.is_late = true;
         self.questions += 1;
         let question = BatchConfig {
             batch: most,
@@ -90,6 +93,11 @@ impl Mailbox {
         };
         let asked = consumer.request_batch(question, self.last_question().into()).await;
         asked.map_err(|error| error.to_string())
+    }
+
+    /// Waits no longer for the answer to the last question; it may come yet.
+    pub(super) const fn give_up(&mut self) {
+        self.is_late = true;
     }
 
     /// What arrives was asked for then, or later.

@@ -158,6 +158,7 @@ async fn ask(
             // The answer got lost, with the connection perhaps, or the consumer is gone: the server
             // says nothing to that.
             Err(_) => {
+                mailbox.give_up();
                 shared.detach();
                 return Ok(());
             }
