@@ -20,7 +20,7 @@ use sluicegate_dispatch::{
     Attempt, BoxFuture, Executor, Fact, Observer, Outcome, Rejection, Severity,
 };
 use sluicegate_tasks::Invalid;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout};
 
 pub use address::target_forbidden;
 pub use ipnet::IpNet;
@@ -97,7 +97,7 @@ impl HttpExecutor {
                 // Calls that were made are an attempt, and say what became of it.
                 Err(open) => return last.map_or(open, |ended| self.outcome(*ended, attempt)),
             };
-            let ended = self.call(&order, begun).await;
+            let ended = self.call(&order).await;
             let now = Instant::now();
             let (status, took) = (ended.status(), now - begun);
             self.observer.observe(&Fact::Called { pool: &pool.code, message, status, took });
@@ -138,10 +138,9 @@ impl HttpExecutor {
     }
 
     /// One call, from asking for a connection to the end of the reply.
-    async fn call(&self, order: &Order<'_>, begun: Instant) -> Ended {
+    async fn call(&self, order: &Order<'_>) -> Ended {
         let limit = self.settings.timeout;
-        let exchange = pin!(self.exchange(order));
-        timeout_at(begun + limit, exchange).await.unwrap_or(Ended::TimedOut(limit))
+        timeout(limit, pin!(self.exchange(order))).await.unwrap_or(Ended::TimedOut(limit))
     }
 
     async fn exchange(&self, order: &Order<'_>) -> Ended {

@@ -90,8 +90,11 @@ fn is_valid(text: &str) -> bool {
     };
     let (version, trace, parent, flags) = (hex(2), hex(32), hex(16), hex(2));
     let is_set = |id: Option<&str>| id.is_some_and(|id| id.bytes().any(|byte| byte != b'0'));
-    let more = parts.next().is_some();
-    version.is_some_and(|version| version != "ff" && !(version == "00" && more))
+    let more = parts.next();
+    // A header must be able to carry it.
+    let is_shown = more.is_none_or(|more| more.bytes().all(|byte| matches!(byte, b' '..=b'~')));
+    version.is_some_and(|version| version != "ff" && !(version == "00" && more.is_some()))
+        && is_shown
         && is_set(trace)
         && is_set(parent)
         && flags.is_some()
@@ -120,6 +123,8 @@ mod tests {
             (format!("00-{trace}-{parent}-1"), false),
             (format!("0-{trace}-{parent}-01"), false),
             (format!("00-{trace}-{parent}-01\r\nx: y"), false),
+            (format!("01-{trace}-{parent}-01-\r\nx: y"), false),
+            (format!("01-{trace}-{parent}-01-m\u{f6}re"), false),
             (format!("00-{}g-{parent}-01", &trace[1..]), false),
             (String::new(), false),
         ];
