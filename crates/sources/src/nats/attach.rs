@@ -68,12 +68,13 @@ pub(super) async fn attach(
     let asked = Instant::now();
     let mut consumer = consumer(&context, settings).await?;
     check(&consumer.cached_info().config, settings)?;
-    let has_another_window = consumer.cached_info().config.ack_wait != settings.visibility;
-    if has_another_window && !settings.shared {
+    let is_window_right =
+        settings.shared || consumer.cached_info().config.ack_wait == settings.visibility;
+    if !is_window_right {
         set_window(&context, settings).await;
     }
     let any_laid = ghosts::lay(&client, &stream, consumer.cached_info()).await;
-    if has_another_window || any_laid {
+    if !is_window_right || any_laid {
         consumer =
             find_consumer(&context, settings).await.map_err(|e| of_consumer(&e, settings))?;
     }

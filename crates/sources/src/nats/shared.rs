@@ -54,7 +54,6 @@ pub(super) struct Shared {
 }
 
 /// A connection and a consumer that can be used.
-#[derive(Clone)]
 pub(super) struct Line {
     /// Which of the connections it is.
     pub(super) epoch: u64,
