@@ -109,14 +109,24 @@ pub(crate) struct Handled(Arc<Mutex<BTreeMap<String, Vec<usize>>>>);
 impl Handled {
     /// A handler that takes its time and then writes down what it handled.
     pub(crate) fn after(&self, time: Duration) -> Handler {
+        self.after_each(move |_| time)
+    }
+
+    /// The same, with a time for each number.
+    pub(crate) fn after_each(
+        &self,
+        time: impl Fn(usize) -> Duration + Clone + Send + Sync + 'static,
+    ) -> Handler {
         let handled = self.clone();
         Handler::bytes(move |body, about, _cx| {
-            let handled = handled.clone();
+            let (handled, time) = (handled.clone(), time.clone());
             async move {
+                let number = text(&body).parse()?;
+                let time = time(number);
                 if !time.is_zero() {
                     sleep(time).await;
                 }
-                let (key, number) = (about.header("key").unwrap_or("-"), text(&body).parse()?);
+                let key = about.header("key").unwrap_or("-");
                 handled.0.lock().entry(key.to_owned()).or_default().push(number);
                 Ok::<_, Failure>(())
             }
