@@ -90,7 +90,7 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     /// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(9, 9).build()?, now);
     /// let first = schedule.admit(now, Entry::of("alice"), ())?;
     /// schedule.admit(now, Entry::of("alice"), ())?;
-    /// schedule.set_tenant("alice", TenantLimits::new().max_running(1))?;
+    /// schedule.set_tenant(now, "alice", TenantLimits::new().max_running(1))?;
     /// assert_eq!(schedule.next(now), Next::Start(first));
     /// assert_eq!(schedule.next(now), Next::Idle);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -98,13 +98,42 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     ///
     /// # Errors
     /// Names the field that cannot work; then nothing changes.
-    pub fn set_tenant(&mut self, tenant: T, limits: TenantLimits) -> Result<(), Invalid> {
+    pub fn set_tenant(
+        &mut self,
+        now: Moment,
+        tenant: T,
+        limits: TenantLimits,
+    ) -> Result<(), Invalid> {
         limits.check()?;
-        if let Some(index) = self.ring.find(&tenant) {
-            self.ring.set_limits(index, limits);
+        if let Some(index) = self.tenants.find(&tenant) {
+            self.tenants.set_limits(index, limits);
         }
         self.limits.tenants.insert(tenant, limits);
+        self.adjust_admission_rates(now);
         Ok(())
+    }
+
+    /// A tenant goes by the limits of each tenant again, at once. `false` when it had none of its own.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Schedule, TenantLimits};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(9, 9).build()?, now);
+    /// schedule.set_tenant(now, "alice", TenantLimits::new().max_queued(1))?;
+    /// schedule.admit(now, Entry::of("alice"), ())?;
+    /// assert!(schedule.may_admit(now, &Entry::of("alice")).is_err());
+    /// assert!(schedule.unset_tenant(now, &"alice"));
+    /// assert!(schedule.may_admit(now, &Entry::of("alice")).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn unset_tenant(&mut self, now: Moment, tenant: &T) -> bool {
+        let had = self.limits.tenants.remove(tenant).is_some();
+        if let Some(index) = self.tenants.find(tenant) {
+            self.tenants.set_limits(index, self.limits.each_tenant);
+        }
+        self.adjust_admission_rates(now);
+        had
     }
 
     /// Changes the limits of every tenant that has none of its own, at once.
@@ -114,23 +143,66 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     ///
     /// let now = Moment::ZERO;
     /// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(9, 9).build()?, now);
-    /// schedule.set_tenant("alice", TenantLimits::new().max_queued(2))?;
-    /// schedule.set_each_tenant(TenantLimits::new().max_queued(1))?;
+    /// schedule.set_tenant(now, "alice", TenantLimits::new().max_queued(2))?;
+    /// schedule.set_each_tenant(now, TenantLimits::new().max_queued(1))?;
     /// for tenant in ["alice", "bob"] {
     ///     schedule.admit(now, Entry::of(tenant), ())?;
     /// }
-    /// assert!(schedule.may_admit(&Entry::of("alice")).is_ok()); // by her own limit
-    /// assert!(schedule.may_admit(&Entry::of("bob")).is_err());
+    /// assert!(schedule.may_admit(now, &Entry::of("alice")).is_ok()); // by her own limit
+    /// assert!(schedule.may_admit(now, &Entry::of("bob")).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     /// Names the field that cannot work; then nothing changes.
-    pub fn set_each_tenant(&mut self, limits: TenantLimits) -> Result<(), Invalid> {
+    pub fn set_each_tenant(&mut self, now: Moment, limits: TenantLimits) -> Result<(), Invalid> {
         limits.check()?;
         self.limits.each_tenant = limits;
         let Limits { tenants, .. } = &self.limits;
-        self.ring.set_all_limits(|name| tenants.get(name).copied().unwrap_or(limits));
+        self.tenants.set_all_limits(|name| tenants.get(name).copied().unwrap_or(limits));
+        self.adjust_admission_rates(now);
         Ok(())
+    }
+
+    /// Lets nothing start, for a reason that [`Schedule::why`] names, until [`Schedule::resume`] has
+    /// been called for it as often. Whatever runs goes on, and items are let in as before.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Next, Schedule, Why};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(1, 9).build()?, now);
+    /// let id = schedule.admit(now, Entry::of("alice"), ())?;
+    /// schedule.pause("memory");
+    /// assert_eq!(schedule.next(now), Next::Idle);
+    /// assert_eq!(schedule.why(now, id), Some(Why::Paused { reason: "memory" }));
+    /// assert!(schedule.resume("memory"));
+    /// assert_eq!(schedule.next(now), Next::Start(id));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn pause(&mut self, reason: &'static str) {
+        self.pauses.add(reason);
+    }
+
+    /// Takes back one [`Schedule::pause`]. `false` when there is none for that reason.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Limits, Moment, Schedule};
+    ///
+    /// let limits = Limits::new(1, 9).build()?;
+    /// let mut schedule = Schedule::<(), (), &str>::new(limits, Moment::ZERO);
+    /// assert!(!schedule.resume("memory"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn resume(&mut self, reason: &'static str) -> bool {
+        self.pauses.end(reason)
+    }
+
+    fn adjust_admission_rates(&mut self, now: Moment) {
+        let Self { limits: Limits { tenants, each_tenant, .. }, admission_rates, .. } = self;
+        if admission_rates.len() > 0 {
+            admission_rates
+                .set_rates(now, |tenant| tenants.get(tenant).unwrap_or(each_tenant).admission_rate);
+        }
     }
 }

@@ -15,6 +15,8 @@ use crate::{Class, Moment};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry<K, T> {
     pub(crate) key: Option<K>,
+    /// The key's name is the tenant's own.
+    pub(crate) of_tenant: bool,
     pub(crate) tenant: T,
     pub(crate) class: Class,
     pub(crate) cost: Option<u32>,
@@ -31,7 +33,13 @@ impl<K, T> Entry<K, T> {
     /// assert_eq!(entry.named_key(), None);
     /// ```
     pub fn of(tenant: impl Into<T>) -> Self {
-        Self { key: None, tenant: tenant.into(), class: Class::Normal, cost: None }
+        Self {
+            key: None,
+            of_tenant: false,
+            tenant: tenant.into(),
+            class: Class::Normal,
+            cost: None,
+        }
     }
 
     /// Items of one key run one at a time and in order. Without a key an item waits for nobody.
@@ -49,7 +57,26 @@ impl<K, T> Entry<K, T> {
     /// ```
     #[must_use]
     pub fn key(self, key: impl Into<K>) -> Self {
-        Self { key: Some(key.into()), ..self }
+        Self { key: Some(key.into()), of_tenant: false, ..self }
+    }
+
+    /// As [`Entry::key`], with a key that belongs to the tenant: another tenant's key of the same name
+    /// is another key.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Next, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<(), &str, &str>::new(Limits::new(9, 10).build()?, now);
+    /// let hers = schedule.admit(now, Entry::of("alice").tenant_key("session-1"), ())?;
+    /// let his = schedule.admit(now, Entry::of("bob").tenant_key("session-1"), ())?;
+    /// assert_eq!(schedule.next(now), Next::Start(hers));
+    /// assert_eq!(schedule.next(now), Next::Start(his));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn tenant_key(self, key: impl Into<K>) -> Self {
+        Self { key: Some(key.into()), of_tenant: true, ..self }
     }
 
     /// What goes first.
@@ -208,6 +235,11 @@ pub enum Refusal {
         /// How many may.
         max: u32,
     },
+    /// The tenant enters too often.
+    TenantRateLimited {
+        /// When it may again.
+        until: Moment,
+    },
     /// Everything that may run does, and waiting was not asked for.
     AtLimit {
         /// How many run.
@@ -246,6 +278,7 @@ impl Refusal {
         match self {
             Self::QueueFull { .. } => "queue_full",
             Self::TenantQueueFull { .. } => "tenant_queue_full",
+            Self::TenantRateLimited { .. } => "tenant_rate_limited",
             Self::AtLimit { .. } => "at_limit",
             Self::TenantAtLimit { .. } => "tenant_at_limit",
             Self::KeyBusy => "key_busy",
@@ -262,6 +295,7 @@ impl fmt::Display for Refusal {
             Self::TenantQueueFull { queued, max } => {
                 write!(f, "the tenant's queue is full: {queued} of {max}")
             }
+            Self::TenantRateLimited { .. } => f.write_str("the tenant is rate limited"),
             Self::AtLimit { in_use, limit } => write!(f, "at the limit: {in_use} of {limit}"),
             Self::TenantAtLimit { in_use, limit } => {
                 write!(f, "the tenant is at its limit: {in_use} of {limit}")

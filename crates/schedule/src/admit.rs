@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use crate::item::Arrival;
-use crate::{Entry, ItemId, Moment, Refusal, Refused, Schedule};
+use crate::key::KeyName;
+use crate::{Entry, ItemId, Moment, NotUntil, Refusal, Refused, Schedule};
 
 type Batch<V, K, T> = Vec<(Entry<K, T>, V)>;
 
@@ -33,7 +34,8 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         entry: Entry<K, T>,
         value: V,
     ) -> Result<ItemId, Refused<V>> {
-        if let Err(why) = self.may_admit(&entry) {
+        self.advance(now);
+        if let Err(why) = self.may_admit(now, &entry) {
             return Err(Refused { why, value });
         }
         Ok(self.enter(now, entry, value))
@@ -62,7 +64,8 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         now: Moment,
         batch: Batch<V, K, T>,
     ) -> Result<Vec<ItemId>, Refused<Batch<V, K, T>>> {
-        if let Err(why) = self.may_admit_all(&batch) {
+        self.advance(now);
+        if let Err(why) = self.may_admit_all(now, &batch) {
             return Err(Refused { why, value: batch });
         }
         Ok(batch.into_iter().map(|(entry, value)| self.enter(now, entry, value)).collect())
@@ -75,16 +78,16 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     ///
     /// let now = Moment::ZERO;
     /// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(1, 1).build()?, now);
-    /// assert_eq!(schedule.may_admit(&Entry::of("alice")), Ok(()));
+    /// assert_eq!(schedule.may_admit(now, &Entry::of("alice")), Ok(()));
     /// schedule.admit(now, Entry::of("alice"), ())?;
     /// let full = Refusal::QueueFull { queued: 1, capacity: 1 };
-    /// assert_eq!(schedule.may_admit(&Entry::of("alice")), Err(full));
+    /// assert_eq!(schedule.may_admit(now, &Entry::of("alice")), Err(full));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     /// The reason why not.
-    pub fn may_admit(&self, entry: &Entry<K, T>) -> Result<(), Refusal> {
+    pub fn may_admit(&self, now: Moment, entry: &Entry<K, T>) -> Result<(), Refusal> {
         if self.draining {
             return Err(Refusal::Draining);
         }
@@ -92,10 +95,10 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         if queued >= capacity {
             return Err(Refusal::QueueFull { queued, capacity });
         }
-        self.tenant_has_room(entry, 0)
+        self.tenant_may(now, entry, 0)
     }
 
-    fn may_admit_all(&self, batch: &[(Entry<K, T>, V)]) -> Result<(), Refusal> {
+    fn may_admit_all(&self, now: Moment, batch: &[(Entry<K, T>, V)]) -> Result<(), Refusal> {
         if self.draining {
             return Err(Refusal::Draining);
         }
@@ -104,39 +107,48 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         if batch.len() > room {
             return Err(Refusal::QueueFull { queued, capacity });
         }
-        // Nobody's own queue is bounded: no need to count.
-        let bounded =
-            self.limits.each_tenant.max_queued < u32::MAX || !self.limits.tenants.is_empty();
-        if bounded {
+        // Where no tenant has bounds of its own there is no need to count.
+        let each = &self.limits.each_tenant;
+        let bounded = each.max_queued < u32::MAX || each.admission_rate.is_some();
+        if bounded || !self.limits.tenants.is_empty() {
             let mut entered: HashMap<&T, u32> = HashMap::new();
             for (entry, _) in batch {
                 let before = entered.entry(&entry.tenant).or_default();
-                self.tenant_has_room(entry, *before)?;
+                self.tenant_may(now, entry, *before)?;
                 *before += 1;
             }
         }
         Ok(())
     }
 
-    /// Whether the tenant's own queue has room, once `before` more of it are in.
-    fn tenant_has_room(&self, entry: &Entry<K, T>, before: u32) -> Result<(), Refusal> {
-        if entry.class.passes_tenant_depth() {
-            return Ok(());
+    /// Whether the tenant may have one more item, after `before` others of the same batch.
+    fn tenant_may(&self, now: Moment, entry: &Entry<K, T>, before: u32) -> Result<(), Refusal> {
+        let limits = self.limits_of(&entry.tenant);
+        if limits.max_queued < u32::MAX && !entry.class.passes_tenant_depth() {
+            let tenant = self.tenants.find(&entry.tenant).map(|tenant| self.tenants.tenant(tenant));
+            let (queued, max) = (tenant.map_or(0, |tenant| tenant.all_queued()), limits.max_queued);
+            if queued.saturating_add(before) >= max {
+                return Err(Refusal::TenantQueueFull { queued, max });
+            }
         }
-        let tenant = self.ring.find(&entry.tenant).map(|tenant| self.ring.tenant(tenant));
-        let queued = tenant.map_or(0, |tenant| tenant.queued);
-        let max = self.limits_of(&entry.tenant).max_queued;
-        if queued.saturating_add(before) >= max {
-            return Err(Refusal::TenantQueueFull { queued, max });
+        if let Some(rate) = limits.admission_rate {
+            let (rates, items) = (&self.admission_rates, before.saturating_add(1));
+            rates
+                .check(now, &entry.tenant, rate, items)
+                .map_err(|NotUntil(until)| Refusal::TenantRateLimited { until })?;
         }
         Ok(())
     }
 
     fn enter(&mut self, now: Moment, entry: Entry<K, T>, value: V) -> ItemId {
-        let Entry { key, tenant, class, cost } = entry;
+        let Entry { key, of_tenant, tenant, class, cost } = entry;
         let limits = self.limits_of(&tenant);
-        let tenant = self.ring.enqueue(tenant, limits, class);
-        let key = self.keys.enter(key);
+        if let Some(rate) = limits.admission_rate {
+            self.admission_rates.take(now, &tenant, rate);
+        }
+        let name = key.map(|key| KeyName { key, tenant: of_tenant.then(|| tenant.clone()) });
+        let tenant = self.tenants.enqueue(tenant, limits, class);
+        let key = self.keys.enter(name);
         let item = self.items.arrive(Arrival { key, tenant, class, cost, value }, now);
         self.keys.append(&mut self.items, key, item);
         self.stand(key);

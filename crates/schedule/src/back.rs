@@ -28,11 +28,13 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn retry(&mut self, now: Moment, id: ItemId, until: Moment, cost: Option<u32>) -> bool {
+        self.advance(now);
         let Some((index, bill)) = self.items.find_running(id) else {
             return false;
         };
         let item = &self.items[index];
-        self.ring.requeue(item.tenant, item.class, bill.charge, cost);
+        self.tenants.requeue(item.tenant, item.class, bill.charge, cost);
+        self.items[index].again = true;
         self.put_back(now, index, until);
         true
     }
@@ -55,12 +57,12 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn postpone(&mut self, now: Moment, id: ItemId, until: Moment) -> bool {
+        self.advance(now);
         let Some((index, bill)) = self.items.find_running(id) else {
             return false;
         };
-        self.refund(bill.bucket);
-        let item = &self.items[index];
-        self.ring.requeue_unrun(item.tenant, item.class, bill.charge);
+        let started = self.take_back(index, bill);
+        self.tenants.requeue_unrun(started);
         self.put_back(now, index, until);
         true
     }
@@ -93,7 +95,7 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         };
         self.items.linger(index);
         let item = &self.items[index];
-        self.ring.finish(item.tenant, item.class, bill.charge, cost);
+        self.tenants.finish(item.tenant, item.class, bill.charge, cost);
         self.forget_tenants_if_idle();
         true
     }

@@ -19,11 +19,6 @@ impl<P: Ord + Copy> Heap<P> {
         self.entries.is_empty()
     }
 
-    /// Whether it holds little memory, so that it may be kept for later use.
-    pub(crate) const fn is_small(&self) -> bool {
-        self.entries.capacity() <= 64
-    }
-
     #[cfg(test)]
     const fn len(&self) -> usize {
         self.entries.len()

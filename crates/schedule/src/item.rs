@@ -23,6 +23,8 @@ pub(crate) struct Item<V> {
     pub(crate) key: u32,
     pub(crate) tenant: u32,
     pub(crate) class: Class,
+    /// It was tried, and put back.
+    pub(crate) again: bool,
     pub(crate) stage: Stage,
     /// What was said of the cost on admission.
     pub(crate) cost: Option<NonZeroU32>,
@@ -55,7 +57,7 @@ pub(crate) struct Links {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bill {
     pub(crate) charge: Charge,
-    /// The bucket its token came from.
+    /// The token bucket its token came from.
     pub(crate) bucket: Option<NonZeroU32>,
 }
 
@@ -65,6 +67,8 @@ pub(crate) struct Bill {
 pub(crate) struct Charge {
     pub(crate) cost: u32,
     pub(crate) weight: u32,
+    /// The weight of all that were in line then: by it newcomers were moved.
+    pub(crate) in_line: u32,
 }
 
 /// What an item brings along.
@@ -152,6 +156,7 @@ impl<V> Items<V> {
             key,
             tenant,
             class,
+            again: false,
             stage: Stage::Waiting(Links::NONE),
             cost: cost.and_then(NonZeroU32::new),
             since: now,

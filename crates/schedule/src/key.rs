@@ -4,8 +4,10 @@
 //! 1. `running` and being ready exclude each other: a key never has two items out.
 //! 2. A put-back item (`front`) goes before everything else of its key, whatever the classes.
 //! 3. A key with nothing waiting and nothing running does not exist.
+//! 4. The ready keys of a lane stand in two lists, first attempts and heads that come again, each in
+//!    the order in which the heads became ready.
 //!
-//! `docs/rules.md#schedule-3`.
+//! `docs/rules.md#schedule-3`, `docs/rules.md#schedule-7`.
 
 use std::hash::Hash;
 
@@ -16,15 +18,22 @@ use crate::map::Map;
 use crate::{Class, Moment};
 
 #[derive(Debug)]
-pub(crate) struct Keys<K> {
-    keys: Arena<KeyQueue<K>>,
-    by_name: Map<K, u32>,
+pub(crate) struct Keys<K, T> {
+    keys: Arena<KeyQueue<K, T>>,
+    by_name: Map<KeyName<K, T>, u32>,
     held: Heap<Moment>,
 }
 
+/// What a key is known by: a name for all, or a name of one tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct KeyName<K, T> {
+    pub(crate) key: K,
+    pub(crate) tenant: Option<T>,
+}
+
 #[derive(Debug)]
-pub(crate) struct KeyQueue<K> {
-    name: Option<K>,
+pub(crate) struct KeyQueue<K, T> {
+    name: Option<KeyName<K, T>>,
     queues: [Queue; Class::COUNT],
     /// An item that was out and was put back.
     pub(crate) front: u32,
@@ -44,12 +53,27 @@ pub(crate) enum Standing {
     /// Nowhere: it runs, or nothing of it waits.
     Out,
     /// With the ready keys of a lane, for its head.
-    Ready { lane: u32, place: u32, head: u32 },
+    Ready { lane: u32, head: u32, again: bool, before: u32, behind: u32 },
     /// Until a moment.
     Held { until: Moment, place: u32 },
 }
 
-impl<K> KeyQueue<K> {
+/// Ready keys of a lane, the one whose head is ready for longest first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadyKeys {
+    first: u32,
+    last: u32,
+}
+
+impl ReadyKeys {
+    pub(crate) const NONE: Self = Self { first: NIL, last: NIL };
+
+    pub(crate) const fn first(self) -> Option<u32> {
+        if self.first == NIL { None } else { Some(self.first) }
+    }
+}
+
+impl<K, T> KeyQueue<K, T> {
     /// What goes next.
     pub(crate) fn head(&self) -> Option<u32> {
         let queues = self.queues.iter().map(|queue| queue.first);
@@ -67,16 +91,16 @@ impl<K> KeyQueue<K> {
     }
 }
 
-impl<K: Hash + Eq + Clone> Keys<K> {
+impl<K: Hash + Eq + Clone, T: Hash + Eq + Clone> Keys<K, T> {
     pub(crate) fn new() -> Self {
         Self { keys: Arena::new(), by_name: Map::default(), held: Heap::new() }
     }
 
-    pub(crate) fn get(&self, key: u32) -> &KeyQueue<K> {
+    pub(crate) fn get(&self, key: u32) -> &KeyQueue<K, T> {
         &self.keys[key]
     }
 
-    pub(crate) fn get_mut(&mut self, key: u32) -> &mut KeyQueue<K> {
+    pub(crate) fn get_mut(&mut self, key: u32) -> &mut KeyQueue<K, T> {
         &mut self.keys[key]
     }
 
@@ -85,7 +109,7 @@ impl<K: Hash + Eq + Clone> Keys<K> {
     }
 
     /// The key of that name, made if need be. Without a name every call makes one.
-    pub(crate) fn enter(&mut self, name: Option<K>) -> u32 {
+    pub(crate) fn enter(&mut self, name: Option<KeyName<K, T>>) -> u32 {
         if let Some(&key) = name.as_ref().and_then(|name| self.by_name.get(name)) {
             return key;
         }
@@ -178,10 +202,50 @@ impl<K: Hash + Eq + Clone> Keys<K> {
         self.held.first().map(|(until, _)| until).filter(|until| *until < Moment::FAR)
     }
 
-    /// Told by the lane's heap: the key's place in it.
-    pub(crate) fn stand_at(&mut self, key: u32, at: u32) {
-        if let Standing::Ready { place, .. } = &mut self.keys[key].standing {
-            *place = at;
+    /// The key joins the ready keys of a lane, behind those that are ready for longer.
+    pub(crate) fn join(&mut self, line: &mut ReadyKeys, key: u32, ready: ReadyHead) {
+        let ReadyHead { lane, head, again } = ready;
+        let before = std::mem::replace(&mut line.last, key);
+        match before {
+            NIL => line.first = key,
+            before => *self.neighbours(before).1 = key,
         }
+        self.keys[key].standing = Standing::Ready { lane, head, again, before, behind: NIL };
+    }
+
+    /// The key leaves the ready keys of its lane.
+    pub(crate) fn part(&mut self, line: &mut ReadyKeys, key: u32) {
+        let (before, behind) = self.neighbours(key);
+        let (before, behind) = (*before, *behind);
+        match before {
+            NIL => line.first = behind,
+            before => *self.neighbours(before).1 = behind,
+        }
+        match behind {
+            NIL => line.last = before,
+            behind => *self.neighbours(behind).0 = before,
+        }
+        self.keys[key].standing = Standing::Out;
+    }
+
+    fn neighbours(&mut self, key: u32) -> (&mut u32, &mut u32) {
+        match &mut self.keys[key].standing {
+            Standing::Ready { before, behind, .. } => (before, behind),
+            other => unreachable!("a ready key has ready neighbours, not {other:?}"),
+        }
+    }
+}
+
+/// A head that may start, and the lane it waits in.
+pub(crate) struct ReadyHead {
+    pub(crate) lane: u32,
+    pub(crate) head: u32,
+    /// It was tried before.
+    pub(crate) again: bool,
+}
+
+impl<K, T> KeyQueue<K, T> {
+    pub(crate) fn name(&self) -> Option<&K> {
+        self.name.as_ref().map(|name| &name.key)
     }
 }

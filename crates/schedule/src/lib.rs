@@ -8,7 +8,7 @@
 //! |---|---|
 //! | may it enter? | [`Schedule::admit`]: room in the queue, in all and for the tenant |
 //! | what is next? | [`Schedule::next`]: class, then tenant, then key, then order |
-//! | how often? | [`Rate`], [`RateLimit`]: a token bucket that can change while others wait |
+//! | how often? | [`Rate`], [`RateLimit`]: a token bucket, or a sliding window, that can change while others wait |
 //! | why not yet? | [`Schedule::why`] |
 //!
 //! ```
@@ -35,6 +35,7 @@
 
 mod adjust;
 mod admission;
+mod admission_rate;
 mod admit;
 mod arena;
 mod back;
@@ -47,9 +48,10 @@ mod lanes;
 mod limits;
 mod map;
 mod moment;
+mod pause;
 mod rate;
-mod ring;
 mod schedule;
+mod tenants;
 mod view;
 
 pub use admission::{Entry, ItemId, Refusal, Refused};

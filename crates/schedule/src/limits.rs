@@ -21,6 +21,7 @@ pub struct TenantLimits {
     pub(crate) weight: u32,
     pub(crate) max_running: u32,
     pub(crate) max_queued: u32,
+    pub(crate) admission_rate: Option<Rate>,
 }
 
 impl TenantLimits {
@@ -36,7 +37,7 @@ impl TenantLimits {
     /// ```
     #[must_use]
     pub const fn new() -> Self {
-        Self { weight: 1, max_running: u32::MAX, max_queued: u32::MAX }
+        Self { weight: 1, max_running: u32::MAX, max_queued: u32::MAX, admission_rate: None }
     }
 
     /// The tenant's share, relative to the others'.
@@ -98,6 +99,29 @@ impl TenantLimits {
     #[must_use]
     pub const fn max_queued(self, max_queued: u32) -> Self {
         Self { max_queued, ..self }
+    }
+
+    /// How often it may enter. An item that comes too soon is refused with the time to wait; only
+    /// items that are let in count.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Rate, Refusal, Schedule, TenantLimits};
+    /// use std::time::Duration;
+    ///
+    /// let minute = Duration::from_mins(1);
+    /// let each = TenantLimits::new().admission_rate(Rate::sliding(2, minute)?);
+    /// let limits = Limits::new(1, 10).each_tenant(each).build()?;
+    /// let mut schedule = Schedule::<(), (), &str>::new(limits, Moment::ZERO);
+    /// schedule.admit(Moment::ZERO, Entry::of("alice"), ())?;
+    /// schedule.admit(Moment::ZERO, Entry::of("alice"), ())?;
+    /// let refused = schedule.admit(Moment::ZERO, Entry::of("alice"), ()).unwrap_err();
+    /// assert_eq!(refused.why, Refusal::TenantRateLimited { until: Moment::ZERO + minute });
+    /// assert!(schedule.admit(Moment::ZERO, Entry::of("bob"), ()).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn admission_rate(self, rate: Rate) -> Self {
+        Self { admission_rate: Some(rate), ..self }
     }
 
     pub(crate) fn check(self) -> Result<(), Invalid> {

@@ -1,15 +1,15 @@
-//! Token buckets: how often something may start.
+//! How often something may start: by a bucket of tokens, or never more than so many in any span.
 //!
-//! Invariants:
-//! 1. `credit <= burst * period`: a bucket never holds more than its depth.
-//! 2. Credit is counted in exact integers (one token is `period` nanoseconds of it, and `count` of
-//!    it flow in per nanosecond), so no rounding ever adds or loses a token over time.
-//!
-//! `docs/rules.md#rate-1`, `docs/rules.md#rate-2`.
+//! `docs/rules.md#rate-1`, `docs/rules.md#rate-2`, `docs/rules.md#rate-3`.
+
+mod bucket;
+mod sliding;
 
 use std::time::Duration;
 
 use crate::{Fault, Invalid, Moment};
+use bucket::Bucket;
+use sliding::Starts;
 
 /// So many starts in so much time, and how many of them at once.
 ///
@@ -28,6 +28,7 @@ pub struct Rate {
     count: u32,
     period: u64,
     burst: u32,
+    sliding: bool,
 }
 
 impl Rate {
@@ -53,7 +54,49 @@ impl Rate {
         if period == 0 {
             return Err(Invalid::new("period", Fault::Zero));
         }
-        Ok(Self { count, period, burst })
+        Ok(Self { count, period, burst, sliding: false })
+    }
+
+    /// Never more than `count` starts in any span of `period`, wherever the span begins. A bucket of
+    /// the same rate lets up to twice as many through around the moment it runs empty.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Moment, NotUntil, Rate, RateLimit};
+    /// use std::time::Duration;
+    ///
+    /// let second = Duration::from_secs(1);
+    /// let mut limit = RateLimit::new(Rate::sliding(2, second)?, Moment::ZERO);
+    /// let half = Moment::ZERO + second / 2;
+    /// assert!(limit.try_take(Moment::ZERO).is_ok() && limit.try_take(half).is_ok());
+    /// assert_eq!(limit.try_take(half), Err(NotUntil(Moment::ZERO + second)));
+    /// # Ok::<(), sluicegate_schedule::Invalid>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Names `rate` or `period` when it is zero, or `rate` when it is above
+    /// [`Rate::MAX_SLIDING`]: each start of the last period is remembered.
+    pub fn sliding(count: u32, period: Duration) -> Result<Self, Invalid> {
+        Invalid::check_count("rate", count, Self::MAX_SLIDING)?;
+        Ok(Self { sliding: true, ..Self::new(count, period, count)? })
+    }
+
+    /// The most starts of a period that a sliding rate can have.
+    pub const MAX_SLIDING: u32 = 100_000;
+
+    /// `count` a second in a bucket of one token: evenly spread.
+    ///
+    /// ```
+    /// use sluicegate_schedule::Rate;
+    /// use std::time::Duration;
+    ///
+    /// assert_eq!(Rate::per_second(50)?, Rate::new(50, Duration::from_secs(1), 1)?);
+    /// # Ok::<(), sluicegate_schedule::Invalid>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Names `rate` when it is zero.
+    pub fn per_second(count: u32) -> Result<Self, Invalid> {
+        Self::new(count, Duration::from_secs(1), 1)
     }
 
     /// `count` a minute in a bucket of one second's worth, at least one token deep.
@@ -115,12 +158,19 @@ impl Rate {
         self.burst
     }
 
-    const fn token(self) -> u128 {
-        self.period as u128
-    }
-
-    const fn depth(self) -> u128 {
-        self.burst as u128 * self.period as u128
+    /// Whether it bounds every span of a period, rather than filling a bucket.
+    ///
+    /// ```
+    /// use sluicegate_schedule::Rate;
+    /// use std::time::Duration;
+    ///
+    /// assert!(Rate::sliding(15, Duration::from_secs(1))?.is_sliding());
+    /// assert!(!Rate::per_minute(15)?.is_sliding());
+    /// # Ok::<(), sluicegate_schedule::Invalid>(())
+    /// ```
+    #[must_use]
+    pub const fn is_sliding(self) -> bool {
+        self.sliding
     }
 }
 
@@ -155,12 +205,17 @@ pub struct NotUntil(pub Moment);
 #[derive(Clone, Debug)]
 pub struct RateLimit {
     rate: Rate,
-    credit: u128,
-    at: Moment,
+    state: State,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Bucket(Bucket),
+    Sliding(Starts),
 }
 
 impl RateLimit {
-    /// A full bucket.
+    /// A full bucket; or, of a sliding rate, no start yet.
     ///
     /// ```
     /// use sluicegate_schedule::{Moment, Rate, RateLimit};
@@ -171,7 +226,12 @@ impl RateLimit {
     /// ```
     #[must_use]
     pub const fn new(rate: Rate, now: Moment) -> Self {
-        Self { rate, credit: rate.depth(), at: now }
+        let state = if rate.sliding {
+            State::Sliding(Starts::none())
+        } else {
+            State::Bucket(Bucket::full(rate, now))
+        };
+        Self { rate, state }
     }
 
     /// The rate in force.
@@ -205,14 +265,11 @@ impl RateLimit {
     /// # Errors
     /// [`NotUntil`] says when there will be one, if nobody else takes it first.
     pub fn try_take(&mut self, now: Moment) -> Result<(), NotUntil> {
-        self.refill(now);
-        match self.credit.checked_sub(self.rate.token()) {
-            Some(rest) => {
-                self.credit = rest;
-                Ok(())
-            }
-            None => Err(NotUntil(self.ready_at(now))),
-        }
+        let taken = match &mut self.state {
+            State::Bucket(bucket) => bucket.take(self.rate, now),
+            State::Sliding(starts) => starts.take(self.rate, now),
+        };
+        if taken { Ok(()) } else { Err(NotUntil(self.ready_at(now))) }
     }
 
     /// When a token will be there; `now` if one is.
@@ -230,12 +287,32 @@ impl RateLimit {
     /// ```
     #[must_use]
     pub fn ready_at(&self, now: Moment) -> Moment {
-        let missing = self.rate.token().saturating_sub(self.credit_at(now));
-        let wait = missing.div_ceil(u128::from(self.rate.count));
-        now + Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX))
+        self.ready_for(1, now)
     }
 
-    /// Whole tokens in the bucket.
+    /// When so many tokens will be there at once; [`Moment::FAR`] if they never can.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Moment, Rate, RateLimit};
+    /// use std::time::Duration;
+    ///
+    /// let limit = RateLimit::new(Rate::per_minute(120)?, Moment::ZERO);
+    /// assert_eq!(limit.ready_for(2, Moment::ZERO), Moment::ZERO);
+    /// assert_eq!(limit.ready_for(3, Moment::ZERO), Moment::FAR); // the bucket is two deep
+    /// # Ok::<(), sluicegate_schedule::Invalid>(())
+    /// ```
+    #[must_use]
+    pub fn ready_for(&self, tokens: u32, now: Moment) -> Moment {
+        if tokens > self.rate.burst {
+            return Moment::FAR;
+        }
+        match &self.state {
+            State::Bucket(bucket) => bucket.ready_for(self.rate, tokens, now),
+            State::Sliding(starts) => starts.ready_for(self.rate, tokens, now),
+        }
+    }
+
+    /// Whole tokens that are there.
     ///
     /// ```
     /// use sluicegate_schedule::{Moment, Rate, RateLimit};
@@ -250,26 +327,32 @@ impl RateLimit {
     /// ```
     #[must_use]
     pub fn available(&self, now: Moment) -> u32 {
-        u32::try_from(self.credit_at(now) / self.rate.token()).unwrap_or(u32::MAX)
+        match &self.state {
+            State::Bucket(bucket) => bucket.available(self.rate, now),
+            State::Sliding(starts) => starts.available(self.rate, now),
+        }
     }
 
-    /// Puts a token back: what it was taken for did not start after all.
+    /// Puts back a token that was taken at a moment: what it was taken for did not start after all.
     ///
     /// ```
     /// use sluicegate_schedule::{Moment, Rate, RateLimit};
     ///
     /// let mut limit = RateLimit::new(Rate::per_minute(60)?, Moment::ZERO);
     /// assert!(limit.try_take(Moment::ZERO).is_ok());
-    /// limit.refund();
+    /// limit.refund(Moment::ZERO);
     /// assert!(limit.try_take(Moment::ZERO).is_ok()); // the next need not wait for it
     /// # Ok::<(), sluicegate_schedule::Invalid>(())
     /// ```
-    pub fn refund(&mut self) {
-        self.credit = (self.credit + self.rate.token()).min(self.rate.depth());
+    pub fn refund(&mut self, taken_at: Moment) {
+        match &mut self.state {
+            State::Bucket(bucket) => bucket.refund(self.rate),
+            State::Sliding(starts) => starts.refund(taken_at),
+        }
     }
 
-    /// Another rate from now on. What is in the bucket stays, up to the new depth, so a wait under
-    /// way is neither lost nor begun anew.
+    /// Another rate from now on. What is there stays, up to the new depth, so a wait under way is
+    /// neither lost nor begun anew.
     ///
     /// ```
     /// use sluicegate_schedule::{Moment, Rate, RateLimit};
@@ -285,23 +368,27 @@ impl RateLimit {
     /// # Ok::<(), sluicegate_schedule::Invalid>(())
     /// ```
     pub fn set_rate(&mut self, rate: Rate, now: Moment) {
-        self.refill(now);
-        // A fraction of a token keeps its size: only the unit of credit changes. Whole tokens and
-        // the rest are converted apart, since each product then stays below 2^128.
-        let whole = self.credit / self.rate.token();
-        let part = self.credit % self.rate.token() * rate.token() / self.rate.token();
-        self.credit = (whole * rate.token() + part).min(rate.depth());
-        self.rate = rate;
+        let was = std::mem::replace(&mut self.rate, rate);
+        match (&mut self.state, rate.sliding) {
+            (State::Bucket(bucket), false) => bucket.change(was, rate, now),
+            (State::Sliding(_), true) => {}
+            (State::Bucket(bucket), true) => {
+                let free = bucket.available(was, now);
+                self.state = State::Sliding(Starts::all_but(free, rate, now));
+            }
+            (State::Sliding(starts), false) => {
+                let free = starts.available(was, now);
+                self.state = State::Bucket(Bucket::with(free, rate, now));
+            }
+        }
     }
 
-    fn refill(&mut self, now: Moment) {
-        self.credit = self.credit_at(now);
-        self.at = self.at.max(now);
-    }
-
-    fn credit_at(&self, now: Moment) -> u128 {
-        let flowed = (now - self.at).as_nanos() * u128::from(self.rate.count);
-        (self.credit + flowed).min(self.rate.depth())
+    /// From when on it is as if nothing had ever been taken.
+    pub(crate) fn untouched_at(&self, now: Moment) -> Moment {
+        match &self.state {
+            State::Bucket(bucket) => bucket.ready_for(self.rate, self.rate.burst, now),
+            State::Sliding(starts) => starts.untouched_at(self.rate),
+        }
     }
 }
 
@@ -346,7 +433,7 @@ mod tests {
     fn refund_gives_the_token_to_the_next() {
         let mut bucket = limit(1, 1);
         bucket.try_take(ms(0)).unwrap();
-        bucket.refund();
+        bucket.refund(ms(0));
         assert_eq!(bucket.try_take(ms(0)), Ok(()));
     }
 

@@ -13,10 +13,12 @@
 use std::hash::Hash;
 use std::num::NonZeroU32;
 
+use crate::admission_rate::AdmissionRates;
 use crate::arena::NIL;
 use crate::item::{Bill, Items};
-use crate::key::{Keys, Standing};
-use crate::ring::TenantRing;
+use crate::key::{Keys, ReadyHead, Standing};
+use crate::pause::Pauses;
+use crate::tenants::{FairTenants, Started};
 use crate::{ItemId, Limits, Moment, NotUntil, RateLimit, TenantLimits};
 
 /// A pure state machine that decides what may run next.
@@ -55,8 +57,12 @@ pub struct Schedule<V, K, T> {
     /// Counts the buckets there were: a token goes back only to the one it came from.
     pub(crate) buckets: NonZeroU32,
     pub(crate) items: Items<V>,
-    pub(crate) keys: Keys<K>,
-    pub(crate) ring: TenantRing<T>,
+    pub(crate) keys: Keys<K, T>,
+    pub(crate) tenants: FairTenants<T>,
+    pub(crate) admission_rates: AdmissionRates<T>,
+    pub(crate) pauses: Pauses,
+    /// The number of the item that started last.
+    last_started: u64,
     pub(crate) draining: bool,
 }
 
@@ -101,9 +107,12 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         Self {
             rate: limits.rate.map(|rate| RateLimit::new(rate, now)),
             buckets: NonZeroU32::MIN,
-            ring: TenantRing::new(limits.class_period),
+            tenants: FairTenants::new(limits.class_period),
             items: Items::new(),
             keys: Keys::new(),
+            admission_rates: AdmissionRates::new(),
+            pauses: Pauses::new(),
+            last_started: 0,
             draining: false,
             limits,
         }
@@ -127,30 +136,83 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn next(&mut self, now: Moment) -> Next {
-        while let Some(key) = self.keys.release_due(now) {
-            self.stand(key);
-        }
-        if self.items.running() >= self.limits.concurrency {
-            return Next::Idle;
-        }
-        let Some(pick) = self.ring.pick() else {
-            return self.keys.next_release().map_or(Next::Idle, Next::At);
+        let key = match self.pick(now) {
+            Ok(key) => key,
+            Err(nothing) => return nothing,
         };
         // The token is taken only once there is an item to spend it on.
         if let Some(Err(NotUntil(at))) = self.rate.as_mut().map(|rate| rate.try_take(now)) {
             return Next::At(at);
         }
-        let key = self.keys.get_mut(pick.key);
-        let Standing::Ready { head, .. } = key.standing else {
+        let Standing::Ready { lane, head, again, .. } = self.keys.get(key).standing else {
             unreachable!("a picked key is ready");
         };
-        key.standing = Standing::Out;
-        key.running = head;
+        self.keys.part(self.tenants.ready_keys(lane, again), key);
+        self.keys.get_mut(key).running = head;
         let cost = self.items[head].cost.map(NonZeroU32::get);
-        let charge = self.ring.start(pick, cost, |key, at| self.keys.stand_at(key, at));
+        let charge = self.tenants.start(lane, again, cost);
         self.keys.unlink(&mut self.items, head);
         self.items.start(head, Bill { charge, bucket: self.bucket() }, now);
+        self.last_started = self.items[head].seq;
         Next::Start(self.items.id(head))
+    }
+
+    /// What [`Schedule::next`] would say, without starting anything.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Next, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(1, 10).build()?, now);
+    /// let id = schedule.admit(now, Entry::of("alice"), ())?;
+    /// assert_eq!(schedule.peek(now), Next::Start(id));
+    /// assert_eq!(schedule.snapshot(now).running, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn peek(&mut self, now: Moment) -> Next {
+        let key = match self.pick(now) {
+            Ok(key) => key,
+            Err(nothing) => return nothing,
+        };
+        match self.rate.as_ref().map(|rate| rate.ready_at(now)) {
+            Some(at) if at > now => Next::At(at),
+            _ => match self.keys.get(key).standing {
+                Standing::Ready { head, .. } => Next::Start(self.items.id(head)),
+                _ => unreachable!("a picked key is ready"),
+            },
+        }
+    }
+
+    /// Lets time pass: keys whose hold is over are ready from now on, and tenants' admission rates
+    /// that recovered are forgotten. [`Schedule::next`] and [`Schedule::admit`] do it by themselves.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Next, Schedule, Why};
+    ///
+    /// let (now, later) = (Moment::ZERO, Moment::from_nanos(500));
+    /// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(1, 10).build()?, now);
+    /// let id = schedule.admit(now, Entry::of("alice"), ())?;
+    /// schedule.next(now);
+    /// schedule.retry(now, id, later, None);
+    /// schedule.advance(later);
+    /// assert_eq!(schedule.why(later, id), Some(Why::Ready));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn advance(&mut self, now: Moment) {
+        while let Some(key) = self.keys.release_due(now) {
+            self.stand(key);
+        }
+        self.admission_rates.forget_untouched(now);
+    }
+
+    /// The key whose head would start, but for the rate.
+    fn pick(&mut self, now: Moment) -> Result<u32, Next> {
+        self.advance(now);
+        if self.items.running() >= self.limits.concurrency || self.pauses.reason().is_some() {
+            return Err(Next::Idle);
+        }
+        self.tenants.pick().ok_or_else(|| self.keys.next_release().map_or(Next::Idle, Next::At))
     }
 
     /// A running item is done. With a measured `cost` the tenant is charged that instead of the
@@ -171,7 +233,7 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     pub fn complete(&mut self, id: ItemId, cost: Option<u32>) -> Option<V> {
         let (item, bill) = self.items.find_running(id)?;
         let item = self.items.remove(item);
-        self.ring.finish(item.tenant, item.class, bill.charge, cost);
+        self.tenants.finish(item.tenant, item.class, bill.charge, cost);
         self.leave(item.key);
         Some(item.value)
     }
@@ -194,9 +256,9 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     /// ```
     pub fn revoke(&mut self, id: ItemId) -> Option<V> {
         let (item, bill) = self.items.find_running(id)?;
+        let started = self.take_back(item, bill);
         let item = self.items.remove(item);
-        self.refund(bill.bucket);
-        self.ring.revoke(item.tenant, item.class, bill.charge);
+        self.tenants.revoke(started);
         self.leave(item.key);
         Some(item.value)
     }
@@ -223,7 +285,7 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         }
         self.stand(key);
         let item = self.items.remove(index);
-        self.ring.dequeue(item.tenant, item.class);
+        self.tenants.dequeue(item.tenant, item.class);
         self.leave_key(key);
         Some(item.value)
     }
@@ -237,7 +299,7 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     /// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(1, 10).build()?, now);
     /// let id = schedule.admit(now, Entry::of("alice"), ())?;
     /// schedule.stop_admission();
-    /// assert_eq!(schedule.may_admit(&Entry::of("alice")), Err(Refusal::Draining));
+    /// assert_eq!(schedule.may_admit(now, &Entry::of("alice")), Err(Refusal::Draining));
     /// assert_eq!(schedule.next(now), Next::Start(id));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -312,12 +374,17 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         self.rate.as_ref().map(|_| self.buckets)
     }
 
-    /// What took a token of that bucket did not run.
-    pub(crate) fn refund(&mut self, taken_from: Option<NonZeroU32>) {
-        let bucket = self.bucket();
-        if let Some(rate) = self.rate.as_mut().filter(|_| taken_from == bucket) {
-            rate.refund();
+    /// An item that was started did not run: its token is given back. Returns what its tenant is to
+    /// be given back.
+    pub(crate) fn take_back(&mut self, index: u32, bill: Bill) -> Started {
+        let item = &self.items[index];
+        let bucket = self.rate.as_ref().map(|_| self.buckets);
+        if let Some(rate) = self.rate.as_mut().filter(|_| bill.bucket == bucket) {
+            rate.refund(item.since);
         }
+        let is_last = self.last_started == item.seq;
+        let (tenant, class, again) = (item.tenant, item.class, item.again);
+        Started { tenant, class, again, charge: bill.charge, is_last }
     }
 
     /// The item that was out of the key is gone for good.
@@ -334,7 +401,7 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
 
     pub(crate) fn forget_tenants_if_idle(&mut self) {
         if self.items.waiting() == 0 && self.items.running() == 0 {
-            self.ring.clear();
+            self.tenants.clear();
         }
     }
 
@@ -345,21 +412,18 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         match key.standing {
             Standing::Held { .. } => return,
             Standing::Ready { head: stands_for, .. } if head == Some(stands_for) => return,
-            Standing::Ready { lane, place, .. } => {
-                self.keys.get_mut(index).standing = Standing::Out;
-                self.ring.unready(lane, place, |key, at| self.keys.stand_at(key, at));
+            Standing::Ready { lane, again, .. } => {
+                self.keys.part(self.tenants.ready_keys(lane, again), index);
+                self.tenants.place(lane);
             }
             Standing::Out => {}
         }
         if let Some(head) = head {
             let item = &self.items[head];
-            let (line, seq) = ((item.tenant, item.class), item.seq);
-            self.keys.get_mut(index).standing = Standing::Ready { lane: NIL, place: NIL, head };
-            let lane = self.ring.ready(line, (index, seq), |key, at| self.keys.stand_at(key, at));
-            if let Standing::Ready { lane: stands_in, .. } = &mut self.keys.get_mut(index).standing
-            {
-                *stands_in = lane;
-            }
+            let again = item.again;
+            let (lane, line) = self.tenants.line_of((item.tenant, item.class), again);
+            self.keys.join(line, index, ReadyHead { lane, head, again });
+            self.tenants.place(lane);
         }
     }
 }

@@ -64,6 +64,13 @@ pub enum Why {
         /// When there will be one.
         until: Moment,
     },
+    /// Starting is paused: [`Schedule::pause`].
+    Paused {
+        /// The reason that was given.
+        reason: &'static str,
+    },
+    /// Nothing but somebody to run it. The schedule itself never says so: its owner does.
+    NoWorker,
 }
 
 /// The schedule's counts at one moment.
@@ -86,6 +93,8 @@ pub enum Why {
 pub struct Snapshot {
     /// Items that wait, put-back ones included.
     pub queued: u32,
+    /// The same for each class, in the order of [`Class::ALL`].
+    pub queued_by_class: [u32; Class::COUNT],
     /// Items that run.
     pub running: u32,
     /// Items that ran and only keep their keys busy.
@@ -123,6 +132,8 @@ pub struct TenantView<T> {
     pub weight: u32,
     /// Items that wait.
     pub queued: u32,
+    /// The same for each class, in the order of [`Class::ALL`].
+    pub queued_by_class: [u32; Class::COUNT],
     /// Items that run.
     pub running: u32,
     /// Items completed since the tenant was last forgotten: idle and free of debt.
@@ -144,13 +155,19 @@ pub struct TenantView<T> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct ItemView<'a, V> {
+pub struct ItemView<'a, V, K, T> {
     /// The item.
     pub id: ItemId,
+    /// Whose it is.
+    pub tenant: &'a T,
+    /// Its key, if it has one.
+    pub key: Option<&'a K>,
     /// Its class.
     pub class: Class,
     /// Since when it waits, or runs.
     pub since: Moment,
+    /// It was tried before, and put back.
+    pub again: bool,
     /// What it carries.
     pub value: &'a V,
 }
@@ -190,7 +207,10 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         } else {
             return Some(Why::KeyBusy { head: self.items.id(key.running) });
         }
-        let tenant = self.ring.tenant(item.tenant);
+        if let Some(reason) = self.pauses.reason() {
+            return Some(Why::Paused { reason });
+        }
+        let tenant = self.tenants.tenant(item.tenant);
         let (running, max) = (tenant.running, tenant.limits.max_running);
         if running >= max {
             return Some(Why::TenantAtLimit { running, max });
@@ -223,6 +243,7 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         let oldest = self.items.oldest().map(|oldest| self.items[oldest].since);
         Snapshot {
             queued: self.items.waiting(),
+            queued_by_class: self.tenants.queued(),
             running: self.items.running(),
             lingering: self.items.lingering(),
             concurrency: self.limits.concurrency,
@@ -248,10 +269,11 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn tenants(&self) -> impl Iterator<Item = TenantView<T>> {
-        self.ring.tenants().map(|tenant| TenantView {
+        self.tenants.tenants().map(|tenant| TenantView {
             tenant: tenant.name.clone(),
             weight: tenant.limits.weight,
-            queued: tenant.queued,
+            queued: tenant.all_queued(),
+            queued_by_class: tenant.queued,
             running: tenant.running,
             served: tenant.served,
         })
@@ -269,7 +291,7 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     /// assert!(schedule.waiting().map(|item| *item.value).eq(["first", "second"]));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn waiting(&self) -> impl Iterator<Item = ItemView<'_, V>> {
+    pub fn waiting(&self) -> impl Iterator<Item = ItemView<'_, V, K, T>> {
         self.items.iter_waiting().map(|index| self.item(index))
     }
 
@@ -286,13 +308,20 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     /// assert!(schedule.running().map(|item| *item.value).eq(["first"]));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn running(&self) -> impl Iterator<Item = ItemView<'_, V>> {
+    pub fn running(&self) -> impl Iterator<Item = ItemView<'_, V, K, T>> {
         self.items.iter_running().map(|index| self.item(index))
     }
 
-    fn item(&self, index: u32) -> ItemView<'_, V> {
+    fn item(&self, index: u32) -> ItemView<'_, V, K, T> {
         let item = &self.items[index];
-        let id = self.items.id(index);
-        ItemView { id, class: item.class, since: item.since, value: &item.value }
+        ItemView {
+            id: self.items.id(index),
+            tenant: &self.tenants.tenant(item.tenant).name,
+            key: self.keys.get(item.key).name(),
+            class: item.class,
+            since: item.since,
+            again: item.again,
+            value: &item.value,
+        }
     }
 }

@@ -90,7 +90,7 @@ impl Pair {
 
     fn admit(&mut self, newcomer: Newcomer) -> Result<(), TestCaseError> {
         let may = self.model.may_admit(&[newcomer]);
-        prop_assert_eq!(self.schedule.may_admit(&newcomer.entry()), may);
+        prop_assert_eq!(self.schedule.may_admit(self.now, &newcomer.entry()), may);
         let value = self.ids.len() as u64;
         match self.schedule.admit(self.now, newcomer.entry(), value) {
             Ok(id) => {
@@ -183,11 +183,11 @@ impl Pair {
                 model.set_rate(*now, rate);
             }
             Op::SetTenant(tenant, bounds) => {
-                schedule.set_tenant(tenant, bounds.limits()).expect("sound");
+                schedule.set_tenant(*now, tenant, bounds.limits()).expect("sound");
                 model.set_tenant(tenant, bounds);
             }
             Op::SetEachTenant(bounds) => {
-                schedule.set_each_tenant(bounds.limits()).expect("sound");
+                schedule.set_each_tenant(*now, bounds.limits()).expect("sound");
                 model.set_each_tenant(bounds);
             }
             _ => unreachable!("not a limit: {op:?}"),

@@ -166,10 +166,10 @@ fn a_changed_weight_takes_effect_at_once() {
     pool.send_many(4_000, Job::of(1));
     pool.send_many(4_000, Job::of(2));
     pool.run(1_000, |_, _| {});
-    pool.schedule.set_tenant(2, TenantLimits::new().weight(3)).unwrap();
+    pool.schedule.set_tenant(pool.now, 2, TenantLimits::new().weight(3)).unwrap();
     let from = pool.starts.len();
     pool.run(from + 1_000, |_, _| {});
-    pool.schedule.set_each_tenant(TenantLimits::new().weight(6)).unwrap();
+    pool.schedule.set_each_tenant(pool.now, TenantLimits::new().weight(6)).unwrap();
     let then = pool.starts.len();
     pool.run(then + 900, |_, _| {});
     for (range, weights) in [

@@ -23,7 +23,7 @@ fn start(schedule: &mut Tested) -> ItemId {
 #[test]
 fn a_charge_taken_back_is_the_charge_that_was_made() {
     let mut schedule = schedule(1);
-    schedule.set_tenant('a', TenantLimits::new().weight(10)).unwrap();
+    schedule.set_tenant(Moment::ZERO, 'a', TenantLimits::new().weight(10)).unwrap();
     for n in 0..500 {
         let (value, cost) = if n == 300 { ('!', 20_000) } else { ('a', 1000) };
         schedule.admit(NOW, Entry::of('a').cost(cost), value).unwrap();
@@ -36,7 +36,7 @@ fn a_charge_taken_back_is_the_charge_that_was_made() {
         }
         schedule.complete(id, None);
     };
-    schedule.set_tenant('a', TenantLimits::new()).unwrap();
+    schedule.set_tenant(Moment::ZERO, 'a', TenantLimits::new()).unwrap();
     schedule.revoke(big);
     let served: String = (0..10)
         .filter_map(|_| {

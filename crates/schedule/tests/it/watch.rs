@@ -21,6 +21,8 @@ pub(crate) struct Watched {
     most: u32,
     /// Per class: dispatches in a row that it could have had and did not get.
     passed_over: [u32; Class::COUNT],
+    /// The same before the last start: one that is taken back at once was none.
+    before: Option<(ItemId, [u32; Class::COUNT])>,
     draining: bool,
 }
 
@@ -74,6 +76,7 @@ impl Watched {
             ended: Vec::new(),
             most: setup.capacity + setup.concurrency,
             passed_over: [0; Class::COUNT],
+            before: None,
             draining: false,
         }
     }
@@ -88,7 +91,10 @@ impl Watched {
             Op::Complete { nth, cost } => {
                 self.end(nth, Stage::Runs, |schedule, id| schedule.complete(id, cost));
             }
-            Op::Revoke { nth } => self.end(nth, Stage::Runs, |schedule, id| schedule.revoke(id)),
+            Op::Revoke { nth } => {
+                self.take_back(nth);
+                self.end(nth, Stage::Runs, |schedule, id| schedule.revoke(id));
+            }
             Op::Cancel { nth } => self.end(nth, Stage::Waits, |schedule, id| schedule.cancel(id)),
             Op::Depart { nth } => self.end(nth, Stage::Lingers, |schedule, id| schedule.depart(id)),
             Op::Linger { nth, cost } => self.linger(nth, cost),
@@ -98,6 +104,7 @@ impl Watched {
             }
             Op::Postpone { nth, delay } => {
                 let (now, until) = (self.now, delay.after(self.now));
+                self.take_back(nth);
                 self.put_back(nth, until, |schedule, id| schedule.postpone(now, id, until));
             }
             Op::Release { nth } => self.release(nth),
@@ -112,6 +119,11 @@ impl Watched {
         for class in Class::ALL {
             if self.count(|seen| seen.waits() && seen.class == class) == 0 {
                 self.passed_over[class as usize] = 0;
+                if !matches!(op, Op::Next)
+                    && let Some((_, before)) = &mut self.before
+                {
+                    before[class as usize] = 0;
+                }
             }
         }
         self.check_counts();
@@ -225,6 +237,7 @@ impl Watched {
                 assert!(!other.precedes(&started), "{other:?} goes before {started:?}");
             }
         }
+        self.before = Some((id, self.passed_over));
         self.seen(id).stage = Stage::Runs;
         let running = self.count(Seen::runs);
         assert!(running <= self.setup.concurrency, "{running} run");
@@ -237,6 +250,15 @@ impl Watched {
             *passed_over = if again { *passed_over + 1 } else { 0 };
             let period = self.setup.class_period;
             assert!(*passed_over < period, "{class:?} got none of {period} dispatches");
+        }
+    }
+
+    /// The nth that runs did not run after all.
+    fn take_back(&mut self, nth: usize) {
+        if let Some((last, passed_over)) = self.before
+            && self.nth(nth, Stage::Runs) == Some(last)
+        {
+            self.passed_over = passed_over;
         }
     }
 
@@ -313,11 +335,11 @@ impl Watched {
             Op::SetRate(rate) => self.schedule.set_rate(self.now, rate.map(|flow| flow.rate())),
             Op::SetTenant(tenant, bounds) => {
                 self.bounds.insert(tenant, bounds);
-                self.schedule.set_tenant(tenant, bounds.limits()).expect("sound");
+                self.schedule.set_tenant(self.now, tenant, bounds.limits()).expect("sound");
             }
             Op::SetEachTenant(bounds) => {
                 self.setup.each_tenant = bounds;
-                self.schedule.set_each_tenant(bounds.limits()).expect("sound");
+                self.schedule.set_each_tenant(self.now, bounds.limits()).expect("sound");
             }
             _ => unreachable!("not a limit: {op:?}"),
         }

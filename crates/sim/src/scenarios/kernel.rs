@@ -325,7 +325,7 @@ impl<'a> Pool<'a> {
             _ => {
                 let tenant = self.rng.between(0, self.tenants as u64 - 1) as usize;
                 let bounds = bounds(&mut self.rng);
-                self.schedule.set_tenant(tenant, limits(bounds)).expect("sound");
+                self.schedule.set_tenant(self.now, tenant, limits(bounds)).expect("sound");
                 self.see(Fact::Tenant(tenant, bounds))
             }
         }

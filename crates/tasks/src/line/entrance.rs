@@ -39,7 +39,7 @@ impl<P: Party> Entrance<P> {
     }
 
     pub(crate) fn set_tenant(&self, tenant: Arc<str>, limits: TenantLimits) -> Result<(), Invalid> {
-        self.adjust(|fair, _| fair.set_tenant(tenant, limits))
+        self.adjust(|fair, now| fair.set_tenant(now, tenant, limits))
     }
 
     pub(crate) fn why(&self, id: ItemId) -> Option<WhyNot> {

@@ -1,4 +1,4 @@
-//! Fairness between tenants: weighted deficit round robin, without walking the ring.
+//! Fairness between tenants: weighted deficit round robin, without walking round.
 //!
 //! A deficit round robin goes round and round, adds a quantum to each tenant's deficit and serves
 //! it once its deficit covers the cost. With measured costs a tenant may be many rounds in debt, and
@@ -14,24 +14,27 @@
 //! Invariants:
 //! 1. A lane is in its class's `ready` heap exactly when it has a ready key and its tenant runs
 //!    fewer items than it may.
-//! 2. A lane enters `ready` no lower than the class's `round`, the highest that was served: time
+//! 2. A lane enters `ready` no lower than the class's round `served`, the highest that was: time
 //!    spent away earns no credit. A lane of a tenant that comes new, or comes back, enters no lower
-//!    than the class's `entry`.
-//! 3. `entry` is never below `round`, and each dispatch moves it by its cost shared out among those
+//!    than the class's `entry`. No correction brings a lane below where it entered.
+//! 3. `entry` is never below `served`, and each dispatch moves it by its cost shared out among those
 //!    in `ready` and one more. So who comes new goes before one who just had a turn, yet an endless
 //!    row of newcomers cannot keep out one who waits, and debts are paid even where everybody comes
 //!    only once.
 //! 4. A tenant with nothing queued and nothing running is kept only while it is in debt (one of its
 //!    lanes is ahead of the class's `entry`), asleep; `entry` passing it frees it.
+//! 5. A start that is taken back moves nobody: neither its lane nor its class's rounds nor, if nothing
+//!    started since, the turns of the classes remember it.
 //!
-//! `docs/rules.md#schedule-2`.
+//! `docs/rules.md#schedule-2`, `docs/rules.md#schedule-8`.
 
 use std::hash::Hash;
 
 use crate::arena::{Arena, NIL};
 use crate::class::ClassPicker;
 use crate::item::Charge;
-use crate::lanes::Lanes;
+use crate::key::ReadyKeys;
+use crate::lanes::{Lanes, Rounds};
 use crate::map::Map;
 use crate::{Class, TenantLimits};
 
@@ -43,7 +46,7 @@ const SLEEPERS_PER_DISPATCH: usize = 4;
 const SLEEPERS_FREED_SINGLY: usize = 64;
 
 #[derive(Debug)]
-pub(crate) struct TenantRing<T> {
+pub(crate) struct FairTenants<T> {
     tenants: Arena<Tenant<T>>,
     by_name: Map<T, u32>,
     lanes: Lanes,
@@ -52,27 +55,59 @@ pub(crate) struct TenantRing<T> {
     queued: [u32; Class::COUNT],
     /// What items cost lately, over all tenants; 0 while nothing was measured.
     average: u32,
+    /// As it was before the last start.
+    before: Before,
+}
+
+/// What a start changes for others.
+#[derive(Debug)]
+struct Before {
+    picker: ClassPicker,
+    rounds: Rounds,
 }
 
 #[derive(Debug)]
 pub(crate) struct Tenant<T> {
     pub(crate) name: T,
-    pub(crate) limits: TenantLimits,
-    pub(crate) queued: u32,
+    pub(crate) limits: RunLimits,
+    pub(crate) queued: [u32; Class::COUNT],
     pub(crate) running: u32,
     pub(crate) served: u64,
     average: u32,
     lanes: [u32; Class::COUNT],
 }
 
-/// What may start now.
+/// What of a tenant's limits counts once an item is in.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pick {
-    pub(crate) lane: u32,
-    pub(crate) key: u32,
+pub(crate) struct RunLimits {
+    pub(crate) weight: u32,
+    pub(crate) max_running: u32,
 }
 
-impl<T: Hash + Eq + Clone> TenantRing<T> {
+impl From<TenantLimits> for RunLimits {
+    fn from(TenantLimits { weight, max_running, .. }: TenantLimits) -> Self {
+        Self { weight, max_running }
+    }
+}
+
+impl<T> Tenant<T> {
+    pub(crate) fn all_queued(&self) -> u32 {
+        self.queued.iter().sum()
+    }
+}
+
+/// A start that may be taken back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Started {
+    pub(crate) tenant: u32,
+    pub(crate) class: Class,
+    pub(crate) again: bool,
+    pub(crate) charge: Charge,
+    /// Nothing started since.
+    pub(crate) is_last: bool,
+}
+
+impl<T: Hash + Eq + Clone> FairTenants<T> {
     pub(crate) fn new(class_period: u32) -> Self {
         Self {
             tenants: Arena::new(),
@@ -81,6 +116,7 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
             picker: ClassPicker::new(class_period),
             queued: [0; Class::COUNT],
             average: 0,
+            before: Before { picker: ClassPicker::new(class_period), rounds: Rounds::default() },
         }
     }
 
@@ -105,8 +141,8 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
                 let lanes = [NIL; Class::COUNT];
                 let tenant = self.tenants.insert(Tenant {
                     name: name.clone(),
-                    limits,
-                    queued: 0,
+                    limits: limits.into(),
+                    queued: [0; Class::COUNT],
                     running: 0,
                     served: 0,
                     average,
@@ -117,9 +153,12 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
             }
         };
         self.wake(tenant);
-        self.tenants[tenant].queued += 1;
-        self.queued[class.index()] += 1;
+        self.join_queue(tenant, class);
         tenant
+    }
+
+    pub(crate) const fn queued(&self) -> [u32; Class::COUNT] {
+        self.queued
     }
 
     /// One item of the tenant no longer waits and does not run either.
@@ -128,52 +167,46 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
         self.rest(tenant);
     }
 
-    /// The key's head may start: it waits with its tenant's other ready keys. Returns the lane.
-    pub(crate) fn ready(
+    /// The lane in which a tenant's heads of a class wait, and of it the ready keys that the head
+    /// belongs to.
+    pub(crate) fn line_of(
         &mut self,
         (tenant, class): (u32, Class),
-        (key, head): (u32, u64),
-        at_key: impl FnMut(u32, u32),
-    ) -> u32 {
+        again: bool,
+    ) -> (u32, &mut ReadyKeys) {
         let lane = self.lane(tenant, class);
-        self.lanes.push_key(lane, key, head, at_key);
-        self.place(lane);
-        lane
+        (lane, self.lanes.ready_keys(lane, again))
     }
 
-    /// The key left, from its place in the lane.
-    pub(crate) fn unready(&mut self, lane: u32, place: u32, at_key: impl FnMut(u32, u32)) {
-        self.lanes.remove_key(lane, place, at_key);
-        self.place(lane);
+    /// Of a lane, the ready keys whose heads come again, or those whose do not.
+    pub(crate) fn ready_keys(&mut self, lane: u32, again: bool) -> &mut ReadyKeys {
+        self.lanes.ready_keys(lane, again)
     }
 
-    /// Who would start now, and of which class.
-    pub(crate) fn pick(&self) -> Option<Pick> {
-        let class = self.picker.pick(self.lanes.ready())?;
-        let (lane, key) = self.lanes.first_ready(class)?;
-        Some(Pick { lane, key })
+    /// The key whose head would start now.
+    pub(crate) fn pick(&self) -> Option<u32> {
+        self.lanes.first_ready(self.picker.pick(self.lanes.ready())?)
     }
 
-    /// The picked key's head starts: the key leaves, the tenant is charged. Returns the charge.
-    pub(crate) fn start(
-        &mut self,
-        pick: Pick,
-        cost: Option<u32>,
-        at_key: impl FnMut(u32, u32),
-    ) -> Charge {
-        let (tenant, class) = self.lanes.owner(pick.lane);
+    /// A head of the lane starts, and its key has left the ready ones: the tenant is charged.
+    pub(crate) fn start(&mut self, lane: u32, again: bool, cost: Option<u32>) -> Charge {
+        let (tenant, class) = self.lanes.owner(lane);
+        // Not after this start has moved the rounds: it may yet be taken back.
+        self.free_sleepers(class);
+        let before = Before { picker: self.picker.clone(), rounds: self.lanes.rounds(class) };
         self.picker.served(class, self.lanes.ready());
-        let cost = cost.unwrap_or(self.tenants[tenant].average).max(1);
-        let charge = Charge { cost, weight: self.tenants[tenant].limits.weight };
+        let Tenant { limits, average, .. } = &self.tenants[tenant];
+        let cost = cost.unwrap_or(*average).max(1);
+        let in_line = self.lanes.weight_in_line(class);
+        let charge = Charge { cost, weight: limits.weight, in_line };
         self.tenants[tenant].running += 1;
         self.leave_queue(tenant, class);
-        self.lanes.remove_key(pick.lane, 0, at_key);
-        self.lanes.serve(pick.lane, charge);
-        self.place(pick.lane);
+        self.lanes.serve(lane, charge, again);
+        self.place(lane);
         if self.tenants[tenant].running == self.tenants[tenant].limits.max_running {
             self.place_all(tenant);
         }
-        self.free_sleepers(class);
+        self.before = before;
         charge
     }
 
@@ -193,34 +226,46 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
         }
     }
 
-    /// An item that was started did not run after all: the charge is taken back.
-    pub(crate) fn revoke(&mut self, tenant: u32, class: Class, charge: Charge) {
-        self.correct(tenant, class, charge, 0);
-        self.stop(tenant);
+    /// An item that was started did not run after all, and is gone.
+    pub(crate) fn revoke(&mut self, started: Started) {
+        self.take_back(started);
+        self.stop(started.tenant);
     }
 
     /// A running item goes back to waiting.
     pub(crate) fn requeue(&mut self, tenant: u32, class: Class, charge: Charge, cost: Option<u32>) {
+        self.join_queue(tenant, class);
         self.measure(tenant, class, charge, cost);
-        self.wait_again(tenant, class);
-    }
-
-    /// A running item goes back to waiting as if it had never started: the charge is taken back.
-    pub(crate) fn requeue_unrun(&mut self, tenant: u32, class: Class, charge: Charge) {
-        self.correct(tenant, class, charge, 0);
-        self.wait_again(tenant, class);
-    }
-
-    fn wait_again(&mut self, tenant: u32, class: Class) {
-        // Counted as waiting first, so that the tenant is not taken for idle in between.
-        self.tenants[tenant].queued += 1;
-        self.queued[class.index()] += 1;
         self.stop(tenant);
+    }
+
+    /// A running item goes back to waiting as if it had never started.
+    pub(crate) fn requeue_unrun(&mut self, started: Started) {
+        // Counted as waiting first, so that neither tenant nor class is taken for idle in between.
+        self.join_queue(started.tenant, started.class);
+        self.take_back(started);
+        self.stop(started.tenant);
+    }
+
+    /// Invariant 5.
+    fn take_back(&mut self, started: Started) {
+        let Started { tenant, class, again, charge, is_last } = started;
+        let lane = self.tenants[tenant].lanes[class.index()];
+        if lane != NIL {
+            self.lanes.unserve(lane, charge, again);
+        }
+        self.lanes.move_back(class, charge, is_last.then_some(self.before.rounds));
+        if is_last {
+            self.picker = self.before.picker.clone();
+            if self.queued[class.index()] == 0 {
+                self.picker.forget(class);
+            }
+        }
     }
 
     /// Other limits for a tenant that is here.
     pub(crate) fn set_limits(&mut self, tenant: u32, limits: TenantLimits) {
-        let weight = std::mem::replace(&mut self.tenants[tenant].limits, limits).weight;
+        let weight = std::mem::replace(&mut self.tenants[tenant].limits, limits.into()).weight;
         for lane in self.lanes_of(tenant) {
             self.lanes.reweigh(lane, weight, limits.weight);
         }
@@ -255,12 +300,18 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
         self.tenants[tenant].lanes.into_iter().filter(|lane| *lane != NIL)
     }
 
+    fn join_queue(&mut self, tenant: u32, class: Class) {
+        self.tenants[tenant].queued[class.index()] += 1;
+        self.queued[class.index()] += 1;
+    }
+
     fn leave_queue(&mut self, tenant: u32, class: Class) {
-        self.tenants[tenant].queued -= 1;
+        self.tenants[tenant].queued[class.index()] -= 1;
         let queued = &mut self.queued[class.index()];
         *queued -= 1;
         if *queued == 0 {
             self.picker.forget(class);
+            self.before.picker.forget(class);
         }
     }
 
@@ -291,7 +342,7 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
     }
 
     /// Brings a lane to where invariant 1 wants it.
-    fn place(&mut self, lane: u32) {
+    pub(crate) fn place(&mut self, lane: u32) {
         let (tenant, _) = self.lanes.owner(lane);
         let Tenant { limits, running, .. } = &self.tenants[tenant];
         if self.lanes.has_keys(lane) && *running < limits.max_running {
@@ -310,8 +361,8 @@ impl<T: Hash + Eq + Clone> TenantRing<T> {
 
     /// A tenant with nothing queued or running leaves; one in debt sleeps until it has paid.
     fn rest(&mut self, tenant: u32) {
-        let Tenant { queued, running, .. } = self.tenants[tenant];
-        if queued > 0 || running > 0 {
+        let resting = &self.tenants[tenant];
+        if resting.running > 0 || resting.queued != [0; Class::COUNT] {
             return;
         }
         for lane in self.lanes_of(tenant) {

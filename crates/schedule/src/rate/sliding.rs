@@ -1,0 +1,116 @@
+//! The starts of the last period, each remembered: never more than so many in any span of it.
+//!
+//! Invariant: `at` is in order, and no longer than the rate's count but for starts that were made
+//! while it was higher.
+
+use std::collections::VecDeque;
+
+use super::Rate;
+use crate::Moment;
+
+#[derive(Clone, Debug)]
+pub(super) struct Starts {
+    at: VecDeque<Moment>,
+}
+
+impl Starts {
+    pub(super) const fn none() -> Self {
+        Self { at: VecDeque::new() }
+    }
+
+    /// As many as leave `free`, all of them now: when they really were is not known.
+    pub(super) fn all_but(free: u32, rate: Rate, now: Moment) -> Self {
+        Self { at: (free..rate.count).map(|_| now).collect() }
+    }
+
+    pub(super) fn take(&mut self, rate: Rate, now: Moment) -> bool {
+        let gone = self.gone(rate, now);
+        self.at.drain(..gone);
+        let free = self.at.len() < rate.count as usize;
+        if free {
+            // Time that goes back must not break the order.
+            self.at.push_back(self.at.back().map_or(now, |last| now.max(*last)));
+        }
+        free
+    }
+
+    pub(super) fn ready_for(&self, rate: Rate, tokens: u32, now: Moment) -> Moment {
+        let too_many = (self.at.len() + tokens as usize).saturating_sub(rate.count as usize);
+        match too_many.checked_sub(1).and_then(|last| self.at.get(last)) {
+            Some(start) => now.max(*start + rate.period()),
+            None => now,
+        }
+    }
+
+    pub(super) fn available(&self, rate: Rate, now: Moment) -> u32 {
+        let live = self.at.len() - self.gone(rate, now);
+        rate.count.saturating_sub(u32::try_from(live).unwrap_or(u32::MAX))
+    }
+
+    pub(super) fn refund(&mut self, taken_at: Moment) {
+        match self.at.iter().rposition(|start| *start == taken_at) {
+            Some(place) => drop(self.at.remove(place)),
+            None => drop(self.at.pop_back()),
+        }
+    }
+
+    pub(super) fn untouched_at(&self, rate: Rate) -> Moment {
+        self.at.back().map_or(Moment::ZERO, |last| *last + rate.period())
+    }
+
+    /// How many lie a whole period back.
+    fn gone(&self, rate: Rate, now: Moment) -> usize {
+        self.at.iter().take_while(|start| **start + rate.period() <= now).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use crate::{Moment, NotUntil, Rate, RateLimit};
+
+    proptest! {
+        /// Whatever is asked for and given back, no span of a period has more starts than may be;
+        /// and a start is refused only where it would make one too many.
+        #[test]
+        fn no_span_has_more_starts_than_may_be(
+            count in 1u32..6,
+            steps in prop::collection::vec((0u64..400, any::<bool>()), 1..200),
+        ) {
+            let period = Duration::from_millis(1000);
+            let mut limit = RateLimit::new(Rate::sliding(count, period).unwrap(), Moment::ZERO);
+            let (mut now, mut starts) = (Moment::ZERO, Vec::<Moment>::new());
+            for (ms, give_back) in steps {
+                now += Duration::from_millis(ms);
+                let within = starts.iter().filter(|start| **start + period > now).count();
+                match limit.try_take(now) {
+                    Ok(()) => {
+                        prop_assert!(within < count as usize);
+                        starts.push(now);
+                    }
+                    Err(NotUntil(at)) => {
+                        prop_assert_eq!(within, count as usize);
+                        prop_assert_eq!(at, starts[starts.len() - count as usize] + period);
+                    }
+                }
+                if give_back && let Some(last) = starts.pop() {
+                    limit.refund(last);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_change_of_kind_forgets_no_start() {
+        let second = Duration::from_secs(1);
+        let mut limit = RateLimit::new(Rate::sliding(3, second).unwrap(), Moment::ZERO);
+        (0..2).for_each(|_| limit.try_take(Moment::ZERO).unwrap());
+        limit.set_rate(Rate::new(3, second, 3).unwrap(), Moment::ZERO);
+        assert_eq!(limit.available(Moment::ZERO), 1);
+        limit.set_rate(Rate::sliding(3, second).unwrap(), Moment::ZERO);
+        assert_eq!(limit.available(Moment::ZERO), 1);
+    }
+}
