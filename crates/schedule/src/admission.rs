@@ -261,6 +261,11 @@ pub enum Refusal {
         /// When there will be one.
         until: Moment,
     },
+    /// Starting is paused, and waiting was not asked for.
+    Paused {
+        /// For what.
+        reason: &'static str,
+    },
     /// Nothing more is let in.
     Draining,
 }
@@ -283,6 +288,7 @@ impl Refusal {
             Self::TenantAtLimit { .. } => "tenant_at_limit",
             Self::KeyBusy => "key_busy",
             Self::RateLimited { .. } => "rate_limited",
+            Self::Paused { .. } => "paused",
             Self::Draining => "draining",
         }
     }
@@ -302,6 +308,7 @@ impl fmt::Display for Refusal {
             }
             Self::KeyBusy => f.write_str("another item of the key goes first"),
             Self::RateLimited { .. } => f.write_str("rate limited"),
+            Self::Paused { reason } => write!(f, "paused: {reason}"),
             Self::Draining => f.write_str("draining: nothing more is let in"),
         }
     }

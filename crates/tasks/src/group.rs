@@ -88,9 +88,9 @@ impl TaskGroup {
     /// A group with more to say about it.
     ///
     /// ```
-    /// use sluicegate_tasks::{Overload, TaskGroup};
+    /// use sluicegate_tasks::{GroupOverload, TaskGroup};
     ///
-    /// let group = TaskGroup::builder("thumbnails", 8).overload(Overload::FailFast).build()?;
+    /// let group = TaskGroup::builder("thumbnails", 8).overload(GroupOverload::FailFast).build()?;
     /// assert_eq!(group.stats().gauges.limit, 8);
     /// # Ok::<(), sluicegate_tasks::Invalid>(())
     /// ```
@@ -100,7 +100,7 @@ impl TaskGroup {
 
     /// Lets a task in under the caller's context.
     ///
-    /// Resolves once it is let in, which is where [`Overload::Wait`](crate::Overload::Wait) holds the
+    /// Resolves once it is let in, which is where [`GroupOverload::Wait`](crate::GroupOverload::Wait) holds the
     /// caller up; await the [`Task`] for its result. Dropped before it resolves, the work does not
     /// run.
     ///
@@ -167,7 +167,7 @@ impl TaskGroup {
         self.launch(label, cx.borrow(), work, Place::spawn::<F, Fut, Result<T, E>, ByResult>)
     }
 
-    /// [`TaskGroup::submit`] without ever waiting: with [`Overload::Wait`](crate::Overload::Wait) a
+    /// [`TaskGroup::submit`] without ever waiting: with [`GroupOverload::Wait`](crate::GroupOverload::Wait) a
     /// task that cannot start at once is refused.
     ///
     /// ```

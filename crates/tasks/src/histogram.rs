@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use sluicegate_schedule::Moment;
+
 /// Four buckets to each doubling, from a microsecond to about an hour: every duration is known to
 /// within a fifth.
 const STEPS: u32 = 4;
@@ -95,6 +97,11 @@ impl HistogramSnapshot {
     }
 
     /// All of another's, too.
+    fn clear(&mut self) {
+        self.counts.fill(0);
+        self.sum = Duration::ZERO;
+    }
+
     pub(crate) fn add(&mut self, other: &Self) {
         self.counts.resize(BUCKETS, 0);
         self.counts.iter_mut().zip(&other.counts).for_each(|(own, more)| *own += more);
@@ -203,6 +210,47 @@ impl HistogramSnapshot {
     }
 }
 
+/// A histogram of the last 60 seconds, in slices of 4.3 (2^32 nanoseconds), the oldest of which
+/// leaves as a new one begins.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recent {
+    slices: [Slice; SLICES],
+}
+
+/// The slices of 60 seconds, and the one that has begun.
+const SLICES: usize = 15;
+const SLICE_BITS: u32 = 32;
+
+#[derive(Clone, Debug, Default)]
+struct Slice {
+    /// Which slice of time it holds.
+    number: u64,
+    times: HistogramSnapshot,
+}
+
+impl Recent {
+    pub(crate) fn record(&mut self, now: Moment, duration: Duration) {
+        let number = now.as_nanos() >> SLICE_BITS;
+        let slice = &mut self.slices[number as usize % SLICES];
+        if slice.number != number {
+            slice.number = number;
+            slice.times.clear();
+        }
+        slice.times.record(duration);
+    }
+
+    pub(crate) fn snapshot(&self, now: Moment) -> HistogramSnapshot {
+        let newest = now.as_nanos() >> SLICE_BITS;
+        let mut all = HistogramSnapshot::default();
+        for slice in &self.slices {
+            if slice.number + SLICES as u64 > newest {
+                all.add(&slice.times);
+            }
+        }
+        all
+    }
+}
+
 #[cfg(all(test, not(sluicegate_loom)))]
 mod tests {
     use super::*;
@@ -215,6 +263,20 @@ mod tests {
             prop_assert!(bound(index) >= Duration::from_micros(micros));
             prop_assert!(bound(index).as_micros() as u64 <= micros + micros / 4 + 1, "{index}");
         }
+    }
+
+    /// Whatever was recorded, and when: the snapshot has all of the last 60 seconds, and nothing that
+    /// is older by more than a slice.
+    #[test]
+    fn a_minute_is_remembered_and_no_more() {
+        let mut recent = Recent::default();
+        let second = |n: u64| Moment::ZERO + Duration::from_secs(n);
+        for n in 0..600 {
+            recent.record(second(n), Duration::from_millis(n));
+            let (count, oldest) = (recent.snapshot(second(n)).count(), n.min(60));
+            assert!((oldest..=oldest + 6).contains(&count), "{count} of the last minute at {n} s");
+        }
+        assert_eq!(recent.snapshot(second(700)).count(), 0);
     }
 
     #[test]

@@ -4,18 +4,16 @@
 //! |---|---|
 //! | to bound concurrency | [`Permits`]: guards that come back by drop, a limit that changes live |
 //! | to run tasks | [`TaskGroup`]: bounded, under a context, panics as values, one drain deadline |
-//! | to be fair and in order | [`Turnstile`]: tenants, keys, classes and rates over one bound |
-//! | to queue values for a crew, as fair and in order | [`Sluice`]: a million may wait, no task each |
-//! | to say what happens under load | [`Overload`]: wait, hand back, queue or fail fast, by name |
+//! | to queue work, fair and in order, for workers or for callers who wait | [`Sluice`]: tenants, keys, classes, rates; bounded |
+//! | the decision alone | [`Schedule`](sluicegate_schedule::Schedule): pure, for your own loop or simulation |
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-//! use sluicegate_tasks::{Context, Overload, TaskGroup};
+//! use sluicegate_tasks::{Context, TaskGroup};
 //! use std::time::Duration;
 //! use tokio::time::Instant;
 //!
-//! let queue = Overload::Queue { capacity: 100 };
-//! let group = TaskGroup::builder("mails", 8).overload(queue).build()?;
+//! let group = TaskGroup::new("mails", 8)?;
 //! let request = Context::new().with_timeout(Duration::from_secs(30));
 //! let sent = group.run(&request, |cx| async move { cx.check().map(|()| "sent") }).await?;
 //! assert_eq!(sent, Ok("sent"));
@@ -33,7 +31,6 @@ mod drain;
 mod group;
 mod hearing;
 mod histogram;
-mod line;
 mod overload;
 mod panic;
 mod permits;
@@ -43,7 +40,6 @@ mod sluice;
 mod stats;
 mod sync;
 mod task;
-mod turnstile;
 mod waitlist;
 
 pub use context::{Context, Interrupt};
@@ -51,14 +47,14 @@ pub use drain::DrainReport;
 pub use group::{TaskGroup, TaskGroupBuilder};
 pub use hearing::Hearing;
 pub use histogram::HistogramSnapshot;
-pub use line::Entry;
-pub use line::entrance::WhyNot;
-pub use overload::{Overload, Refusal, Refused};
+pub use overload::{GroupOverload, Refusal, Refused};
 pub use panic::{Panic, PanicLocation};
 pub use permits::{AtLimit, OwnedPermit, Permit, Permits};
 pub use roster::Running;
-pub use sluice::{Hold, Passage, Sluice, SluiceBuilder};
+pub use sluice::{
+    Admitted, Entry, KeyHold, LastMinute, Overload, Pause, Sluice, SluiceBuilder, Turn,
+    WaitingItem, WhyNot,
+};
 pub use sluicegate_schedule::{Class, Fault, Invalid, ItemId, Rate, TenantLimits, TenantView, Why};
 pub use stats::{Gauges, Stats};
 pub use task::{Task, TaskError};
-pub use turnstile::{Admitted, Turn, Turnstile, TurnstileBuilder};

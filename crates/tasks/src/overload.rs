@@ -21,19 +21,19 @@ use crate::{AtLimit, Interrupt};
 /// Whatever the policy, refused work comes back by value in [`Refused`]: nothing is lost.
 ///
 /// ```
-/// use sluicegate_tasks::{Overload, TaskGroup};
+/// use sluicegate_tasks::{GroupOverload, TaskGroup};
 /// use std::time::Duration;
 ///
 /// let group = TaskGroup::builder("orders", 8)
-///     .overload(Overload::HandBack { capacity: 160, retry_after: Duration::from_secs(30) })
+///     .overload(GroupOverload::HandBack { capacity: 160, retry_after: Duration::from_secs(30) })
 ///     .build()?;
-/// let refused = TaskGroup::builder("orders", 8).overload(Overload::Queue { capacity: 0 }).build();
+/// let refused = TaskGroup::builder("orders", 8).overload(GroupOverload::Queue { capacity: 0 }).build();
 /// assert_eq!(refused.unwrap_err().field, "capacity");
 /// # Ok::<(), sluicegate_tasks::Invalid>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Overload {
+pub enum GroupOverload {
     /// The submitter waits, first come first served, for as long as its context lets it.
     #[default]
     Wait,
@@ -53,7 +53,7 @@ pub enum Overload {
     FailFast,
 }
 
-impl Overload {
+impl GroupOverload {
     pub(crate) fn check(self) -> Result<(), Invalid> {
         match self {
             Self::Wait | Self::FailFast => Ok(()),
@@ -105,7 +105,7 @@ impl Overload {
 pub struct Refused<W> {
     /// The reason.
     pub why: Refusal,
-    /// When to offer it again, where the policy says ([`Overload::HandBack`]).
+    /// When to offer it again, where the policy says ([`GroupOverload::HandBack`]).
     pub retry_after: Option<Duration>,
     /// What was offered.
     pub work: W,
@@ -155,6 +155,21 @@ pub enum Refusal {
         /// How long.
         retry_in: Duration,
     },
+    /// The tenant comes too often, for so long.
+    TenantRateLimited {
+        /// How long.
+        retry_in: Duration,
+    },
+    /// Starting is paused.
+    Paused {
+        /// For what.
+        reason: &'static str,
+    },
+    /// It waited in the queue for as long as it may.
+    QueueTimeout {
+        /// How long that is.
+        after: Duration,
+    },
     /// The submitter's context ended first: the work never ran.
     Interrupted(Interrupt),
     /// Submitted from inside one of the group's own tasks. Waiting for a permit while holding one
@@ -189,6 +204,9 @@ impl Refusal {
             Self::TenantAtLimit(_) => "tenant_at_limit",
             Self::KeyBusy => "key_busy",
             Self::RateLimited { .. } => "rate_limited",
+            Self::TenantRateLimited { .. } => "tenant_rate_limited",
+            Self::Paused { .. } => "paused",
+            Self::QueueTimeout { .. } => "queue_timeout",
             Self::Interrupted(Interrupt::Cancelled) => "cancelled",
             Self::Interrupted(Interrupt::TimedOut) => "timed_out",
             Self::Nested { .. } => "nested",
@@ -209,6 +227,11 @@ impl fmt::Display for Refusal {
             Self::TenantAtLimit(at_limit) => write!(f, "the tenant is {at_limit}"),
             Self::KeyBusy => f.write_str("another item of the key goes first"),
             Self::RateLimited { retry_in } => write!(f, "rate limited for {retry_in:?}"),
+            Self::TenantRateLimited { retry_in } => {
+                write!(f, "the tenant is rate limited for {retry_in:?}")
+            }
+            Self::Paused { reason } => write!(f, "paused: {reason}"),
+            Self::QueueTimeout { after } => write!(f, "waited in the queue for {after:?}"),
             Self::Interrupted(why) => write!(f, "{why} before it could start"),
             Self::Nested { group } => write!(
                 f,

@@ -12,7 +12,7 @@ use crate::permits::Turn;
 use crate::roster::{HasRoster, Label, Names, Roster, Seat};
 use crate::stats::Counters;
 use crate::task::{HeldPermit, Hold, Run, Verdict, run_blocking};
-use crate::{Context, Overload, Permits, Refusal, Refused, Running, Task, TaskError};
+use crate::{Context, GroupOverload, Permits, Refusal, Refused, Running, Task, TaskError};
 
 /// What the handles and the tasks of a group share.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct Shared {
     pub(crate) lent: Option<Arc<Permits>>,
     /// The group whose permits it shares, and which therefore answers for its tasks too.
     pub(crate) parent: Option<Arc<Self>>,
-    pub(crate) overload: Overload,
+    pub(crate) overload: GroupOverload,
     pub(crate) unwind: Duration,
     /// The service's own context, for detached tasks.
     pub(crate) service: Context,
@@ -70,8 +70,13 @@ impl Shared {
         let now = Instant::now();
         match (self.try_permit(), self.overload) {
             (Ok(permit), _) => self.start(permit, label, now),
-            (Err(at_limit), Overload::Wait | Overload::FailFast) => Err(Refusal::AtLimit(at_limit)),
-            (Err(_), Overload::HandBack { capacity, .. } | Overload::Queue { capacity }) => {
+            (Err(at_limit), GroupOverload::Wait | GroupOverload::FailFast) => {
+                Err(Refusal::AtLimit(at_limit))
+            }
+            (
+                Err(_),
+                GroupOverload::HandBack { capacity, .. } | GroupOverload::Queue { capacity },
+            ) => {
                 let turn = Turn::queued(Arc::clone(&self.permits), capacity)
                     .map_err(|queued| Refusal::QueueFull { queued, capacity })?;
                 let seat = self.seat(label, None).ok_or(Refusal::Draining)?;

@@ -17,6 +17,8 @@ pub(crate) struct Counters {
     pub(crate) cancelled: Counter,
     pub(crate) timed_out: Counter,
     pub(crate) handed_back: Counter,
+    /// Turns that were dropped instead of ended.
+    pub(crate) dropped: Counter,
     /// Work that was dropped while it ran.
     pub(crate) aborted: Counter,
     rejected: [Counter; REASONS.len()],
@@ -40,13 +42,16 @@ impl Ledger {
 }
 
 /// The labels of [`Refusal`], in the order of the counters.
-const REASONS: [&str; 11] = [
+const REASONS: [&str; 14] = [
     "at_limit",
     "queue_full",
     "tenant_queue_full",
     "tenant_at_limit",
     "key_busy",
     "rate_limited",
+    "tenant_rate_limited",
+    "paused",
+    "queue_timeout",
     "cancelled",
     "timed_out",
     "nested",
@@ -86,6 +91,7 @@ impl Counters {
             cancelled: Counter::new(),
             timed_out: Counter::new(),
             handed_back: Counter::new(),
+            dropped: Counter::new(),
             aborted: Counter::new(),
             rejected: [const { Counter::new() }; REASONS.len()],
             wait_time: Histogram::new(),
@@ -129,6 +135,8 @@ impl Counters {
             cancelled: self.cancelled.get(),
             timed_out: self.timed_out.get(),
             handed_back: self.handed_back.get(),
+            dropped: self.dropped.get(),
+            queue_timeouts: 0,
             rejected: rejected
                 .map(|(reason, count)| (*reason, count.get()))
                 .filter(|(_, count)| *count > 0)
@@ -179,6 +187,10 @@ pub struct Stats {
     pub timed_out: u64,
     /// Work that was let in and handed back unrun by a drain or a close.
     pub handed_back: u64,
+    /// Turns that were dropped instead of ended: not done, and handed to whom they belong.
+    pub dropped: u64,
+    /// Items that waited in a queue for longer than they may.
+    pub queue_timeouts: u64,
     /// Work that was not let in, by reason.
     pub rejected: Vec<(&'static str, u64)>,
     /// How long work waited for its permit or turn.
@@ -232,6 +244,9 @@ mod tests {
             Refusal::TenantAtLimit(at_limit),
             Refusal::KeyBusy,
             Refusal::RateLimited { retry_in: Duration::ZERO },
+            Refusal::TenantRateLimited { retry_in: Duration::ZERO },
+            Refusal::Paused { reason: "memory" },
+            Refusal::QueueTimeout { after: Duration::ZERO },
             Refusal::Interrupted(Interrupt::Cancelled),
             Refusal::Interrupted(Interrupt::TimedOut),
             Refusal::Nested { group: String::new() },

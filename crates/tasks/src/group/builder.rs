@@ -10,23 +10,23 @@ use crate::context::{Flag, GroupId, Lineage, Path};
 use crate::place::Shared;
 use crate::roster::Roster;
 use crate::stats::Counters;
-use crate::{Context, Overload, Permits};
+use crate::{Context, GroupOverload, Permits};
 
 /// Settings of a [`TaskGroup`] that are not checked yet.
 ///
 /// ```
-/// use sluicegate_tasks::{Overload, TaskGroup};
+/// use sluicegate_tasks::{GroupOverload, TaskGroup};
 ///
-/// let unchecked = TaskGroup::builder("orders", 8).overload(Overload::Queue { capacity: 0 });
+/// let unchecked = TaskGroup::builder("orders", 8).overload(GroupOverload::Queue { capacity: 0 });
 /// assert_eq!(unchecked.clone().build().unwrap_err().field, "capacity");
-/// assert!(unchecked.overload(Overload::Queue { capacity: 160 }).build().is_ok());
+/// assert!(unchecked.overload(GroupOverload::Queue { capacity: 160 }).build().is_ok());
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "build() makes the group"]
 pub struct TaskGroupBuilder {
     name: String,
     limit: u32,
-    overload: Overload,
+    overload: GroupOverload,
     unwind: Duration,
     service: Context,
 }
@@ -53,17 +53,17 @@ impl TaskGroupBuilder {
     const UNWIND: Duration = Duration::from_millis(100);
 
     pub(super) fn new(name: String, limit: u32) -> Self {
-        let (overload, unwind) = (Overload::Wait, Self::UNWIND);
+        let (overload, unwind) = (GroupOverload::Wait, Self::UNWIND);
         Self { name, limit, overload, unwind, service: Context::new() }
     }
 
-    /// What to do with work that cannot start at once; [`Overload::Wait`] unless told.
+    /// What to do with work that cannot start at once; [`GroupOverload::Wait`] unless told.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-    /// use sluicegate_tasks::{Context, Overload, TaskGroup};
+    /// use sluicegate_tasks::{Context, GroupOverload, TaskGroup};
     ///
-    /// let group = TaskGroup::builder("orders", 1).overload(Overload::FailFast).build()?;
+    /// let group = TaskGroup::builder("orders", 1).overload(GroupOverload::FailFast).build()?;
     /// let _first = group.submit(Context::new(), |cx| async move { cx.cancelled().await }).await?;
     /// let second = group.submit(Context::new(), |cx| async move { cx.check() }).await;
     /// assert_eq!(second.unwrap_err().why.label(), "at_limit"); // at once
@@ -71,7 +71,7 @@ impl TaskGroupBuilder {
     /// # }).unwrap();
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub const fn overload(mut self, overload: Overload) -> Self {
+    pub const fn overload(mut self, overload: GroupOverload) -> Self {
         self.overload = overload;
         self
     }

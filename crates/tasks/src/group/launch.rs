@@ -7,7 +7,7 @@ use std::task::{Context as Poller, Poll, ready};
 
 use crate::place::{Place, Shared};
 use crate::roster::Label;
-use crate::{Context, Overload, Refusal, Refused, Task};
+use crate::{Context, GroupOverload, Refusal, Refused, Task};
 
 /// A place by the group's policy, and the work spawned in it.
 ///
@@ -49,7 +49,7 @@ where
         let placed = match &mut this.waiting {
             Some(waiting) => ready!(waiting.as_mut().poll(poller)),
             None => match this.shared.admit(cx, &this.label) {
-                Err(Refusal::AtLimit(_)) if this.shared.overload == Overload::Wait => {
+                Err(Refusal::AtLimit(_)) if this.shared.overload == GroupOverload::Wait => {
                     let waiting = Arc::clone(this.shared).wait(cx.clone(), this.label.clone());
                     ready!(this.waiting.insert(Box::pin(waiting)).as_mut().poll(poller))
                 }

@@ -1,61 +1,98 @@
-//! A sluice: values wait in a fair, ordered, bounded line, and a crew pulls whatever may start
-//! next.
+//! A sluice: the kernel's one queue. Items wait in it, bounded, fair between tenants, in order per
+//! key, within a rate; and go out to the callers that wait for them or to workers that pull.
+//!
+//! | file | is |
+//! |---|---|
+//! | `line.rs` | the schedule behind a lock, and who is told what |
+//! | `callers.rs`, `workers.rs` | the two ways out |
+//! | `turn.rs` | the right to run one item, and how it ends |
+//! | `live.rs`, `view.rs` | changing it, ending it, looking in |
+//! | `alarm.rs`, `watch.rs`, `ledger.rs` | its one timer, waiting for room or the end, counts |
 //!
 //! `docs/rules.md#sluice-1`, `docs/rules.md#sluice-4`.
 
+mod alarm;
 mod builder;
-mod crew;
-mod passage;
+mod callers;
+mod ledger;
+mod line;
+mod live;
+mod overload;
+mod turn;
+mod view;
+mod watch;
+mod workers;
 
 #[cfg(all(test, sluicegate_loom))]
 mod loom_tests;
 
 pub use builder::SluiceBuilder;
-pub use passage::{Hold, Passage};
+pub use callers::Admitted;
+pub use ledger::LastMinute;
+pub use live::Pause;
+pub use overload::Overload;
+pub use turn::{KeyHold, Turn};
+pub use view::{WaitingItem, WhyNot};
 
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::time::Duration;
 
-use sluicegate_schedule::{Invalid, ItemId, Rate, Refused as NotLetIn, TenantLimits, TenantView};
+use sluicegate_schedule::{Entry as ScheduleEntry, ItemId, Refusal as Full, Refused as NotLetIn};
 use tokio::time::Instant;
 
-use crate::line::entrance::Entrance;
-use crate::line::watch::Until;
-use crate::{Entry, Refused, Stats, WhyNot};
-use crew::Crew;
+use crate::context::{Flag, GroupId, Lineage};
+use crate::stats::Counters;
+use crate::{AtLimit, Context, Refusal, Refused};
+use alarm::Alarm;
+use line::{After, Line};
+use watch::Until;
 
-/// A bound on concurrency with a fair, ordered line of values before it, from which a crew pulls.
+/// What a sluice needs to know of an item: whose it is, what it must stay in order with, how urgent.
 ///
-/// Where the items of a [`Turnstile`](crate::Turnstile) each have a caller that waits for its turn,
-/// the values of a sluice wait inside, without a task or a future each: a million of them cost
-/// their own size and some hundred bytes more. They enter with [`admit`](Sluice::admit), and
-/// whoever is free takes out the [`next`](Sluice::next) that may start. Who that is is the word of
-/// the pure [schedule](sluicegate_schedule::Schedule): class, then tenant by weight and measured
-/// cost, then key, then order; never two of a key at once; within the rate.
+/// ```
+/// use sluicegate_tasks::{Class, Entry};
 ///
-/// An item is told to start as soon as it may, and holds its place from then on, also while nobody
-/// has pulled it yet. With as many pullers as places that is no time at all.
+/// let entry = Entry::of("telegram:42").key("session-7").class(Class::Admin);
+/// assert_eq!(&**entry.tenant(), "telegram:42");
+/// ```
+pub type Entry = ScheduleEntry<Arc<str>, Arc<str>>;
+
+type Batch<V> = Vec<(Entry, V)>;
+
+/// A bounded queue with a schedule, and a bound on how many of its items run at once.
 ///
-/// Clones are the same sluice. When the last one is dropped it is closed, and what waits is
-/// dropped. What was pulled by then runs on.
+/// Who is next is the word of the pure [schedule](sluicegate_schedule::Schedule): class, then tenant
+/// by weight and measured cost, then the key whose head has been ready for longest; never two of a key
+/// at once; within the rate. It is decided when there is somebody to run it, and there are two ways
+/// out, each to a [`Turn`]:
+///
+/// - **Workers pull.** Values enter with [`admit`](Sluice::admit) and wait inside, without a task or a
+///   future each: a million of them cost their own size and some hundred bytes more. Whoever is free
+///   takes the [`next`](Sluice::next).
+/// - **Callers wait.** [`enter`](Sluice::enter) keeps the value with the caller, who waits for its
+///   [`turn`](Admitted::turn) in its own task.
+///
+/// Clones are the same sluice. When the last one is dropped it is closed, and what waits is handed to
+/// [`on_dropped`](SluiceBuilder::on_dropped) or dropped. What was started by then runs on.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-/// use sluicegate_tasks::{Entry, Sluice};
+/// use sluicegate_tasks::{Context, Entry, Sluice};
 ///
 /// let sluice = Sluice::<&str>::builder("orders", 4, 1000).build()?;
 /// for value in ["add", "pay"] {
 ///     sluice.admit(Entry::of("alice").key("cart-1"), value)?;
 /// }
-/// sluice.admit(Entry::of("bob").key("cart-2"), "browse")?;
-///
 /// let first = sluice.next().await.ok_or("closed")?;
-/// let other = sluice.next().await.ok_or("closed")?;
-/// assert_eq!((*first.value(), *other.value()), ("add", "browse"));
+/// assert_eq!(*first.value(), "add");
 /// assert!(sluice.try_next().is_none()); // there is a place, but the key is busy
-/// first.finish(); // or drop it: it is over on every path
+/// first.finish();
 /// assert_eq!(sluice.next().await.ok_or("closed")?.finish(), "pay");
+///
+/// let mine = sluice.turn(&Context::new(), Entry::of("bob"), "browse").await?;
+/// assert_eq!(mine.finish(), "browse");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// # Ok::<(), std::io::Error>(())
@@ -64,11 +101,26 @@ pub struct Sluice<V> {
     handle: Arc<Handle<V>>,
 }
 
+/// Closes the sluice when the last handle goes: turns hold only what is shared.
 struct Handle<V> {
     shared: Arc<Shared<V>>,
 }
 
-type Shared<V> = Entrance<Crew<V>>;
+type OnDropped<V> = Arc<dyn Fn(V) + Send + Sync>;
+
+struct Shared<V> {
+    name: String,
+    line: Line<V>,
+    alarm: Alarm,
+    closing: Flag,
+    counters: Counters,
+    overload: Overload,
+    queue_timeout: Option<Duration>,
+    unwind: Duration,
+    group: GroupId,
+    lineage: Arc<Lineage>,
+    on_dropped: Option<OnDropped<V>>,
+}
 
 impl<V> Sluice<V> {
     /// A sluice for `concurrency` items at once, before which `capacity` may wait.
@@ -78,24 +130,23 @@ impl<V> Sluice<V> {
     /// use sluicegate_tasks::{Rate, Sluice};
     ///
     /// let builder = Sluice::<u32>::builder("orders", 4, 1000).rate(Rate::per_minute(600)?);
-    /// assert_eq!(builder.build::<u32>()?.name(), "orders");
+    /// assert_eq!(builder.build()?.name(), "orders");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn builder(name: impl Into<String>, concurrency: u32, capacity: u32) -> SluiceBuilder {
+    pub fn builder(name: impl Into<String>, concurrency: u32, capacity: u32) -> SluiceBuilder<V> {
         SluiceBuilder::new(name.into(), concurrency, capacity)
     }
 
-    /// Lets an item in. It waits for its turn, and to be pulled then.
+    /// Lets an item in, for whichever worker pulls it. It never waits to get in.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
     /// use sluicegate_tasks::{Entry, Sluice};
     ///
     /// let sluice = Sluice::<&str>::builder("orders", 1, 1).build()?;
-    /// sluice.admit(Entry::of("alice"), "starts at once")?;
-    /// sluice.admit(Entry::of("alice"), "waits")?;
+    /// sluice.admit(Entry::of("alice"), "first")?;
     /// let refused = sluice.admit(Entry::of("bob"), "one more").unwrap_err();
     /// assert_eq!((refused.why.label(), refused.work), ("queue_full", "one more"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -107,12 +158,12 @@ impl<V> Sluice<V> {
     /// [`Refused`], with the value inside.
     pub fn admit(&self, entry: Entry, value: V) -> Result<ItemId, Refused<V>> {
         let shared = self.shared();
-        let admitted = shared.after(shared.line.admit(shared.alarm.now(), entry, value));
-        admitted.map_err(|refused| shared.refused(refused, 1))
+        let admitted = shared.line.admit(shared.alarm.now(), entry, value, shared.overload);
+        shared.after(admitted).map_err(|refused| shared.refused(refused, 1))
     }
 
     /// Lets a batch in, in its order: all of it or nothing, and nobody else's items in between. All of
-    /// it must fit in the queue, though some may start at once.
+    /// it must fit in the queue.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
@@ -122,11 +173,11 @@ impl<V> Sluice<V> {
     /// let batch = |of: std::ops::Range<u32>| -> Vec<_> {
     ///     of.map(|n| (Entry::of("alice").key("cart"), n)).collect()
     /// };
-    /// assert_eq!(sluice.admit_all(batch(0..4))?.len(), 4); // one starts, three wait
+    /// assert_eq!(sluice.admit_all(batch(0..4))?.len(), 4);
     /// let refused = sluice.admit_all(batch(4..7)).unwrap_err();
-    /// assert_eq!(refused.why, Refusal::QueueFull { queued: 3, capacity: 5 });
+    /// assert_eq!(refused.why, Refusal::QueueFull { queued: 4, capacity: 5 });
     /// assert_eq!(refused.work.len(), 3);
-    /// assert_eq!(sluice.stats().gauges.queued, 3); // though two would have fitted
+    /// assert_eq!(sluice.stats().gauges.queued, 4); // though one would have fitted
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// # Ok::<(), std::io::Error>(())
@@ -155,14 +206,12 @@ impl<V> Sluice<V> {
     /// use sluicegate_tasks::{Entry, Sluice};
     ///
     /// let sluice = Sluice::<&str>::builder("orders", 1, 1).build()?;
-    /// sluice.admit_all(vec![(Entry::of("alice"), "starts")])?;
     /// sluice.admit(Entry::of("alice"), "waits")?;
-    /// let begun = sluice.try_next().ok_or("nothing")?;
     /// let source = async {
     ///     sluice.room_for(1).await;
     ///     sluice.admit(Entry::of("alice"), "held up")
     /// };
-    /// let (admitted, _) = tokio::join!(source, async { begun.finish() });
+    /// let (admitted, _turn) = tokio::join!(source, sluice.next());
     /// assert!(admitted.is_ok());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # }).unwrap();
@@ -173,10 +222,10 @@ impl<V> Sluice<V> {
     }
 
     /// Waits for the next value whose turn it is. `None` once the sluice is closed: then nothing
-    /// starts any more. Any number may wait; each value that starts goes to exactly one of them, in
-    /// the order in which they came to wait.
+    /// starts any more. Any number may wait; what starts goes to exactly one of them, and who
+    /// waits for longest is called first.
     ///
-    /// Dropped while waiting, it loses nothing: a value it was called for goes to another, or to
+    /// Dropped while waiting, it loses nothing: what it was called for goes to another, or to
     /// the next who asks.
     ///
     /// ```
@@ -186,8 +235,8 @@ impl<V> Sluice<V> {
     /// let sluice = Sluice::<&str>::builder("orders", 4, 1000).build()?;
     /// let worker = async {
     ///     let mut done = Vec::new();
-    ///     while let Some(passage) = sluice.next().await {
-    ///         done.push(passage.finish());
+    ///     while let Some(turn) = sluice.next().await {
+    ///         done.push(turn.finish());
     ///     }
     ///     done
     /// };
@@ -205,13 +254,13 @@ impl<V> Sluice<V> {
     /// # }).unwrap();
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub async fn next(&self) -> Option<Passage<V>> {
+    pub async fn next(&self) -> Option<Turn<V>> {
         let shared = self.shared();
-        let mut place = shared.line.place();
+        let mut puller = shared.line.puller();
         poll_fn(|poller| {
             let now = Instant::now();
-            let seen = shared.after(place.look(shared.alarm.moment(now), poller.waker()));
-            seen.map(|pulled| pulled.map(|pulled| Passage::new(shared, pulled, now)))
+            let seen = shared.after(puller.look(shared.alarm.moment(now), poller.waker()));
+            seen.map(|pulled| pulled.map(|pulled| Turn::pulled(Arc::clone(shared), pulled, now)))
         })
         .await
     }
@@ -231,16 +280,81 @@ impl<V> Sluice<V> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     #[must_use]
-    pub fn try_next(&self) -> Option<Passage<V>> {
+    pub fn try_next(&self) -> Option<Turn<V>> {
         let shared = self.shared();
         let now = Instant::now();
         let pulled = shared.after(shared.line.try_pull(shared.alarm.moment(now)))?;
-        Some(Passage::new(shared, pulled, now))
+        Some(Turn::pulled(Arc::clone(shared), pulled, now))
     }
 
-    /// Takes an item out of line, whatever it waits for: its turn, its time, a release, somebody to
-    /// pull it. Told to start already, it gives its token and its charge back. `None` when somebody
-    /// has pulled it, or it is gone.
+    /// Lets an item of a caller in, which then waits for its [`turn`](Admitted::turn), in the order of
+    /// admission and under its context. With [`Overload::Wait`] it waits here while the queue is full.
+    ///
+    /// Dropped while it waits, it leaves nothing behind. What was admitted holds its place in order
+    /// whether or not it is awaited, and a permit once it is its turn: await it or drop it.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Entry, Sluice};
+    ///
+    /// let sluice = Sluice::<&str>::builder("agents", 1, 1).build()?;
+    /// let cx = Context::new();
+    /// let turn = sluice.enter(&cx, Entry::of("alice"), "first").await?.turn().await?;
+    /// let waits = sluice.enter(&cx, Entry::of("alice"), "second").await?;
+    /// let refused = sluice.enter(&cx, Entry::of("bob"), "third").await.unwrap_err();
+    /// assert_eq!((refused.why.label(), refused.work), ("queue_full", "third"));
+    /// turn.finish();
+    /// assert_eq!(waits.turn().await?.finish(), "second");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Refused`], with the value inside. From inside one of the sluice's own turns it is an error at
+    /// once ([`Refusal::Nested`]): the turn could wait for itself.
+    pub async fn enter(
+        &self,
+        cx: &Context,
+        entry: Entry,
+        value: V,
+    ) -> Result<Admitted<V>, Refused<V>> {
+        let shared = self.shared();
+        let (inside, entered) = match shared.may_enter(cx) {
+            Err(why) => return Err(shared.refuse(why, value)),
+            Ok(inside) => {
+                let entered = shared.let_in(&inside, entry).await;
+                (inside, entered)
+            }
+        };
+        match entered {
+            Ok(id) => Ok(Admitted::new(Arc::clone(shared), id, inside, value)),
+            Err(why) => Err(shared.refuse(why, value)),
+        }
+    }
+
+    /// [`enter`](Sluice::enter) and [`Admitted::turn`] in one.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Entry, Sluice};
+    ///
+    /// let sluice = Sluice::<&str>::builder("agents", 4, 100).build()?;
+    /// let turn = sluice.turn(&Context::new(), Entry::of("alice").key("s-1"), "ask").await?;
+    /// assert_eq!(turn.finish(), "ask");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As those two.
+    pub async fn turn(&self, cx: &Context, entry: Entry, value: V) -> Result<Turn<V>, Refused<V>> {
+        self.enter(cx, entry, value).await?.turn().await
+    }
+
+    /// Takes out a value that waits, whatever it waits for: its turn, its time, a release, a worker.
+    /// `None` when it is out, gone, or a caller's.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
@@ -250,7 +364,7 @@ impl<V> Sluice<V> {
     /// let add = sluice.admit(Entry::of("alice"), "add")?;
     /// let pay = sluice.admit(Entry::of("alice"), "pay")?;
     /// assert_eq!(sluice.withdraw(pay), Some("pay"));
-    /// let _passage = sluice.try_next().ok_or("nothing")?;
+    /// let _turn = sluice.try_next().ok_or("nothing")?;
     /// assert_eq!(sluice.withdraw(add), None); // it is out
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # }).unwrap();
@@ -285,244 +399,108 @@ impl<V> Sluice<V> {
         shared.after(shared.line.release(shared.alarm.now(), id))
     }
 
-    /// Why an item is not running yet. `None` when it is not here (any more).
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-    /// use sluicegate_tasks::{Entry, Sluice, Why};
-    ///
-    /// let sluice = Sluice::<&str>::builder("orders", 1, 10).build()?;
-    /// let first = sluice.admit(Entry::of("alice").key("cart"), "add")?;
-    /// let second = sluice.admit(Entry::of("alice").key("cart"), "pay")?;
-    /// assert_eq!(sluice.why(first).ok_or("gone")?.why, Why::Running); // once somebody pulls it
-    /// assert_eq!(sluice.why(second).ok_or("gone")?.why, Why::KeyBusy { head: first });
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    #[must_use]
-    pub fn why(&self, id: ItemId) -> Option<WhyNot> {
-        self.shared().why(id)
-    }
-
-    /// Changes how many may run at once and how many may wait, both at one instant. What runs and
-    /// what waits goes on; lower limits are met as that ends.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-    /// use sluicegate_tasks::{Entry, Sluice};
-    ///
-    /// let sluice = Sluice::<&str>::builder("orders", 1, 1).build()?;
-    /// sluice.admit(Entry::of("alice"), "starts")?;
-    /// sluice.admit(Entry::of("alice"), "waits")?;
-    /// sluice.resize(2, 10)?;
-    /// assert_eq!(sluice.stats().gauges.running, 2);
-    /// assert_eq!(sluice.resize(3, 0).unwrap_err().field, "capacity");
-    /// assert_eq!((sluice.stats().gauges.limit, sluice.capacity()), (2, 10));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Names the one that is zero; then nothing changes.
-    pub fn resize(&self, concurrency: u32, capacity: u32) -> Result<(), Invalid> {
-        Invalid::check_count("concurrency", concurrency, u32::MAX)?;
-        Invalid::check_count("capacity", capacity, u32::MAX)?;
-        self.shared().adjust(|fair, _| {
-            fair.set_concurrency(concurrency)?;
-            fair.set_capacity(capacity)
-        })
-    }
-
-    /// Changes, adds or removes the rate, at once and for those that already wait.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-    /// use sluicegate_tasks::{Entry, Rate, Sluice};
-    ///
-    /// let sluice = Sluice::<u32>::builder("orders", 4, 10).rate(Rate::per_minute(1)?).build()?;
-    /// sluice.admit_all((0..2).map(|n| (Entry::of("alice"), n)).collect())?;
-    /// assert_eq!(sluice.next().await.ok_or("closed")?.finish(), 0);
-    /// sluice.set_rate(None);
-    /// assert_eq!(sluice.next().await.ok_or("closed")?.finish(), 1); // not a minute later
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn set_rate(&self, rate: Option<Rate>) {
-        self.shared().adjust(|fair, now| fair.set_rate(now, rate));
-    }
-
-    /// Changes the limits of one tenant, at once.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-    /// use sluicegate_tasks::{Entry, Sluice, TenantLimits, Why};
-    ///
-    /// let sluice = Sluice::<u32>::builder("orders", 4, 10).build()?;
-    /// sluice.set_tenant("alice", TenantLimits::new().max_running(1))?;
-    /// sluice.admit(Entry::of("alice"), 1)?;
-    /// let waits = sluice.admit(Entry::of("alice"), 2)?;
-    /// let why = sluice.why(waits).ok_or("gone")?.why;
-    /// assert_eq!(why, Why::TenantAtLimit { running: 1, max: 1 });
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Names the field that cannot work; then nothing changes.
-    pub fn set_tenant(
-        &self,
-        tenant: impl Into<Arc<str>>,
-        limits: TenantLimits,
-    ) -> Result<(), Invalid> {
-        self.shared().set_tenant(tenant.into(), limits)
-    }
-
-    /// The tenants that have items, or are still in debt for those they had, in no order.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-    /// use sluicegate_tasks::{Entry, Sluice};
-    ///
-    /// let sluice = Sluice::<u32>::builder("orders", 1, 10).build()?;
-    /// sluice.admit_all((0..3).map(|n| (Entry::of("alice"), n)).collect())?;
-    /// let [alice] = &sluice.tenants()[..] else { unreachable!("nobody else was let in") };
-    /// assert_eq!((&*alice.tenant, alice.running, alice.queued), ("alice", 1, 2));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    #[must_use]
-    pub fn tenants(&self) -> Vec<TenantView<Arc<str>>> {
-        self.shared().tenants()
-    }
-
-    /// The counters and gauges. What was told to start counts as running, as started only once
-    /// somebody has pulled it.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-    /// use sluicegate_tasks::{Entry, Sluice};
-    ///
-    /// let sluice = Sluice::<u32>::builder("orders", 1, 10).build()?;
-    /// sluice.admit_all((0..3).map(|n| (Entry::of("alice"), n)).collect())?;
-    /// sluice.next().await.ok_or("closed")?.finish();
-    /// let stats = sluice.stats();
-    /// assert_eq!((stats.admitted, stats.started, stats.completed), (3, 1, 1));
-    /// assert_eq!((stats.gauges.running, stats.gauges.queued), (1, 1));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        self.shared().stats()
-    }
-
-    /// How many may wait.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-    /// use sluicegate_tasks::Sluice;
-    ///
-    /// assert_eq!(Sluice::<u32>::builder("orders", 4, 1000).build::<u32>()?.capacity(), 1000);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    #[must_use]
-    pub fn capacity(&self) -> u32 {
-        let shared = self.shared();
-        shared.line.snapshot(shared.alarm.now()).capacity
-    }
-
-    /// The sluice's name.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-    /// use sluicegate_tasks::Sluice;
-    ///
-    /// assert_eq!(Sluice::<u32>::builder("orders", 4, 1000).build::<u32>()?.name(), "orders");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.shared().name
-    }
-
-    /// Lets nothing more in and returns everything that nobody has pulled, in the order of
-    /// admission. [`next`](Sluice::next) and [`room_for`](Sluice::room_for) hold nobody any longer,
-    /// and nothing can be put back any more. A second time there is nothing to return.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-    /// use sluicegate_tasks::{Entry, Sluice};
-    ///
-    /// let sluice = Sluice::<u32>::builder("orders", 1, 10).build()?;
-    /// sluice.admit_all((0..4).map(|n| (Entry::of("alice"), n)).collect())?;
-    /// let out = sluice.next().await.ok_or("closed")?;
-    /// assert_eq!(sluice.close(), [1, 2, 3]);
-    /// assert!(sluice.next().await.is_none());
-    /// assert_eq!(out.retry_at(None), Err(0));
-    /// assert!(sluice.close().is_empty());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn close(&self) -> Vec<V> {
-        self.shared().close()
-    }
-
-    /// Waits until nothing is out any more: neither a [`Passage`] nor a [`Hold`].
-    ///
-    /// Dropped while waiting, it leaves nothing behind.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-    /// use sluicegate_tasks::{Entry, Sluice};
-    ///
-    /// let sluice = Sluice::<u32>::builder("orders", 1, 10).build()?;
-    /// sluice.admit(Entry::of("alice"), 1)?;
-    /// let out = sluice.next().await.ok_or("closed")?;
-    /// sluice.close();
-    /// let (_, last) = tokio::join!(sluice.emptied(), async { out.finish() });
-    /// assert_eq!(last, 1);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub async fn emptied(&self) {
-        self.shared().line.watch(Until::Empty).await;
-    }
-
     fn shared(&self) -> &Arc<Shared<V>> {
         &self.handle.shared
     }
 }
 
 impl<V> Shared<V> {
+    /// Does what a change of the line calls for.
+    fn after<R>(&self, After { result, alarm, expired }: After<V, R>) -> R {
+        self.alarm.set(alarm);
+        expired.into_iter().for_each(|value| self.dropped(value));
+        result
+    }
+
+    /// A value that nobody has any more goes to its owner.
+    fn dropped(&self, value: V) {
+        match &self.on_dropped {
+            Some(on_dropped) => on_dropped(value),
+            None => drop(value),
+        }
+    }
+
+    /// A caller's context, with this sluice around it.
+    fn may_enter(&self, cx: &Context) -> Result<Context, Refusal> {
+        cx.check().map_err(Refusal::Interrupted)?;
+        let inside = cx.inside(&self.lineage);
+        if inside.reenters(self.group) {
+            return Err(Refusal::Nested { group: self.name.clone() });
+        }
+        Ok(inside)
+    }
+
+    async fn let_in(&self, cx: &Context, entry: Entry) -> Result<ItemId, Refusal> {
+        let (mut door, mut entry) = (self.line.door(), Some(entry));
+        let entering = poll_fn(|poller| {
+            let now = self.alarm.now();
+            self.after(door.knock(now, &mut entry, self.overload, poller.waker()))
+        });
+        let entered = match self.overload {
+            Overload::Wait => cx.until_interrupted(entering).await.map_err(Refusal::Interrupted)?,
+            _ => entering.await,
+        };
+        entered.map_err(|why| self.refusal(why))
+    }
+
     fn refused<W>(&self, refused: NotLetIn<W>, count: u64) -> Refused<W> {
         let why = self.refusal(refused.why);
         self.counters.rejected(&why, count);
-        Refused { why, retry_after: None, work: refused.value }
+        Refused { why, retry_after: self.overload.retry_after(), work: refused.value }
     }
 
+    fn refuse<W>(&self, why: Refusal, work: W) -> Refused<W> {
+        self.counters.rejected(&why, 1);
+        Refused { why, retry_after: self.overload.retry_after(), work }
+    }
+
+    /// The schedule's reason, with how long instead of until when.
+    fn refusal(&self, why: Full) -> Refusal {
+        match why {
+            Full::QueueFull { queued, capacity } => Refusal::QueueFull { queued, capacity },
+            Full::TenantQueueFull { queued, max } => Refusal::TenantQueueFull { queued, max },
+            Full::AtLimit { in_use, limit } => Refusal::AtLimit(AtLimit { limit, in_use }),
+            Full::TenantAtLimit { in_use, limit } => {
+                Refusal::TenantAtLimit(AtLimit { limit, in_use })
+            }
+            Full::KeyBusy => Refusal::KeyBusy,
+            Full::RateLimited { until } => {
+                Refusal::RateLimited { retry_in: until - self.alarm.now() }
+            }
+            Full::TenantRateLimited { until } => {
+                Refusal::TenantRateLimited { retry_in: until - self.alarm.now() }
+            }
+            Full::Paused { reason } => Refusal::Paused { reason },
+            _ => Refusal::Draining,
+        }
+    }
+
+    /// Lets nothing more in. What waited for workers is returned.
     fn close(&self) -> Vec<V> {
         self.closing.raise();
-        let waited = self.line.close(self.alarm.now());
-        self.counters.handed_back.add(waited.len() as u64);
-        waited
+        let (values, waited) = self.line.close(self.alarm.now());
+        self.counters.handed_back.add(waited);
+        values
+    }
+}
+
+/// Asks the line again whenever the alarm rings. After a close nothing waits, so nothing rings.
+async fn keep_time<V>(shared: Arc<Shared<V>>) {
+    loop {
+        tokio::select! {
+            biased;
+            () = shared.closing.raised() => return,
+            () = shared.alarm.rings() => {
+                shared.after(shared.line.tick(shared.alarm.now()));
+            }
+        }
     }
 }
 
 impl<V> Drop for Handle<V> {
     fn drop(&mut self) {
-        self.shared.close();
+        let waited = self.shared.close();
+        waited.into_iter().for_each(|value| self.shared.dropped(value));
     }
 }
 
@@ -535,5 +513,11 @@ impl<V> Clone for Sluice<V> {
 impl<V> fmt::Debug for Sluice<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sluice").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+impl<V> fmt::Debug for Shared<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("name", &self.name).finish_non_exhaustive()
     }
 }

@@ -1,6 +1,7 @@
-//! Out of a sluice: a value and the right to run it, and what may come after.
+//! A turn: the right to run one item now, with its permit, its key and its charge; and what may come
+//! after.
 //!
-//! `docs/rules.md#sluice-3`.
+//! `docs/rules.md#sluice-3`, `docs/rules.md#sluice-6`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,11 +11,16 @@ use sluicegate_schedule::{ItemId, Moment};
 use tokio::time::Instant;
 
 use super::Shared;
-use super::crew::{Pulled, Slot};
-use crate::line::Back;
+use super::callers::Admitted;
+use super::line::{Pulled, Runner, in_millis};
+use super::workers::Back;
+use crate::Context;
 
-/// A value whose turn it is: the right to run it, for as long as this is held. Dropping it ends
-/// that, and drops the value.
+/// The right to run one item now: a permit, the item's key and its tenant's charge, with the value.
+///
+/// It ends by one of its methods. Dropped instead, the item is not done: it counts as dropped (or as
+/// panicked), its value goes to [`on_dropped`](super::SluiceBuilder::on_dropped) or is dropped itself,
+/// and only then are permit and key free.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
@@ -22,19 +28,20 @@ use crate::line::Back;
 ///
 /// let sluice = Sluice::<&str>::builder("orders", 1, 10).build()?;
 /// sluice.admit(Entry::of("alice"), "add")?;
-/// let passage = sluice.next().await.ok_or("closed")?;
+/// let turn = sluice.next().await.ok_or("closed")?;
 /// assert_eq!(sluice.stats().gauges.running, 1);
-/// drop(passage);
-/// assert_eq!(sluice.stats().gauges.running, 0);
+/// drop(turn);
+/// let stats = sluice.stats();
+/// assert_eq!((stats.gauges.running, stats.completed, stats.dropped), (0, 0, 1));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// # Ok::<(), std::io::Error>(())
 /// ```
-#[must_use = "dropping a passage ends it at once"]
-pub struct Passage<V> {
-    /// Given up before the value is dropped.
-    seat: Seat<V>,
-    value: V,
+#[must_use = "a turn that is dropped is not done"]
+pub struct Turn<V> {
+    value: Option<V>,
+    /// Given up after the value is dropped.
+    running: Running<V>,
 }
 
 /// A key that stays busy, though nothing of it runs, until this is dropped.
@@ -55,27 +62,33 @@ pub struct Passage<V> {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[must_use = "dropping a hold frees the key at once"]
-pub struct Hold<V> {
+pub struct KeyHold<V> {
     shared: Arc<Shared<V>>,
     id: ItemId,
 }
 
-/// A place at the sluice. Dropping it makes room for the next.
-struct Seat<V> {
+/// An item that runs. Dropped, it makes room for the next.
+pub(super) struct Running<V> {
     shared: Option<Arc<Shared<V>>>,
     id: ItemId,
     admitted: Instant,
     started: Instant,
+    /// The caller's.
+    cx: Option<Context>,
 }
 
-impl<V> Passage<V> {
-    pub(super) fn new(shared: &Arc<Shared<V>>, pulled: Pulled<V>, started: Instant) -> Self {
-        let Pulled { id, value, admitted, waited } = pulled;
-        shared.counters.started.count();
-        shared.counters.waited(waited);
-        let admitted = shared.alarm.instant(admitted).unwrap_or(started);
-        let shared = Some(Arc::clone(shared));
-        Self { seat: Seat { shared, id, admitted, started }, value }
+impl<V> Turn<V> {
+    pub(super) const fn new(value: V, running: Running<V>) -> Self {
+        Self { value: Some(value), running }
+    }
+
+    pub(super) fn pulled(shared: Arc<Shared<V>>, pulled: Pulled<V>, started: Instant) -> Self {
+        let Pulled { id, value, admitted } = pulled;
+        Self::new(value, Running::new(shared, id, admitted, started, None))
+    }
+
+    fn take_value(&mut self) -> V {
+        self.value.take().expect("taken only at the end")
     }
 
     /// The item's id, as [`admit`](super::Sluice::admit) gave it.
@@ -93,7 +106,7 @@ impl<V> Passage<V> {
     /// ```
     #[must_use]
     pub const fn id(&self) -> ItemId {
-        self.seat.id
+        self.running.id
     }
 
     /// What was admitted.
@@ -110,8 +123,8 @@ impl<V> Passage<V> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     #[must_use]
-    pub const fn value(&self) -> &V {
-        &self.value
+    pub fn value(&self) -> &V {
+        self.value.as_ref().expect("taken only at the end")
     }
 
     /// What was admitted, to change.
@@ -130,8 +143,8 @@ impl<V> Passage<V> {
     /// # }).unwrap();
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub const fn value_mut(&mut self) -> &mut V {
-        &mut self.value
+    pub fn value_mut(&mut self) -> &mut V {
+        self.value.as_mut().expect("taken only at the end")
     }
 
     /// When it was admitted; being put back does not change that.
@@ -154,10 +167,35 @@ impl<V> Passage<V> {
     /// ```
     #[must_use]
     pub const fn since(&self) -> Instant {
-        self.seat.admitted
+        self.running.admitted
     }
 
-    /// Ends it. What it cost is the time it was held.
+    /// The context to run it under: its caller's, or one of its own; it ends at the deadline of a
+    /// [`drain`](super::Sluice::drain) too.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Entry, Sluice};
+    /// use tokio::time::Instant;
+    ///
+    /// let sluice = Sluice::<&str>::builder("orders", 1, 10).build()?;
+    /// sluice.admit(Entry::of("alice"), "add")?;
+    /// let turn = sluice.next().await.ok_or("closed")?;
+    /// let cx = turn.context();
+    /// let work = async move { (cx.cancelled().await, turn.finish()) };
+    /// let (_, report) = tokio::join!(work, sluice.drain(Instant::now()));
+    /// assert_eq!(report.cancelled.len(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn context(&self) -> Context {
+        self.running.context()
+    }
+
+    /// Ends it: the permit and the key are free, and the value comes back. What it cost is the time it
+    /// was held.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
@@ -171,8 +209,38 @@ impl<V> Passage<V> {
     /// # }).unwrap();
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn finish(self) -> V {
-        self.value
+    pub fn finish(mut self) -> V {
+        let (shared, id, ran, now) = self.running.take();
+        let cost = in_millis(ran);
+        shared.after(shared.line.finish(shared.alarm.moment(now), id, ran, cost, false));
+        self.take_value()
+    }
+
+    /// Ends it, at another cost than the milliseconds it was held: tokens, bytes, whatever the
+    /// tenants' shares are to be measured in. Use one unit for all turns of a sluice.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Entry, Sluice};
+    ///
+    /// let sluice = Sluice::<&str>::builder("agents", 1, 10).build()?;
+    /// for (tenant, tokens) in [("alice", 900), ("bob", 300), ("alice", 900), ("bob", 300)] {
+    ///     sluice.admit(Entry::of(tenant).cost(tokens), tenant)?;
+    /// }
+    /// let mut order = Vec::new();
+    /// while let Some(turn) = sluice.try_next() {
+    ///     let tokens = if *turn.value() == "alice" { 900 } else { 300 };
+    ///     order.push(turn.finish_with_cost(tokens));
+    /// }
+    /// assert_eq!(order, ["alice", "bob", "bob", "alice"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn finish_with_cost(mut self, cost: u32) -> V {
+        let (shared, id, ran, now) = self.running.take();
+        shared.after(shared.line.finish(shared.alarm.moment(now), id, ran, cost, false));
+        self.take_value()
     }
 
     /// Ends it and takes the next, if one may start: [`finish`](Self::finish) and
@@ -193,10 +261,11 @@ impl<V> Passage<V> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn finish_and_next(mut self) -> (V, Option<Self>) {
-        let (shared, id, ran, now) = self.seat.take();
-        let pulled = shared.line.finish_and_pull(shared.alarm.moment(now), id, ran);
-        let next = shared.after(pulled).map(|pulled| Self::new(&shared, pulled, now));
-        (self.value, next)
+        let (shared, id, ran, now) = self.running.take();
+        let cost = in_millis(ran);
+        let pulled = shared.line.finish(shared.alarm.moment(now), id, ran, cost, true);
+        let next = shared.after(pulled).map(|pulled| Self::pulled(shared, pulled, now));
+        (self.take_value(), next)
     }
 
     /// Ends it and counts it as failed.
@@ -214,15 +283,15 @@ impl<V> Passage<V> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn fail(self) -> V {
-        if let Some(shared) = &self.seat.shared {
+        if let Some(shared) = &self.running.shared {
             shared.counters.failed.count();
         }
-        self.value
+        self.finish()
     }
 
     /// Ends it and puts the item back to the front of its key, which runs nothing before `at`; with
     /// `None`, not before [`release`](super::Sluice::release). The order within the key is kept,
-    /// and there is always room for what comes back.
+    /// there is always room for what comes back, and a worker pulls it again.
     ///
     /// ```
     /// # let mut builder = tokio::runtime::Builder::new_current_thread();
@@ -247,7 +316,42 @@ impl<V> Passage<V> {
     /// # Errors
     /// The value, if the sluice is closed by now.
     pub fn retry_at(self, at: Option<Instant>) -> Result<ItemId, V> {
-        self.put_back(at, |until, cost| Back::Retry { until, cost })
+        self.put_back(at, |until, ran| Back::Retry { until, ran })
+    }
+
+    /// Ends it and puts the item back as [`retry_at`](Self::retry_at) does, but for this very caller,
+    /// which keeps the value and waits again.
+    ///
+    /// ```
+    /// # let mut builder = tokio::runtime::Builder::new_current_thread();
+    /// # builder.enable_time().start_paused(true).build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Entry, Sluice};
+    /// use std::time::Duration;
+    /// use tokio::time::Instant;
+    ///
+    /// let sluice = Sluice::<&str>::builder("agents", 1, 10).build()?;
+    /// let turn = sluice.turn(&Context::new(), Entry::of("alice"), "ask").await?;
+    /// let at = Instant::now() + Duration::from_millis(2);
+    /// let again = turn.wait_again(at).turn().await?;
+    /// assert!(Instant::now() >= at && again.finish() == "ask");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn wait_again(mut self, at: Instant) -> Admitted<V> {
+        let cx = self.running.context();
+        let (shared, id, ran, now) = self.running.take();
+        let (now, until) = (shared.alarm.moment(now), shared.alarm.moment(at));
+        let runner = Runner::Caller { told: false, waker: None };
+        let after = shared.line.put_back(now, id, Back::Retry { until, ran }, runner);
+        let value = self.take_value();
+        match shared.after(after) {
+            Ok(()) => Admitted::new(shared, id, cx, value),
+            Err(_) => {
+                shared.counters.handed_back.count();
+                Admitted::gone(cx, value)
+            }
+        }
     }
 
     /// Puts the item back as if it had never started: to the front of its key, which runs nothing
@@ -279,7 +383,7 @@ impl<V> Passage<V> {
     }
 
     /// Ends it, so that its place is free for others at once, but keeps the key busy until the
-    /// [`Hold`] is dropped: what runs may be over before the next of its key may see that. Held
+    /// [`KeyHold`] is dropped: what runs may be over before the next of its key may see that. Held
     /// keys count towards no limit, so bound them yourself.
     ///
     /// ```
@@ -298,10 +402,10 @@ impl<V> Passage<V> {
     /// # }).unwrap();
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn linger(mut self) -> (V, Hold<V>) {
-        let (shared, id, ran, now) = self.seat.take();
-        shared.after(shared.line.linger(shared.alarm.moment(now), id, ran));
-        (self.value, Hold { shared, id })
+    pub fn linger(mut self) -> (V, KeyHold<V>) {
+        let (shared, id, ran, now) = self.running.take();
+        shared.after(shared.line.linger(shared.alarm.moment(now), id, ran, false));
+        (self.take_value(), KeyHold { shared, id })
     }
 
     /// [`linger`](Self::linger) and [`try_next`](super::Sluice::try_next) in one step, in which nobody
@@ -321,11 +425,12 @@ impl<V> Passage<V> {
     /// # }).unwrap();
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn linger_and_next(mut self) -> (V, Hold<V>, Option<Self>) {
-        let (shared, id, ran, now) = self.seat.take();
-        let pulled = shared.line.linger_and_pull(shared.alarm.moment(now), id, ran);
-        let next = shared.after(pulled).map(|pulled| Self::new(&shared, pulled, now));
-        (self.value, Hold { shared, id }, next)
+    pub fn linger_and_next(mut self) -> (V, KeyHold<V>, Option<Self>) {
+        let (shared, id, ran, now) = self.running.take();
+        let pulled = shared.line.linger(shared.alarm.moment(now), id, ran, true);
+        let next = shared.after(pulled);
+        let next = next.map(|pulled| Self::pulled(Arc::clone(&shared), pulled, now));
+        (self.take_value(), KeyHold { shared, id }, next)
     }
 
     fn put_back(
@@ -333,59 +438,85 @@ impl<V> Passage<V> {
         at: Option<Instant>,
         back: impl FnOnce(Moment, Duration) -> Back,
     ) -> Result<ItemId, V> {
-        let Some(shared) = self.seat.shared.take() else { return Err(self.value) };
-        let (id, now) = (self.seat.id, Instant::now());
-        let ran = now - self.seat.started;
+        let (shared, id, ran, now) = self.running.take();
         let until = at.map_or(Moment::FAR, |at| shared.alarm.moment(at));
-        let now = shared.alarm.moment(now);
-        let refill = |slot: &mut Slot<V>, value| slot.refill(value, now);
-        let after = shared.line.put_back(now, id, back(until, ran), self.value, refill);
-        let result = shared.after(after);
-        if result.is_err() {
-            shared.counters.handed_back.count();
+        let runner = Runner::Worker(Some(self.take_value()));
+        let after = shared.line.put_back(shared.alarm.moment(now), id, back(until, ran), runner);
+        match shared.after(after) {
+            Ok(()) => Ok(id),
+            Err(Runner::Worker(Some(value))) => {
+                shared.counters.handed_back.count();
+                Err(value)
+            }
+            Err(_) => unreachable!("what was to be put back comes back"),
         }
-        result.map(|()| id)
     }
 }
 
-impl<V> Seat<V> {
-    /// Gives the place to whoever ends it otherwise: with its id, how long it was held, and now.
+impl<V> Running<V> {
+    pub(super) fn new(
+        shared: Arc<Shared<V>>,
+        id: ItemId,
+        admitted: Moment,
+        started: Instant,
+        cx: Option<Context>,
+    ) -> Self {
+        let admitted = shared.alarm.instant(admitted).unwrap_or(started);
+        Self { shared: Some(shared), id, admitted, started, cx }
+    }
+
+    fn context(&self) -> Context {
+        match (&self.cx, &self.shared) {
+            (Some(cx), _) => cx.clone(),
+            (None, Some(shared)) => Context::new().inside(&shared.lineage),
+            (None, None) => Context::new(),
+        }
+    }
+
+    /// Leaves the rest to whoever ends it: with its id, how long it ran, and now.
     fn take(&mut self) -> (Arc<Shared<V>>, ItemId, Duration, Instant) {
-        let shared = self.shared.take().expect("a passage that was not given up has a place");
+        let shared = self.shared.take().expect("a turn ends once");
         let now = Instant::now();
         (shared, self.id, now - self.started, now)
     }
 }
 
-impl<V> Drop for Seat<V> {
+/// Not done: the value first, then, by the drop of its parts, permit and key.
+impl<V> Drop for Turn<V> {
     fn drop(&mut self) {
-        if let Some(shared) = self.shared.take() {
-            let now = Instant::now();
-            let panicked = std::thread::panicking();
-            if panicked {
-                shared.counters.panicked.count();
-            }
-            let (ran, now) = (now - self.started, shared.alarm.moment(now));
-            shared.after(shared.line.finish(now, self.id, ran, panicked));
+        if let (Some(shared), Some(value)) = (&self.running.shared, self.value.take()) {
+            shared.dropped(value);
         }
     }
 }
 
-impl<V> Drop for Hold<V> {
+impl<V> Drop for Running<V> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.take() {
+            let now = Instant::now();
+            let counters = &shared.counters;
+            if std::thread::panicking() { &counters.panicked } else { &counters.dropped }.count();
+            let (ran, now) = (now - self.started, shared.alarm.moment(now));
+            shared.after(shared.line.abandon(now, self.id, ran));
+        }
+    }
+}
+
+impl<V> Drop for KeyHold<V> {
     fn drop(&mut self) {
         let Self { shared, id } = self;
         shared.after(shared.line.depart(shared.alarm.now(), *id));
     }
 }
 
-impl<V> fmt::Debug for Passage<V> {
+impl<V> fmt::Debug for Turn<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Passage").field("id", &self.seat.id).finish_non_exhaustive()
+        f.debug_struct("Turn").field("id", &self.running.id).finish_non_exhaustive()
     }
 }
 
-impl<V> fmt::Debug for Hold<V> {
+impl<V> fmt::Debug for KeyHold<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hold").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("KeyHold").field("id", &self.id).finish_non_exhaustive()
     }
 }

@@ -1,6 +1,6 @@
-//! Waiting for the line as a whole: until there is room, or until nothing is out.
+//! Waiting for the sluice as a whole: until there is room, or until nothing is out.
 //!
-//! Watchers are few (whoever feeds the line, whoever drains it), so each change looks at all of
+//! Watchers are few (whoever feeds the sluice, whoever drains it), so each change looks at all of
 //! them, and at none when there are none.
 
 use std::pin::Pin;
@@ -8,14 +8,14 @@ use std::task::{Context, Poll, Waker};
 
 use sluicegate_schedule::{Moment, Snapshot};
 
-use super::{Line, Party, State};
+use super::line::{Line, State};
 
 /// What is waited for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
     /// So many more would fit, or nothing ever will.
     Room(u32),
-    /// Nothing is in anybody's hands.
+    /// Nothing runs, and no key is kept.
     Empty,
 }
 
@@ -34,22 +34,21 @@ struct Watcher {
 
 /// Resolves once it is so. Dropping it leaves nothing behind.
 #[must_use = "futures do nothing unless awaited"]
-pub(crate) struct Watch<'a, P: Party> {
-    line: &'a Line<P>,
+pub(crate) struct Watch<'a, V> {
+    line: &'a Line<V>,
     until: Until,
     ticket: Option<u64>,
 }
 
-impl<P: Party> Line<P> {
-    pub(crate) const fn watch(&self, until: Until) -> Watch<'_, P> {
+impl<V> Line<V> {
+    pub(crate) const fn watch(&self, until: Until) -> Watch<'_, V> {
         Watch { line: self, until, ticket: None }
     }
 }
 
-impl<P: Party> State<P> {
+impl<V> State<V> {
     /// Gathers who is to be woken for what is now so.
-    pub(super) fn call(&mut self, wakers: &mut Vec<Waker>) {
-        self.party.call(wakers);
+    pub(super) fn call_watchers(&mut self, wakers: &mut Vec<Waker>) {
         if self.watchers.waiting.is_empty() {
             return;
         }
@@ -69,7 +68,7 @@ impl<P: Party> State<P> {
         match until {
             // Once closed nothing waits, so there is all the room there can be.
             Until::Room(count) => capacity.saturating_sub(queued) >= count.min(capacity),
-            Until::Empty => running + lingering == self.party.unclaimed(),
+            Until::Empty => running + lingering == 0,
         }
     }
 }
@@ -81,14 +80,14 @@ impl Watchers {
     }
 }
 
-impl<P: Party> Future for Watch<'_, P> {
+impl<V> Future for Watch<'_, V> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let (until, ticket) = (self.until, self.ticket.take());
         // Cloned before and dropped after the lock is held: both run the executor's code.
         let waker = cx.waker().clone();
-        let (ticket, displaced) = self.line.attend(|state, _| {
+        let (ticket, displaced) = self.line.attend(|state| {
             let displaced = ticket.and_then(|ticket| state.watchers.leave(ticket));
             if state.is(until) {
                 return (None, (displaced, Some(waker)));
@@ -104,10 +103,10 @@ impl<P: Party> Future for Watch<'_, P> {
     }
 }
 
-impl<P: Party> Drop for Watch<'_, P> {
+impl<V> Drop for Watch<'_, V> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
-            let left = self.line.attend(|state, _| state.watchers.leave(ticket));
+            let left = self.line.attend(|state| state.watchers.leave(ticket));
             drop(left);
         }
     }

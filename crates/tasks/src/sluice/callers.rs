@@ -1,0 +1,323 @@
+//! Callers: each waits for the turn of its own item, which it keeps itself.
+//!
+//! `docs/rules.md#sluice-5`.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use sluicegate_schedule::{ItemId, Moment, Refusal as Full, Why};
+use tokio::time::Instant;
+
+use super::line::{After, Line, Runner, Slot, State};
+use super::turn::{Running, Turn};
+use super::{Overload, Shared};
+use crate::{Context, Entry, Refusal, Refused};
+
+/// An item of a caller that was let in and waits for its turn. Dropped, it leaves the queue.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// use sluicegate_tasks::{Context, Entry, Sluice};
+///
+/// let sluice = Sluice::<&str>::builder("agents", 1, 10).build()?;
+/// let admitted = sluice.enter(&Context::new(), Entry::of("alice"), "ask").await?;
+/// assert_eq!(admitted.value(), &"ask");
+/// drop(admitted);
+/// assert_eq!(sluice.stats().cancelled, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping it takes the item out of the queue"]
+pub struct Admitted<V> {
+    value: Option<V>,
+    waiting: Waiting<V>,
+}
+
+/// A caller's item in the queue. Dropped, it is withdrawn.
+#[derive(Debug)]
+struct Waiting<V> {
+    item: Option<(Arc<Shared<V>>, ItemId)>,
+    cx: Context,
+}
+
+/// How a caller's item stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    NotYet,
+    /// It is its turn; since when it was admitted.
+    Turn(Moment),
+    /// It waited for too long.
+    TimedOut,
+    /// It was handed back.
+    Closed,
+}
+
+impl<V> Admitted<V> {
+    pub(super) const fn new(shared: Arc<Shared<V>>, id: ItemId, cx: Context, value: V) -> Self {
+        Self { value: Some(value), waiting: Waiting { item: Some((shared, id)), cx } }
+    }
+
+    /// An item that was to wait again and came too late.
+    pub(super) const fn gone(cx: Context, value: V) -> Self {
+        Self { value: Some(value), waiting: Waiting { item: None, cx } }
+    }
+
+    /// The item, for [`Sluice::why`](super::Sluice::why); `None` when it was handed back.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Entry, Sluice, Why};
+    ///
+    /// let sluice = Sluice::<()>::builder("agents", 1, 10).build()?;
+    /// let cx = Context::new();
+    /// let runs = sluice.turn(&cx, Entry::of("alice"), ()).await?;
+    /// let waits = sluice.enter(&cx, Entry::of("bob"), ()).await?;
+    /// let why = waits.id().and_then(|id| sluice.why(id)).ok_or("gone")?.why;
+    /// assert_eq!(why, Why::AtLimit { running: 1, limit: 1 });
+    /// runs.finish();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn id(&self) -> Option<ItemId> {
+        self.waiting.item.as_ref().map(|(_, id)| *id)
+    }
+
+    /// The value.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Entry, Sluice};
+    ///
+    /// let sluice = Sluice::<&str>::builder("agents", 1, 10).build()?;
+    /// let admitted = sluice.enter(&Context::new(), Entry::of("alice"), "ask").await?;
+    /// assert_eq!(admitted.value(), &"ask");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn value(&self) -> &V {
+        self.value.as_ref().expect("taken only by its turn")
+    }
+
+    /// Waits for the turn, for as long as the context and the sluice's queue timeout let it.
+    ///
+    /// Dropped while it waits, the item leaves the queue; a turn just given to it goes on to the next.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Entry, Sluice};
+    ///
+    /// let sluice = Sluice::<&str>::builder("agents", 1, 10).build()?;
+    /// let cx = Context::new();
+    /// let first = sluice.enter(&cx, Entry::of("alice"), "first").await?.turn().await?;
+    /// let second = sluice.enter(&cx, Entry::of("alice"), "second").await?;
+    /// let (second, _) = tokio::join!(second.turn(), async { first.finish() });
+    /// assert_eq!(second?.finish(), "second");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Refused`], with the value inside: interrupted, waited for too long, or handed back.
+    pub async fn turn(mut self) -> Result<Turn<V>, Refused<V>> {
+        let turned = self.waiting.turn().await;
+        let value = self.value.take().expect("taken only by its turn");
+        match turned {
+            Ok(running) => Ok(Turn::new(value, running)),
+            Err((why, retry_after)) => Err(Refused { why, retry_after, work: value }),
+        }
+    }
+}
+
+impl<V> Waiting<V> {
+    async fn turn(&mut self) -> Result<Running<V>, (Refusal, Option<std::time::Duration>)> {
+        let Some((shared, id)) = &self.item else { return Err((Refusal::Draining, None)) };
+        let (shared, id) = (Arc::clone(shared), *id);
+        let heard = self.cx.until_interrupted(poll_fn(|poller| {
+            match shared.line.hear(shared.alarm.now(), id, poller.waker()) {
+                Heard::NotYet => Poll::Pending,
+                heard => Poll::Ready(heard),
+            }
+        }));
+        let why = match heard.await {
+            // The last look before it runs.
+            Ok(Heard::Turn(admitted)) => match self.cx.check() {
+                Ok(()) => {
+                    self.item = None;
+                    let cx = Some(self.cx.clone());
+                    return Ok(Running::new(shared, id, admitted, Instant::now(), cx));
+                }
+                Err(why) => Refusal::Interrupted(why),
+            },
+            Ok(Heard::TimedOut) => {
+                Refusal::QueueTimeout { after: shared.queue_timeout.unwrap_or_default() }
+            }
+            Ok(_) => Refusal::Draining,
+            Err(why) => Refusal::Interrupted(why),
+        };
+        // What was handed back or timed out is counted where that was done.
+        if let (true, Refusal::Interrupted(why)) = (self.withdraw(), &why) {
+            shared.counters.interrupted(*why);
+        }
+        Err((why, shared.overload.retry_after()))
+    }
+
+    /// `false` when there is nothing to withdraw any more.
+    fn withdraw(&mut self) -> bool {
+        self.item.take().is_some_and(|(shared, id)| {
+            shared.after(shared.line.withdraw_caller(shared.alarm.now(), id))
+        })
+    }
+}
+
+impl<V> Drop for Waiting<V> {
+    fn drop(&mut self) {
+        let shared = self.item.as_ref().map(|(shared, _)| Arc::clone(shared));
+        if self.withdraw()
+            && let Some(shared) = shared
+        {
+            shared.counters.cancelled.count();
+        }
+    }
+}
+
+/// Somebody who waits to be let in. Dropped, it leaves the door.
+pub(super) struct AtDoor<'a, V> {
+    line: &'a Line<V>,
+    place: Option<u32>,
+}
+
+impl<V> Line<V> {
+    pub(super) const fn door(&self) -> AtDoor<'_, V> {
+        AtDoor { line: self, place: None }
+    }
+
+    /// How a caller's item stands; while it waits, the waker hears of its turn.
+    fn hear(&self, now: Moment, id: ItemId, waker: &Waker) -> Heard {
+        // Cloned before and dropped after the lock is held: both run the executor's code.
+        let waker = waker.clone();
+        let (heard, displaced) = self.attend(|state| {
+            let State { fair, ledger, closed, .. } = state;
+            let Some(slot) = fair.get_mut(id) else {
+                let gone = if *closed { Heard::Closed } else { Heard::TimedOut };
+                return (gone, Some(waker));
+            };
+            match &mut slot.runner {
+                Runner::Caller { told: false, waker: known } => {
+                    (Heard::NotYet, known.replace(waker))
+                }
+                _ => {
+                    ledger.started(now, now - slot.since);
+                    (Heard::Turn(slot.admitted), Some(waker))
+                }
+            }
+        });
+        drop(displaced);
+        heard
+    }
+
+    fn withdraw_caller(&self, now: Moment, id: ItemId) -> After<V, bool> {
+        let After { result, alarm, expired } =
+            self.change(now, |state, _| state.cancel(id).or_else(|| state.fair.revoke(id)));
+        After { result: result.is_some(), alarm, expired }
+    }
+}
+
+impl<V> AtDoor<'_, V> {
+    /// Lets a caller's item in; `Pending` while it waits for room.
+    pub(super) fn knock(
+        &mut self,
+        now: Moment,
+        entry: &mut Option<Entry>,
+        overload: Overload,
+        waker: &Waker,
+    ) -> After<V, Poll<Result<ItemId, Full>>> {
+        let (place, mut waker) = (self.place.take(), Some(waker.clone()));
+        let After { result: (entered, place, displaced), alarm, expired } =
+            self.line.change(now, |state, wakers| {
+                let (was_called, displaced) = state.leave_door(place);
+                let waits = overload == Overload::Wait;
+                // Nobody overtakes those who wait for room.
+                let others_first = !was_called && !state.door.is_empty();
+                if waits && !state.closed && (others_first || !state.has_room()) {
+                    let place = state.door.push_back(waker.take());
+                    return (Poll::Pending, Some(place), displaced);
+                }
+                let entry = entry.take().expect("let in once");
+                let entered = state.enter_caller(now, entry, overload, wakers);
+                (Poll::Ready(entered), None, displaced)
+            });
+        self.place = place;
+        drop((displaced, waker));
+        After { result: entered, alarm, expired }
+    }
+}
+
+impl<V> Drop for AtDoor<'_, V> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            // One that was called in and goes passes its call on.
+            let (displaced, next) = self.line.attend(|state| {
+                let (was_called, displaced) = state.leave_door(Some(place));
+                let passes = was_called && state.has_room();
+                (displaced, if passes { state.call_in() } else { None })
+            });
+            drop(displaced);
+            next.into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+impl<V> State<V> {
+    /// Leaves the door; whether it was called in, and else its waker.
+    fn leave_door(&mut self, place: Option<u32>) -> (bool, Option<Waker>) {
+        let Some(waiter) = place.and_then(|place| self.door.free(place)) else {
+            return (false, None);
+        };
+        let was_called = waiter.is_none();
+        self.called_in -= u32::from(was_called);
+        (was_called, waiter)
+    }
+
+    fn enter_caller(
+        &mut self,
+        now: Moment,
+        entry: Entry,
+        overload: Overload,
+        wakers: &mut Vec<Waker>,
+    ) -> Result<ItemId, Full> {
+        let slot = Slot::new(Runner::Caller { told: false, waker: None }, now);
+        let id = self.fair.admit(now, entry, slot).map_err(|refused| refused.why)?;
+        self.admitted(now, id, true);
+        if overload == Overload::FailFast {
+            self.tell_callers(now, wakers);
+            let slot = self.fair.get(id);
+            if !slot.is_some_and(|slot| matches!(slot.runner, Runner::Caller { told: true, .. })) {
+                let why = self.fair.why(now, id);
+                self.cancel(id);
+                self.ledger.admitted -= 1;
+                return Err(why.map_or(Full::Draining, not_at_once));
+            }
+        }
+        Ok(id)
+    }
+}
+
+/// Why an item that must not wait would have to.
+pub(super) const fn not_at_once(why: Why) -> Full {
+    match why {
+        Why::TenantAtLimit { running, max } => Full::TenantAtLimit { in_use: running, limit: max },
+        Why::RateLimited { until } => Full::RateLimited { until },
+        Why::AtLimit { running, limit } => Full::AtLimit { in_use: running, limit },
+        Why::Paused { reason } => Full::Paused { reason },
+        // Others of its key, or others that were put back, go first.
+        _ => Full::KeyBusy,
+    }
+}

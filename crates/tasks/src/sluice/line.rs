@@ -1,0 +1,355 @@
+//! The inside of a sluice: the pure schedule behind a lock, and those who wait for its word.
+//!
+//! Nothing in here knows of tasks or timers, so the interleaving models can run all of it.
+//!
+//! Invariants:
+//! 1. An item is started when there is somebody to run it: the caller that waits for it, or a worker
+//!    that asks. Whoever changes the schedule starts, under the same lock, what callers wait for.
+//! 2. If something may start that workers run, and workers wait, at least one of them has been woken
+//!    and has not looked yet. Whoever looks wakes the next if there is more; one that goes without
+//!    looking does the same.
+//! 3. A value is in its item's slot while the item waits, else with whoever pulled it.
+//! 4. A caller that was told and is withdrawn before it heard is revoked: its place, token and charge
+//!    go to the next.
+//! 5. Once closed, nothing waits: what is put back or let in later is gone at once.
+//! 6. Wakers are called, and values dropped, with the lock released.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use sluicegate_schedule::{ItemId, Limits, Moment, Next, Schedule, Snapshot, Why};
+
+use super::ledger::Ledger;
+use super::watch::Watchers;
+use crate::sync::Mutex;
+use crate::waitlist::WaitList;
+
+pub(crate) type Fair<V> = Schedule<Slot<V>, Arc<str>, Arc<str>>;
+
+pub(crate) struct Line<V> {
+    state: Mutex<State<V>>,
+}
+
+pub(crate) struct State<V> {
+    pub(crate) fair: Fair<V>,
+    /// Workers that wait in `next`; one that was woken has no waker here any more.
+    pub(super) workers: WaitList<Option<Waker>>,
+    /// How many of them were woken and have not looked yet.
+    pub(super) woken: u32,
+    /// Callers that wait to be let in, first come, first served.
+    pub(super) door: WaitList<Option<Waker>>,
+    /// How many of them were woken and have not looked yet.
+    pub(super) called_in: u32,
+    /// Items that wait for their callers' turns.
+    callers: u32,
+    queue_timeout: Option<Duration>,
+    /// When the first wait of an item is too long, in order. Those that are over leave late.
+    timeouts: VecDeque<(Moment, ItemId)>,
+    pub(crate) closed: bool,
+    pub(crate) ledger: Ledger,
+    pub(super) watchers: Watchers,
+}
+
+/// What the schedule keeps of each item.
+#[derive(Debug)]
+pub(crate) struct Slot<V> {
+    pub(super) admitted: Moment,
+    pub(super) since: Moment,
+    pub(super) runner: Runner<V>,
+    /// It has not started yet, so its wait may be too long.
+    pub(super) is_new: bool,
+}
+
+/// Who runs an item.
+#[derive(Debug)]
+pub(crate) enum Runner<V> {
+    /// Whichever worker pulls it; without its value it is out.
+    Worker(Option<V>),
+    /// The caller that waits for it, and keeps the value.
+    Caller { told: bool, waker: Option<Waker> },
+}
+
+/// An item that a worker pulled.
+#[derive(Debug)]
+pub(crate) struct Pulled<V> {
+    pub(super) id: ItemId,
+    pub(super) value: V,
+    pub(super) admitted: Moment,
+}
+
+/// What a change calls for once the lock is released.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct After<V, R> {
+    pub(crate) result: R,
+    /// When to ask again.
+    pub(crate) alarm: Option<Moment>,
+    /// Values that waited for too long.
+    pub(crate) expired: Vec<V>,
+}
+
+impl<V> Slot<V> {
+    pub(super) const fn new(runner: Runner<V>, now: Moment) -> Self {
+        Self { admitted: now, since: now, runner, is_new: true }
+    }
+}
+
+impl<V> Line<V> {
+    pub(crate) fn new(
+        limits: Limits<Arc<str>>,
+        queue_timeout: Option<Duration>,
+        ledger: Ledger,
+        now: Moment,
+    ) -> Self {
+        Self {
+            state: Mutex::new(State {
+                fair: Schedule::new(limits, now),
+                workers: WaitList::new(),
+                woken: 0,
+                door: WaitList::new(),
+                called_in: 0,
+                callers: 0,
+                queue_timeout,
+                timeouts: VecDeque::new(),
+                closed: false,
+                ledger,
+                watchers: Watchers::default(),
+            }),
+        }
+    }
+
+    /// Makes a change, then tells whoever may run something: invariants 1 and 2.
+    pub(crate) fn change<R>(
+        &self,
+        now: Moment,
+        change: impl FnOnce(&mut State<V>, &mut Vec<Waker>) -> R,
+    ) -> After<V, R> {
+        self.change_then(now, change, |_, _, result| result)
+    }
+
+    /// Makes a change, and pulls before anybody else is told.
+    pub(crate) fn change_then<C, R>(
+        &self,
+        now: Moment,
+        change: impl FnOnce(&mut State<V>, &mut Vec<Waker>) -> C,
+        then: impl FnOnce(&mut State<V>, &mut Vec<Waker>, C) -> R,
+    ) -> After<V, R> {
+        let (mut wakers, mut expired) = (Vec::new(), Vec::new());
+        let mut state = self.state.lock();
+        state.fair.advance(now);
+        let changed = change(&mut state, &mut wakers);
+        let result = then(&mut state, &mut wakers, changed);
+        let alarm = state.tell(now, &mut wakers, &mut expired);
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+        After { result, alarm, expired }
+    }
+
+    /// Asks again: time has passed.
+    pub(crate) fn tick(&self, now: Moment) -> After<V, ()> {
+        self.change(now, |_, _| ())
+    }
+
+    /// Looks, and changes only who waits: the schedule need not be asked.
+    pub(crate) fn attend<R>(&self, attend: impl FnOnce(&mut State<V>) -> R) -> R {
+        attend(&mut self.state.lock())
+    }
+
+    /// Looks into the schedule without changing it.
+    pub(crate) fn view<R>(&self, view: impl FnOnce(&Fair<V>) -> R) -> R {
+        view(&self.state.lock().fair)
+    }
+
+    pub(crate) fn snapshot(&self, now: Moment) -> Snapshot {
+        self.view(|fair| fair.snapshot(now))
+    }
+
+    /// Lets nothing more in and takes out all that waits. Callers are told; the workers' values are
+    /// returned in the order of admission, with how many waited in all.
+    pub(crate) fn close(&self, now: Moment) -> (Vec<V>, u64) {
+        let After { result, .. } = self.change(now, |state, wakers| {
+            state.closed = true;
+            state.fair.stop_admission();
+            let ids: Vec<ItemId> = state.fair.waiting().map(|item| item.id).collect();
+            let mut waited: Vec<_> = ids.into_iter().zip(state.fair.take_waiting()).collect();
+            waited.sort_unstable_by_key(|(id, _)| id.number());
+            (state.callers, state.timeouts) = (0, VecDeque::new());
+            wakers.extend(std::iter::from_fn(|| state.wake_worker()));
+            wakers.extend(std::iter::from_fn(|| state.call_in()));
+            let (count, mut values) = (waited.len() as u64, Vec::new());
+            for (_, slot) in waited {
+                match slot.runner {
+                    Runner::Worker(value) => values.extend(value),
+                    Runner::Caller { waker, .. } => wakers.extend(waker),
+                }
+            }
+            (values, count)
+        });
+        result
+    }
+}
+
+impl<V> State<V> {
+    /// An item that was let in waits from now on.
+    pub(super) fn admitted(&mut self, now: Moment, id: ItemId, by_caller: bool) {
+        self.ledger.admitted += 1;
+        self.callers += u32::from(by_caller);
+        if let Some(limit) = self.queue_timeout {
+            self.timeouts.push_back((now + limit, id));
+            // Those that are over make room, so the list does not outgrow the queue.
+            if self.timeouts.len() > 64 + 2 * self.fair.snapshot(now).queued as usize {
+                let Self { timeouts, fair, .. } = self;
+                timeouts.retain(|(_, id)| fair.get(*id).is_some_and(|slot| slot.is_new));
+            }
+        }
+    }
+
+    /// The next value, if something may start that a worker runs.
+    pub(super) fn pull(&mut self, now: Moment, wakers: &mut Vec<Waker>) -> Option<Pulled<V>> {
+        // Those that are before it are told first.
+        self.tell_callers(now, wakers);
+        let Next::Start(id) = self.fair.next(now) else { return None };
+        let Self { fair, ledger, .. } = self;
+        let slot = fair.get_mut(id).expect("what starts is here");
+        slot.is_new = false;
+        ledger.started(now, now - slot.since);
+        let Runner::Worker(value) = &mut slot.runner else {
+            unreachable!("callers were told before");
+        };
+        let value = value.take().expect("a value that nobody pulled is in its slot");
+        Some(Pulled { id, value, admitted: slot.admitted })
+    }
+
+    /// Tells callers whose turn it is, and wakes a worker if there is something for one. Says when to
+    /// ask again.
+    fn tell(
+        &mut self,
+        now: Moment,
+        wakers: &mut Vec<Waker>,
+        expired: &mut Vec<V>,
+    ) -> Option<Moment> {
+        let timeout = self.expire(now, wakers, expired);
+        let mut alarm = self.tell_callers(now, wakers);
+        if !self.workers.is_empty() && self.woken == 0 {
+            match self.fair.peek(now) {
+                Next::Start(id) if !self.is_callers(id) => wakers.extend(self.wake_worker()),
+                Next::At(at) => alarm = Some(at),
+                _ => {}
+            }
+        }
+        if !self.door.is_empty() && self.called_in == 0 && self.has_room() {
+            wakers.extend(self.call_in());
+        }
+        self.call_watchers(wakers);
+        [alarm, timeout].into_iter().flatten().min()
+    }
+
+    /// Starts what callers wait for, as long as that is what is next.
+    pub(super) fn tell_callers(&mut self, now: Moment, wakers: &mut Vec<Waker>) -> Option<Moment> {
+        while self.callers > 0 {
+            match self.fair.peek(now) {
+                Next::Start(id) if self.is_callers(id) => {
+                    self.fair.next(now);
+                    self.callers -= 1;
+                    let slot = self.fair.get_mut(id).expect("what starts is here");
+                    slot.is_new = false;
+                    if let Runner::Caller { told, waker } = &mut slot.runner {
+                        *told = true;
+                        wakers.extend(waker.take());
+                    }
+                }
+                Next::At(at) => return Some(at),
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    /// Takes out what has waited for too long. Says when the next one will have.
+    fn expire(
+        &mut self,
+        now: Moment,
+        wakers: &mut Vec<Waker>,
+        expired: &mut Vec<V>,
+    ) -> Option<Moment> {
+        loop {
+            let (at, id) = *self.timeouts.front()?;
+            if at > now {
+                return Some(at);
+            }
+            self.timeouts.pop_front();
+            if !self.waits_anew(id) {
+                continue;
+            }
+            self.ledger.queue_timeouts += 1;
+            match self.cancel(id).map(|slot| slot.runner) {
+                Some(Runner::Worker(value)) => expired.extend(value),
+                Some(Runner::Caller { waker, .. }) => wakers.extend(waker),
+                None => {}
+            }
+        }
+    }
+
+    /// Takes a waiting item out.
+    pub(super) fn cancel(&mut self, id: ItemId) -> Option<Slot<V>> {
+        let slot = self.fair.cancel(id)?;
+        self.callers -= u32::from(matches!(slot.runner, Runner::Caller { .. }));
+        Some(slot)
+    }
+
+    /// An item that was out waits again, for a caller or for a worker.
+    pub(super) fn waits_again(&mut self, runner: &Runner<V>) {
+        self.callers += u32::from(matches!(runner, Runner::Caller { .. }));
+    }
+
+    fn is_callers(&self, id: ItemId) -> bool {
+        self.fair.get(id).is_some_and(|slot| matches!(slot.runner, Runner::Caller { .. }))
+    }
+
+    /// Whether an item waits and never started.
+    fn waits_anew(&self, id: ItemId) -> bool {
+        self.fair.get(id).is_some_and(|slot| slot.is_new)
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        let Snapshot { queued, capacity, .. } = self.fair.snapshot(Moment::ZERO);
+        queued < capacity
+    }
+
+    pub(super) fn wake_worker(&mut self) -> Option<Waker> {
+        let waker = self.workers.pop_front()?.take();
+        self.woken += 1;
+        waker
+    }
+
+    pub(super) fn call_in(&mut self) -> Option<Waker> {
+        let waker = self.door.pop_front()?.take();
+        self.called_in += 1;
+        waker
+    }
+
+    /// Why an item waits; where nothing but a worker is missing, that.
+    pub(super) fn why(&self, now: Moment, id: ItemId) -> Option<Why> {
+        let why = self.fair.why(now, id)?;
+        let idle = !self.workers.is_empty() || self.woken > 0;
+        if why == Why::Ready && !idle && !self.is_callers(id) {
+            return Some(Why::NoWorker);
+        }
+        Some(why)
+    }
+}
+
+/// Without what is behind the lock.
+impl<V> fmt::Debug for Line<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Line").finish_non_exhaustive()
+    }
+}
+
+/// Cost is counted in milliseconds of running, each begun one in full.
+pub(crate) fn in_millis(cost: Duration) -> u32 {
+    u32::try_from(cost.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,247 @@
+//! Workers: whoever is free pulls the next value that may start.
+//!
+//! `docs/rules.md#sluice-1`, `docs/rules.md#sluice-4`.
+
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use sluicegate_schedule::{ItemId, Moment, Next, Refusal as Full, Refused, Why};
+
+use super::callers::not_at_once;
+use super::line::{After, Line, Pulled, Runner, Slot, State, in_millis};
+use super::{Batch, Overload};
+use crate::Entry;
+
+/// A worker that waits for a value. Dropped, it passes its call on.
+pub(super) struct Puller<'a, V> {
+    line: &'a Line<V>,
+    place: Option<u32>,
+}
+
+/// How an item that was out goes back to the front of its key.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Back {
+    /// It ran for so long, and runs again no sooner than this.
+    Retry { until: Moment, ran: Duration },
+    /// It did not run at all.
+    Postpone { until: Moment },
+}
+
+impl<V> Line<V> {
+    /// Lets an item in for whichever worker pulls it.
+    pub(super) fn admit(
+        &self,
+        now: Moment,
+        entry: Entry,
+        value: V,
+        overload: Overload,
+    ) -> After<V, Result<ItemId, Refused<V>>> {
+        self.change(now, |state, _| {
+            let slot = Slot::new(Runner::Worker(Some(value)), now);
+            let id = state.fair.admit(now, entry, slot).map_err(unfilled)?;
+            state.admitted(now, id, false);
+            if overload == Overload::FailFast
+                && let Some(why) = state.must_wait(now, id)
+                && let Some(slot) = state.cancel(id)
+            {
+                state.ledger.admitted -= 1;
+                return Err(unfilled(Refused { why, value: slot }));
+            }
+            Ok(id)
+        })
+    }
+
+    /// Lets a batch in, whole or not at all.
+    pub(super) fn admit_all(
+        &self,
+        now: Moment,
+        batch: Batch<V>,
+    ) -> After<V, Result<Vec<ItemId>, Refused<Batch<V>>>> {
+        let slot = |value| Slot::new(Runner::Worker(Some(value)), now);
+        let batch: Vec<_> = batch.into_iter().map(|(entry, value)| (entry, slot(value))).collect();
+        let After { result, alarm, expired } = self.change(now, |state, _| {
+            let ids = state.fair.admit_all(now, batch)?;
+            ids.iter().for_each(|id| state.admitted(now, *id, false));
+            Ok(ids)
+        });
+        let result = result.map_err(|Refused { why, value: batch }: Refused<Vec<_>>| {
+            let values = batch.into_iter().map(|(entry, slot)| (entry, value_of(slot)));
+            Refused { why, value: values.collect() }
+        });
+        After { result, alarm, expired }
+    }
+
+    pub(super) fn try_pull(&self, now: Moment) -> After<V, Option<Pulled<V>>> {
+        self.change(now, |state, wakers| state.pull(now, wakers))
+    }
+
+    pub(super) const fn puller(&self) -> Puller<'_, V> {
+        Puller { line: self, place: None }
+    }
+
+    /// Takes a waiting item out, if a worker would run it.
+    pub(super) fn withdraw(&self, now: Moment, id: ItemId) -> After<V, Option<V>> {
+        self.change(now, |state, _| {
+            matches!(state.fair.get(id)?.runner, Runner::Worker(_))
+                .then(|| state.cancel(id).map(value_of))?
+        })
+    }
+
+    /// Ends the hold of a key for an item that was put back.
+    pub(super) fn release(&self, now: Moment, id: ItemId) -> After<V, bool> {
+        self.change(now, |state, _| match state.fair.why(now, id) {
+            Some(Why::KeyRetrying { head, .. }) if head == id => state.fair.release(id),
+            _ => false,
+        })
+    }
+
+    /// An item is done; pulls the next in the same step, if asked to.
+    pub(super) fn finish(
+        &self,
+        now: Moment,
+        id: ItemId,
+        ran: Duration,
+        cost: u32,
+        pull: bool,
+    ) -> After<V, Option<Pulled<V>>> {
+        self.change(now, |state, wakers| {
+            state.fair.complete(id, Some(cost));
+            state.ledger.ran(now, ran);
+            if pull { state.pull(now, wakers) } else { None }
+        })
+    }
+
+    /// An item was given up: it ran, but is not done.
+    pub(super) fn abandon(&self, now: Moment, id: ItemId, ran: Duration) -> After<V, ()> {
+        self.change(now, |state, _| {
+            state.fair.complete(id, Some(in_millis(ran)));
+        })
+    }
+
+    /// An item is done and keeps its key; pulls the next in the same step, if asked to.
+    pub(super) fn linger(
+        &self,
+        now: Moment,
+        id: ItemId,
+        ran: Duration,
+        pull: bool,
+    ) -> After<V, Option<Pulled<V>>> {
+        self.change(now, |state, wakers| {
+            state.fair.linger(id, Some(in_millis(ran)));
+            state.ledger.ran(now, ran);
+            if pull { state.pull(now, wakers) } else { None }
+        })
+    }
+
+    /// A kept key is free.
+    pub(super) fn depart(&self, now: Moment, id: ItemId) -> After<V, ()> {
+        self.change(now, |state, _| {
+            state.fair.depart(id);
+        })
+    }
+
+    /// Puts an item that is out back to the front of its key, to be run by `runner`. If it is too late
+    /// for that it is over, and the runner comes back.
+    pub(super) fn put_back(
+        &self,
+        now: Moment,
+        id: ItemId,
+        back: Back,
+        runner: Runner<V>,
+    ) -> After<V, Result<(), Runner<V>>> {
+        self.change(now, |state, _| {
+            if let Back::Retry { ran, .. } = back {
+                state.ledger.ran(now, ran);
+            }
+            if state.closed {
+                match back {
+                    Back::Retry { ran, .. } => drop(state.fair.complete(id, Some(in_millis(ran)))),
+                    Back::Postpone { .. } => drop(state.fair.revoke(id)),
+                }
+                return Err(runner);
+            }
+            state.waits_again(&runner);
+            if let Some(slot) = state.fair.get_mut(id) {
+                (slot.runner, slot.since) = (runner, now);
+            }
+            match back {
+                Back::Retry { until, ran } => {
+                    state.fair.retry(now, id, until, Some(in_millis(ran)));
+                }
+                Back::Postpone { until } => {
+                    state.fair.postpone(now, id, until);
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+impl<V> State<V> {
+    /// Why an item for workers cannot start at once, if it cannot.
+    fn must_wait(&mut self, now: Moment, id: ItemId) -> Option<Full> {
+        let idle = self.workers.len() + self.woken;
+        match self.fair.peek(now) {
+            Next::Start(next) if next == id && idle > 0 => None,
+            Next::Start(next) if next == id => {
+                let in_use = self.fair.snapshot(now).running;
+                Some(Full::AtLimit { in_use, limit: in_use })
+            }
+            _ => Some(self.fair.why(now, id).map_or(Full::Draining, not_at_once)),
+        }
+    }
+
+    /// Leaves the workers that wait, and gives up its waker if it was not woken.
+    fn leave_workers(&mut self, place: Option<u32>) -> Option<Waker> {
+        let waiter = self.workers.free(place?)?;
+        self.woken -= u32::from(waiter.is_none());
+        waiter
+    }
+}
+
+impl<V> Puller<'_, V> {
+    /// Takes the next value if one may start. Else it waits from now on, behind the others, unless the
+    /// line is closed.
+    pub(super) fn look(&mut self, now: Moment, waker: &Waker) -> After<V, Poll<Option<Pulled<V>>>> {
+        // Cloned before and dropped after the lock is held: both run the executor's code.
+        let (place, mut waker) = (self.place.take(), Some(waker.clone()));
+        let After { result: (seen, place, displaced), alarm, expired } =
+            self.line.change(now, |state, wakers| {
+                let displaced = state.leave_workers(place);
+                let pulled = state.pull(now, wakers);
+                if pulled.is_some() || state.closed {
+                    return (Poll::Ready(pulled), None, displaced);
+                }
+                (Poll::Pending, Some(state.workers.push_back(waker.take())), displaced)
+            });
+        self.place = place;
+        drop((displaced, waker));
+        After { result: seen, alarm, expired }
+    }
+}
+
+impl<V> Drop for Puller<'_, V> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            // What it was woken for is for another; where none waits it is there for the next who asks.
+            let (displaced, next) = self.line.attend(|state| {
+                let displaced = state.leave_workers(Some(place));
+                let passes = displaced.is_none() && state.woken == 0;
+                (displaced, if passes { state.wake_worker() } else { None })
+            });
+            drop(displaced);
+            next.into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+fn value_of<V>(slot: Slot<V>) -> V {
+    match slot.runner {
+        Runner::Worker(Some(value)) => value,
+        _ => unreachable!("a value that nobody pulled is in its slot"),
+    }
+}
+
+fn unfilled<V>(Refused { why, value: slot }: Refused<Slot<V>>) -> Refused<V> {
+    Refused { why, value: value_of(slot) }
+}
