@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use sluicegate_tasks::Hold;
+use sluicegate_tasks::KeyHold;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -44,7 +44,7 @@ pub(crate) struct Ended {
     /// To be kept, durably, before the source hears.
     pub(crate) parked: Option<Box<Parked>>,
     /// Holds the key until the source has heard.
-    pub(crate) hold: Option<Hold<Item>>,
+    pub(crate) hold: Option<KeyHold<Item>>,
     /// Says that the key is being parked until it is.
     pub(crate) parking_key: Option<ParkingKey>,
 }
@@ -163,7 +163,7 @@ impl Held {
         mut self,
         ending: Ending,
         parked: Option<Box<Parked>>,
-        hold: Option<Hold<Item>>,
+        hold: Option<KeyHold<Item>>,
         parking_key: Option<ParkingKey>,
     ) {
         if let Some(tracked) = self.tracked.take() {
@@ -176,7 +176,7 @@ impl Held {
         tracked: Arc<Tracked>,
         ending: Ending,
         parked: Option<Box<Parked>>,
-        hold: Option<Hold<Item>>,
+        hold: Option<KeyHold<Item>>,
         parking_key: Option<ParkingKey>,
     ) {
         tracked.change(|standing| standing.now = Now::Settling);

@@ -88,7 +88,7 @@ pub(crate) struct ParkingKey {
 impl Pool {
     pub(crate) fn new(settings: PoolSettings) -> Result<Self, Invalid> {
         let (concurrency, capacity) = (settings.concurrency, settings.capacity());
-        let mut builder = Sluice::<Item>::builder(&*settings.code, concurrency, capacity);
+        let mut builder = Sluice::builder(&*settings.code, concurrency, capacity);
         if let Some(rate) = settings.rate()? {
             builder = builder.rate(rate);
         }

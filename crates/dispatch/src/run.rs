@@ -1,4 +1,4 @@
-//! Running a message and settling it: the way from a passage to a settlement.
+//! Running a message and settling it: the way from a turn to a settlement.
 
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use sluicegate_tasks::{Context, Hearing, Passage};
+use sluicegate_tasks::{Context, Hearing, Turn};
 use tokio::time::Instant;
 
 use crate::in_flight::{Now, Tracked};
@@ -22,29 +22,29 @@ use crate::{
 
 /// Starts whatever a pool's sluice lets through, until it is closed.
 pub(crate) async fn pump(core: Arc<Core>, pool: Arc<Pool>) {
-    while let Some(passage) = pool.sluice.next().await {
+    while let Some(turn) = pool.sluice.next().await {
         let (shared, own) = (Arc::clone(&core), Arc::clone(&pool));
         // Refused only when the crew is drained: then the message hands itself back.
-        pool.crew.try_submit(&core.cx, |cx| serve(shared, own, passage, cx)).ok();
+        pool.crew.try_submit(&core.cx, |cx| serve(shared, own, turn, cx)).ok();
     }
 }
 
 /// Runs messages one after the other, as long as there is one that may start.
-async fn serve(core: Arc<Core>, pool: Arc<Pool>, first: Passage<Item>, cx: Context) {
+async fn serve(core: Arc<Core>, pool: Arc<Pool>, first: Turn<Item>, cx: Context) {
     let mut next = Some(first);
     let mut hearing = cx.hearing();
     // Before the settings: what changes between the two is then seen at the next message.
     let mut revision = pool.revision();
     let mut settings = pool.settings();
-    while let Some(passage) = next {
+    while let Some(turn) = next {
         pool.renew(&mut settings, &mut revision);
         let run = Run { core: &core, pool: &pool, settings: &settings };
-        next = run.attempt(passage, &cx, &mut hearing).await;
+        next = run.attempt(turn, &cx, &mut hearing).await;
     }
 }
 
 /// What may start in the place of a message that is over.
-type Next = Option<Passage<Item>>;
+type Next = Option<Turn<Item>>;
 
 /// One attempt at a message of a pool.
 struct Run<'a> {
@@ -55,19 +55,19 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Runs a message and answers with the next one, if one may start in its place.
-    async fn attempt(&self, passage: Passage<Item>, cx: &Context, hearing: &mut Hearing) -> Next {
+    async fn attempt(&self, turn: Turn<Item>, cx: &Context, hearing: &mut Hearing) -> Next {
         let started = Instant::now();
-        let tracked = Arc::clone(passage.value().held.tracked());
-        if passage.value().fellows.as_ref().is_some_and(|fellows| fellows.failed()) {
-            let (item, next) = passage.finish_and_next();
+        let tracked = Arc::clone(turn.value().held.tracked());
+        if turn.value().fellows.as_ref().is_some_and(|fellows| fellows.failed()) {
+            let (item, next) = turn.finish_and_next();
             self.pool.cascaded(item);
             return next;
         }
         let host = tracked.message.target.authority();
         if let Some(until) = self.pool.paused_until(host, started) {
-            return self.postpone(passage, &tracked, until);
+            return self.postpone(turn, &tracked, until);
         }
-        let waited = started - passage.since();
+        let waited = started - turn.since();
         let number = tracked.change(|standing| {
             standing.now = Now::Running { since: started };
             standing.attempts + 1
@@ -77,7 +77,7 @@ impl Run<'_> {
         let outcome = self.execute(&tracked, number, cx, hearing).await;
         let took = started.elapsed();
         self.core.observe(&Fact::Finished { pool, message, outcome: &outcome, took });
-        self.conclude(passage, &tracked, outcome)
+        self.conclude(turn, &tracked, outcome)
     }
 
     /// Asks the executor. A panic of it is an outcome like others.
@@ -114,19 +114,19 @@ impl Run<'_> {
 
     /// The host of a message is to be left alone: it waits at the front of its key, as if it had
     /// not started. docs/rules.md#throttle-1
-    fn postpone(&self, passage: Passage<Item>, tracked: &Tracked, until: Instant) -> Next {
+    fn postpone(&self, turn: Turn<Item>, tracked: &Tracked, until: Instant) -> Next {
         let reason = Reason::Throttled;
         tracked.change(|standing| {
             standing.now = Now::Retrying { until, reason, breaker: None };
         });
-        if let Err(item) = passage.postpone(until) {
+        if let Err(item) = turn.postpone(until) {
             item.held.hand_back(Duration::ZERO, Reason::Draining);
         }
         self.pool.sluice.try_next()
     }
 
     /// The whole of what follows from an outcome: docs/rules.md#settle-1.
-    fn conclude(&self, passage: Passage<Item>, tracked: &Arc<Tracked>, outcome: Outcome) -> Next {
+    fn conclude(&self, turn: Turn<Item>, tracked: &Arc<Tracked>, outcome: Outcome) -> Next {
         self.count(&outcome);
         if let Outcome::Throttled { after } = &outcome {
             let host = tracked.message.target.authority();
@@ -134,8 +134,8 @@ impl Run<'_> {
             self.core.observe(&Fact::Paused { pool: &self.pool.code, host, after: *after });
         }
         match settlement_for(&outcome) {
-            Settlement::Ack => self.end(passage, Ending::Gone, None, None),
-            Settlement::Park(rejection) => self.reject(passage, tracked, rejection),
+            Settlement::Ack => self.end(turn, Ending::Gone, None, None),
+            Settlement::Park(rejection) => self.reject(turn, tracked, rejection),
             Settlement::Retry { after, counts, reason } => {
                 let attempts = tracked.change(|standing| {
                     standing.attempts += u32::from(counts);
@@ -143,13 +143,13 @@ impl Run<'_> {
                 });
                 let max = self.settings.max_attempts;
                 if counts && max > 0 && attempts >= max {
-                    self.exhaust(passage, tracked, &outcome)
+                    self.exhaust(turn, tracked, &outcome)
                 } else if self.settings.ordering == Ordering::Strict
                     && outcome != Outcome::Interrupted
                 {
-                    self.retry_here(passage, tracked, after, reason, &outcome)
+                    self.retry_here(turn, tracked, after, reason, &outcome)
                 } else {
-                    self.retry_at_source(passage, after, attempts, reason)
+                    self.retry_at_source(turn, after, attempts, reason)
                 }
             }
         }
@@ -166,37 +166,37 @@ impl Run<'_> {
     }
 
     /// It will never work: kept for a person, or dropped where the pool says so.
-    fn reject(&self, passage: Passage<Item>, tracked: &Tracked, rejection: Rejection) -> Next {
+    fn reject(&self, turn: Turn<Item>, tracked: &Tracked, rejection: Rejection) -> Next {
         let Rejection { status, why, severity } = rejection;
         let (pool, message) = (&self.pool.code, &tracked.message);
         self.core.observe(&Fact::Rejected { pool, message, severity, why: &why });
-        let parked = self.parked(&passage, tracked, ParkedCode::Rejected, why, status, false);
-        self.end(passage, Ending::Gone, parked, None)
+        let parked = self.parked(&turn, tracked, ParkedCode::Rejected, why, status, false);
+        self.end(turn, Ending::Gone, parked, None)
     }
 
     /// Its attempts are used up: docs/rules.md#strict-3.
-    fn exhaust(&self, passage: Passage<Item>, tracked: &Arc<Tracked>, outcome: &Outcome) -> Next {
+    fn exhaust(&self, turn: Turn<Item>, tracked: &Arc<Tracked>, outcome: &Outcome) -> Next {
         let (why, status) = last_words(outcome);
         let why =
             format!("{} of {} attempts: {why}", tracked.attempts(), self.settings.max_attempts);
         let strict = self.settings.ordering == Ordering::Strict;
         let key = self.settings.key(&tracked.message).filter(|_| strict);
         match (key, self.settings.on_exhausted) {
-            (Some(_), OnExhausted::Block) => self.block(passage, tracked),
+            (Some(_), OnExhausted::Block) => self.block(turn, tracked),
             (Some(key), OnExhausted::Park) => {
                 let code = ParkedCode::Exhausted;
-                let parked = self.parked(&passage, tracked, code, why, status, true);
-                let queue = passage.value().held.queue();
+                let parked = self.parked(&turn, tracked, code, why, status, true);
+                let queue = turn.value().held.queue();
                 let parking = parked.is_some().then(|| self.pool.park_key(queue, &key));
                 if parked.is_some() {
                     self.park_tail(tracked, &key);
                 }
-                self.end(passage, Ending::Gone, parked, parking)
+                self.end(turn, Ending::Gone, parked, parking)
             }
             (None, _) | (Some(_), OnExhausted::Skip) => {
                 let code = ParkedCode::Exhausted;
-                let parked = self.parked(&passage, tracked, code, why, status, false);
-                self.end(passage, Ending::Gone, parked, None)
+                let parked = self.parked(&turn, tracked, code, why, status, false);
+                self.end(turn, Ending::Gone, parked, None)
             }
         }
     }
@@ -219,7 +219,7 @@ impl Run<'_> {
     /// What is kept of a message; `None` where the pool keeps nothing.
     fn parked(
         &self,
-        passage: &Passage<Item>,
+        turn: &Turn<Item>,
         tracked: &Tracked,
         code: ParkedCode,
         reason: String,
@@ -231,7 +231,7 @@ impl Run<'_> {
         }
         self.pool.counts.parked.fetch_add(1, Memory::Relaxed);
         Some(Box::new(Parked {
-            queue: Arc::clone(passage.value().held.queue()),
+            queue: Arc::clone(turn.value().held.queue()),
             broker_id: Arc::clone(&tracked.broker_id),
             pool: Some(Arc::clone(&self.pool.code)),
             code,
@@ -248,17 +248,17 @@ impl Run<'_> {
     /// docs/rules.md#strict-1.
     fn end(
         &self,
-        passage: Passage<Item>,
+        turn: Turn<Item>,
         ending: Ending,
         parked: Option<Box<Parked>>,
         parking: Option<ParkingKey>,
     ) -> Next {
-        self.pool.left(&passage.value().held.tracked().message);
+        self.pool.left(&turn.value().held.tracked().message);
         let (item, hold, next) = if self.settings.ordering == Ordering::Strict {
-            let (item, hold, next) = passage.linger_and_next();
+            let (item, hold, next) = turn.linger_and_next();
             (item, Some(hold), next)
         } else {
-            let (item, next) = passage.finish_and_next();
+            let (item, next) = turn.finish_and_next();
             (item, None, next)
         };
         item.held.settle(ending, parked, hold, parking);
@@ -268,7 +268,7 @@ impl Run<'_> {
     /// Strict order: the head stays here, at the front, and its key waits: docs/rules.md#strict-2.
     fn retry_here(
         &self,
-        passage: Passage<Item>,
+        turn: Turn<Item>,
         tracked: &Tracked,
         after: Duration,
         reason: Reason,
@@ -280,7 +280,7 @@ impl Run<'_> {
             _ => None,
         };
         tracked.change(|standing| standing.now = Now::Retrying { until, reason, breaker });
-        match passage.retry_at(Some(until)) {
+        match turn.retry_at(Some(until)) {
             Ok(_) => {
                 let (pool, id) = (&self.pool.code, &tracked.message.id);
                 self.core.observe(&Fact::Retrying { pool, id, after: Some(after), reason });
@@ -290,9 +290,9 @@ impl Run<'_> {
         self.pool.sluice.try_next()
     }
 
-    fn block(&self, passage: Passage<Item>, tracked: &Tracked) -> Next {
+    fn block(&self, turn: Turn<Item>, tracked: &Tracked) -> Next {
         tracked.change(|standing| standing.now = Now::Blocked);
-        match passage.retry_at(None) {
+        match turn.retry_at(None) {
             Ok(_) => {
                 let (pool, id) = (&self.pool.code, &tracked.message.id);
                 let reason = Reason::Failed;
@@ -307,15 +307,15 @@ impl Run<'_> {
     /// docs/rules.md#fifo-2. They go back before the key is free.
     fn retry_at_source(
         &self,
-        passage: Passage<Item>,
+        turn: Turn<Item>,
         after: Duration,
         attempts: u32,
         reason: Reason,
     ) -> Next {
-        if let Some(fellows) = passage.value().fellows.as_ref() {
+        if let Some(fellows) = turn.value().fellows.as_ref() {
             self.pool.cascade(fellows);
         }
-        self.end(passage, Ending::Again { after, attempts, reason }, None, None)
+        self.end(turn, Ending::Again { after, attempts, reason }, None, None)
     }
 }
 

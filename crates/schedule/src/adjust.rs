@@ -106,7 +106,7 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     ) -> Result<(), Invalid> {
         limits.check()?;
         if let Some(index) = self.tenants.find(&tenant) {
-            self.tenants.set_limits(index, limits);
+            self.tenants.set_limits(index, (&limits).into());
         }
         self.limits.tenants.insert(tenant, limits);
         self.adjust_admission_rates(now);
@@ -130,7 +130,7 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     pub fn unset_tenant(&mut self, now: Moment, tenant: &T) -> bool {
         let had = self.limits.tenants.remove(tenant).is_some();
         if let Some(index) = self.tenants.find(tenant) {
-            self.tenants.set_limits(index, self.limits.each_tenant);
+            self.tenants.set_limits(index, (&self.limits.each_tenant).into());
         }
         self.adjust_admission_rates(now);
         had
@@ -159,7 +159,7 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         limits.check()?;
         self.limits.each_tenant = limits;
         let Limits { tenants, .. } = &self.limits;
-        self.tenants.set_all_limits(|name| tenants.get(name).copied().unwrap_or(limits));
+        self.tenants.set_all_limits(|name| tenants.get(name).unwrap_or(&limits).into());
         self.adjust_admission_rates(now);
         Ok(())
     }

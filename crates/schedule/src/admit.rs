@@ -7,6 +7,7 @@ use std::hash::Hash;
 
 use crate::item::Arrival;
 use crate::key::KeyName;
+use crate::tenants::RunLimits;
 use crate::{Entry, ItemId, Moment, NotUntil, Refusal, Refused, Schedule};
 
 type Batch<V, K, T> = Vec<(Entry<K, T>, V)>;
@@ -143,11 +144,12 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     fn enter(&mut self, now: Moment, entry: Entry<K, T>, value: V) -> ItemId {
         let Entry { key, of_tenant, tenant, class, cost } = entry;
         let limits = self.limits_of(&tenant);
-        if let Some(rate) = limits.admission_rate {
+        let (run_limits, rate) = (RunLimits::from(limits), limits.admission_rate);
+        if let Some(rate) = rate {
             self.admission_rates.take(now, &tenant, rate);
         }
         let name = key.map(|key| KeyName { key, tenant: of_tenant.then(|| tenant.clone()) });
-        let tenant = self.tenants.enqueue(tenant, limits, class);
+        let tenant = self.tenants.enqueue(tenant, run_limits, class);
         let key = self.keys.enter(name);
         let item = self.items.arrive(Arrival { key, tenant, class, cost, value }, now);
         self.keys.append(&mut self.items, key, item);

@@ -24,6 +24,7 @@ impl<P: Ord + Copy> Heap<P> {
         self.entries.len()
     }
 
+    #[inline]
     pub(crate) fn first(&self) -> Option<(P, u32)> {
         self.entries.first().copied()
     }

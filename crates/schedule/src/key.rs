@@ -9,7 +9,7 @@
 //!
 //! `docs/rules.md#schedule-3`, `docs/rules.md#schedule-7`.
 
-use std::hash::Hash;
+use std::hash::{Hash, Hasher};
 
 use crate::arena::{Arena, NIL};
 use crate::heap::Heap;
@@ -25,10 +25,20 @@ pub(crate) struct Keys<K, T> {
 }
 
 /// What a key is known by: a name for all, or a name of one tenant.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeyName<K, T> {
     pub(crate) key: K,
     pub(crate) tenant: Option<T>,
+}
+
+/// Names for all hash as the key alone: that is most of them.
+impl<K: Hash, T: Hash> Hash for KeyName<K, T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key.hash(state);
+        if let Some(tenant) = &self.tenant {
+            tenant.hash(state);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -191,6 +201,7 @@ impl<K: Hash + Eq + Clone, T: Hash + Eq + Clone> Keys<K, T> {
     }
 
     /// Releases one key whose moment has come.
+    #[inline]
     pub(crate) fn release_due(&mut self, now: Moment) -> Option<u32> {
         let (_, key) = self.held.first().filter(|(until, _)| *until <= now)?;
         self.release(key);

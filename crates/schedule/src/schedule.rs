@@ -203,7 +203,9 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         while let Some(key) = self.keys.release_due(now) {
             self.stand(key);
         }
-        self.admission_rates.forget_untouched(now);
+        if self.admission_rates.len() > 0 {
+            self.admission_rates.forget_untouched(now);
+        }
     }
 
     /// The key whose head would start, but for the rate.
@@ -365,8 +367,11 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         Some(&mut self.items[id.index].value)
     }
 
-    pub(crate) fn limits_of(&self, tenant: &T) -> TenantLimits {
-        self.limits.tenants.get(tenant).copied().unwrap_or(self.limits.each_tenant)
+    pub(crate) fn limits_of(&self, tenant: &T) -> &TenantLimits {
+        match self.limits.tenants.is_empty() {
+            true => &self.limits.each_tenant,
+            false => self.limits.tenants.get(tenant).unwrap_or(&self.limits.each_tenant),
+        }
     }
 
     /// The bucket in force, if there is one.

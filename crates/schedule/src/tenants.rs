@@ -84,8 +84,8 @@ pub(crate) struct RunLimits {
     pub(crate) max_running: u32,
 }
 
-impl From<TenantLimits> for RunLimits {
-    fn from(TenantLimits { weight, max_running, .. }: TenantLimits) -> Self {
+impl From<&TenantLimits> for RunLimits {
+    fn from(&TenantLimits { weight, max_running, .. }: &TenantLimits) -> Self {
         Self { weight, max_running }
     }
 }
@@ -133,7 +133,7 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
     }
 
     /// One more item of the tenant waits. `limits` is asked when the tenant was not there before.
-    pub(crate) fn enqueue(&mut self, name: T, limits: TenantLimits, class: Class) -> u32 {
+    pub(crate) fn enqueue(&mut self, name: T, limits: RunLimits, class: Class) -> u32 {
         let tenant = match self.by_name.get(&name) {
             Some(&tenant) => tenant,
             None => {
@@ -141,7 +141,7 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
                 let lanes = [NIL; Class::COUNT];
                 let tenant = self.tenants.insert(Tenant {
                     name: name.clone(),
-                    limits: limits.into(),
+                    limits,
                     queued: [0; Class::COUNT],
                     running: 0,
                     served: 0,
@@ -195,17 +195,20 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
         self.free_sleepers(class);
         let before = Before { picker: self.picker.clone(), rounds: self.lanes.rounds(class) };
         self.picker.served(class, self.lanes.ready());
-        let Tenant { limits, average, .. } = &self.tenants[tenant];
-        let cost = cost.unwrap_or(*average).max(1);
         let in_line = self.lanes.weight_in_line(class);
-        let charge = Charge { cost, weight: limits.weight, in_line };
-        self.tenants[tenant].running += 1;
-        self.leave_queue(tenant, class);
+        let Tenant { limits, average, running, queued, .. } = &mut self.tenants[tenant];
+        let RunLimits { weight, max_running } = *limits;
+        let charge = Charge { cost: cost.unwrap_or(*average).max(1), weight, in_line };
+        *running += 1;
+        queued[class.index()] -= 1;
+        let at_limit = *running >= max_running;
         self.lanes.serve(lane, charge, again);
-        self.place(lane);
-        if self.tenants[tenant].running == self.tenants[tenant].limits.max_running {
+        if at_limit {
             self.place_all(tenant);
+        } else if !self.lanes.has_keys(lane) {
+            self.lanes.leave(lane, weight);
         }
+        self.leave_class(class);
         self.before = before;
         charge
     }
@@ -264,8 +267,8 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
     }
 
     /// Other limits for a tenant that is here.
-    pub(crate) fn set_limits(&mut self, tenant: u32, limits: TenantLimits) {
-        let weight = std::mem::replace(&mut self.tenants[tenant].limits, limits.into()).weight;
+    pub(crate) fn set_limits(&mut self, tenant: u32, limits: RunLimits) {
+        let weight = std::mem::replace(&mut self.tenants[tenant].limits, limits).weight;
         for lane in self.lanes_of(tenant) {
             self.lanes.reweigh(lane, weight, limits.weight);
         }
@@ -273,7 +276,7 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
     }
 
     /// Other limits for each tenant, as `limits` says.
-    pub(crate) fn set_all_limits(&mut self, limits: impl Fn(&T) -> TenantLimits) {
+    pub(crate) fn set_all_limits(&mut self, limits: impl Fn(&T) -> RunLimits) {
         let tenants: Vec<u32> = self.tenants.iter().map(|(index, _)| index).collect();
         for tenant in tenants {
             let limits = limits(&self.tenants[tenant].name);
@@ -307,6 +310,10 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
 
     fn leave_queue(&mut self, tenant: u32, class: Class) {
         self.tenants[tenant].queued[class.index()] -= 1;
+        self.leave_class(class);
+    }
+
+    fn leave_class(&mut self, class: Class) {
         let queued = &mut self.queued[class.index()];
         *queued -= 1;
         if *queued == 0 {

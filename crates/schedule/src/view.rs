@@ -225,6 +225,22 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         }
     }
 
+    /// How many wait.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(1, 10).build()?, now);
+    /// schedule.admit(now, Entry::of("alice"), ())?;
+    /// assert_eq!(schedule.queued(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn queued(&self) -> u32 {
+        self.items.waiting()
+    }
+
     /// The counts.
     ///
     /// ```

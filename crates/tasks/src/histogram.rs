@@ -97,6 +97,13 @@ impl HistogramSnapshot {
     }
 
     /// All of another's, too.
+    /// Takes back one that was recorded.
+    pub(crate) fn forget(&mut self, duration: Duration) {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.counts[bucket(nanos)] -= 1;
+        self.sum = self.sum.saturating_sub(duration);
+    }
+
     fn clear(&mut self) {
         self.counts.fill(0);
         self.sum = Duration::ZERO;

@@ -112,7 +112,7 @@ impl Running {
             crew: TaskGroup::new(format!("{name}: workers"), size.workers)?,
             clerks: TaskGroup::new(format!("{name}: books"), 3)?,
             core: Arc::new(Core {
-                sluice: Sluice::<Item>::builder(name, size.workers, capacity).build()?,
+                sluice: Sluice::builder(name, size.workers, capacity).build()?,
                 whose,
                 size,
                 order,

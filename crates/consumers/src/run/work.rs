@@ -1,4 +1,4 @@
-//! Working: the way from a passage to an end. A worker takes its next message in the same step in which
+//! Working: the way from a turn to an end. A worker takes its next message in the same step in which
 //! it is done with one, and gathers what is over while its handlers do not wait for anything.
 
 use std::future::poll_fn;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use sluicegate_tasks::{Context, Passage};
+use sluicegate_tasks::{Context, Turn};
 use tokio::task::consume_budget;
 use tokio::time::Instant;
 
@@ -24,7 +24,7 @@ use crate::{Class, Fact, Unmatched};
 const GATHERED: usize = 64;
 
 /// What may run in the place of a message that is over.
-type Next = Option<Passage<Item>>;
+type Next = Option<Turn<Item>>;
 
 /// Handles messages until the sluice is closed.
 pub(super) async fn run(core: Arc<Core>, worker: u32, cx: Context) {
@@ -32,8 +32,8 @@ pub(super) async fn run(core: Arc<Core>, worker: u32, cx: Context) {
     let mut worker = Worker { core: &core, worker, cx, gathered: &mut gathered };
     while let Some(first) = core.sluice.next().await {
         let mut next = Some(first);
-        while let Some(passage) = next {
-            next = worker.serve(passage).await;
+        while let Some(turn) = next {
+            next = worker.serve(turn).await;
             // A handler that never waits must not keep its thread for ever.
             consume_budget().await;
         }
@@ -75,29 +75,29 @@ struct Worker<'a, 'g> {
 
 impl Worker<'_, '_> {
     /// Handles a message and answers with the next one, if one may run in its place.
-    async fn serve(&mut self, passage: Passage<Item>) -> Next {
-        let letter = Arc::clone(passage.value().letter());
+    async fn serve(&mut self, turn: Turn<Item>) -> Next {
+        let letter = Arc::clone(turn.value().letter());
         if self.core.books.is_superseded(&letter) {
-            let (item, next) = passage.finish_and_next();
+            let (item, next) = turn.finish_and_next();
             item.let_go();
             return next;
         }
-        let attempt = passage.value().failed.saturating_add(1);
+        let attempt = turn.value().failed.saturating_add(1);
         let attempted = self.attempt(&letter, attempt).await;
         match verdict(&self.core.settings().retry, attempt, attempted) {
-            Verdict::Done => self.end(passage, End::Done),
-            Verdict::Ignore => self.end(passage, End::Ignored),
+            Verdict::Done => self.end(turn, End::Done),
+            Verdict::Ignore => self.end(turn, End::Ignored),
             Verdict::HandBack => {
                 // Dropped, it hands itself back.
-                let (item, next) = passage.finish_and_next();
+                let (item, next) = turn.finish_and_next();
                 drop(item);
                 next
             }
             Verdict::Dead { why, poison } => {
                 self.core.died(&letter, &why, poison);
-                self.end(passage, End::Dead)
+                self.end(turn, End::Dead)
             }
-            Verdict::Retry { after, why } => self.retry(passage, &letter, after, &why),
+            Verdict::Retry { after, why } => self.retry(turn, &letter, after, &why),
         }
     }
 
@@ -135,8 +135,8 @@ impl Worker<'_, '_> {
         }
     }
 
-    fn end(&mut self, passage: Passage<Item>, end: End) -> Next {
-        let (item, next) = passage.finish_and_next();
+    fn end(&mut self, turn: Turn<Item>, end: End) -> Next {
+        let (item, next) = turn.finish_and_next();
         self.gathered.push(item.end(end));
         next
     }
@@ -145,12 +145,12 @@ impl Worker<'_, '_> {
     /// again from its source, which keeps it meanwhile.
     fn retry(
         &mut self,
-        mut passage: Passage<Item>,
+        mut turn: Turn<Item>,
         letter: &Letter,
         after: Duration,
         why: &str,
     ) -> Next {
-        let item = passage.value_mut();
+        let item = turn.value_mut();
         item.failed = item.failed.saturating_add(1);
         let failed = item.failed;
         self.core.observe(&Fact::Retrying {
@@ -162,11 +162,11 @@ impl Worker<'_, '_> {
             why,
         });
         if self.core.order.is_none() {
-            return self.end(passage, End::Retried { after, failed });
+            return self.end(turn, End::Retried { after, failed });
         }
         add(&self.core.books.counters.retried, 1);
         // Refused when the sluice is closed: then it hands itself back.
-        drop(passage.retry_at(Some(Instant::now() + after)));
+        drop(turn.retry_at(Some(Instant::now() + after)));
         self.core.sluice.try_next()
     }
 }

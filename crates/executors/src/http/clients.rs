@@ -18,7 +18,7 @@ use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::TokioTimer;
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
-use sluicegate_tasks::{Context, Invalid, Overload, TaskGroup};
+use sluicegate_tasks::{Context, Invalid, GroupOverload, TaskGroup};
 
 use super::dial::{Connector, DialError, Dialer, Rules};
 use super::lanes::{Lane, Lanes, Unanswered};
@@ -273,7 +273,7 @@ impl Crew {
 
     fn new() -> Result<Self, Invalid> {
         let group = |name: &str| {
-            TaskGroup::builder(name, Self::MAX_TASKS).overload(Overload::FailFast).build()
+            TaskGroup::builder(name, Self::MAX_TASKS).overload(GroupOverload::FailFast).build()
         };
         let groups = [
             group("http connections")?,

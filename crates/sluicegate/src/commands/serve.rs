@@ -7,7 +7,7 @@ use clap::{Arg, ArgMatches, Command};
 use sluicegate::dispatch::ShutdownReport;
 use sluicegate::server::settings::{LogFormat, Settings};
 use sluicegate::server::{ApplyReport, Daemon, StartError, log};
-use sluicegate::tasks::{Context, Overload, TaskGroup};
+use sluicegate::tasks::{Context, GroupOverload, TaskGroup};
 use tokio::net::TcpListener;
 
 use super::configuration;
@@ -94,7 +94,7 @@ async fn serve(settings: Settings, file: Option<PathBuf>) -> Result<(), Failure>
     }
     screen::line("ready").ok();
     let reloads = TaskGroup::builder("reloads", 1)
-        .overload(Overload::Queue { capacity: 1 })
+        .overload(GroupOverload::Queue { capacity: 1 })
         .build()
         .map_err(Failure::failed)?;
     loop {

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension, params};
 use sluicegate_dispatch::SourceError;
-use sluicegate_tasks::{Context, Overload, TaskGroup};
+use sluicegate_tasks::{Context, GroupOverload, TaskGroup};
 
 use super::file;
 use super::front::{Errand, Fresh, Haul};
@@ -35,7 +35,7 @@ pub(crate) struct Readers {
 impl Readers {
     pub(crate) fn new(path: PathBuf) -> Arc<Self> {
         let group = TaskGroup::builder("sqlite-readers", READERS)
-            .overload(Overload::Queue { capacity: WAITING })
+            .overload(GroupOverload::Queue { capacity: WAITING })
             .build()
             .expect("the name and the limits are constants");
         Arc::new(Self { path, idle: Mutex::default(), group, cx: Context::new() })

@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use parking_lot::Mutex;
 use rusqlite::{Connection, TransactionBehavior};
 use sluicegate_dispatch::SourceError;
-use sluicegate_tasks::{Context, Overload, OwnedPermit, Permits, TaskGroup};
+use sluicegate_tasks::{Context, GroupOverload, OwnedPermit, Permits, TaskGroup};
 use tokio::sync::oneshot;
 
 use super::reader::cause;
@@ -82,7 +82,7 @@ impl std::fmt::Debug for dyn Pending {
 impl Writer {
     pub(crate) fn new(connection: Connection) -> Arc<Self> {
         let group = TaskGroup::builder("sqlite-writer", 1)
-            .overload(Overload::Queue { capacity: 8 })
+            .overload(GroupOverload::Queue { capacity: 8 })
             .build()
             .expect("the name and the limits are constants");
         Arc::new(Self {

@@ -5,6 +5,7 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use sluicegate_schedule::{ItemId, Moment, Refusal as Full, Why};
 use tokio::time::Instant;
@@ -41,6 +42,15 @@ pub struct Admitted<V> {
 struct Waiting<V> {
     item: Option<(Arc<Shared<V>>, ItemId)>,
     cx: Context,
+    /// Since when it is its turn, if it was so as soon as it came in.
+    at_once: Option<Instant>,
+}
+
+/// An item that was let in, and whether it is its turn already.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entered {
+    pub(super) id: ItemId,
+    pub(super) at_once: bool,
 }
 
 /// How a caller's item stands.
@@ -56,13 +66,19 @@ pub(super) enum Heard {
 }
 
 impl<V> Admitted<V> {
-    pub(super) const fn new(shared: Arc<Shared<V>>, id: ItemId, cx: Context, value: V) -> Self {
-        Self { value: Some(value), waiting: Waiting { item: Some((shared, id)), cx } }
+    pub(super) const fn new(
+        shared: Arc<Shared<V>>,
+        id: ItemId,
+        cx: Context,
+        value: V,
+        at_once: Option<Instant>,
+    ) -> Self {
+        Self { value: Some(value), waiting: Waiting { item: Some((shared, id)), cx, at_once } }
     }
 
     /// An item that was to wait again and came too late.
     pub(super) const fn gone(cx: Context, value: V) -> Self {
-        Self { value: Some(value), waiting: Waiting { item: None, cx } }
+        Self { value: Some(value), waiting: Waiting { item: None, cx, at_once: None } }
     }
 
     /// The item, for [`Sluice::why`](super::Sluice::why); `None` when it was handed back.
@@ -137,8 +153,12 @@ impl<V> Admitted<V> {
 }
 
 impl<V> Waiting<V> {
-    async fn turn(&mut self) -> Result<Running<V>, (Refusal, Option<std::time::Duration>)> {
+    async fn turn(&mut self) -> Result<Running<V>, (Refusal, Option<Duration>)> {
         let Some((shared, id)) = &self.item else { return Err((Refusal::Draining, None)) };
+        if let (Some(at), Ok(())) = (self.at_once, self.cx.check()) {
+            let (shared, id) = self.item.take().expect("looked at just now");
+            return Ok(Running::new(shared, id, at, at, Some(self.cx.clone())));
+        }
         let (shared, id) = (Arc::clone(shared), *id);
         let heard = self.cx.until_interrupted(poll_fn(|poller| {
             match shared.line.hear(shared.alarm.now(), id, poller.waker()) {
@@ -151,8 +171,9 @@ impl<V> Waiting<V> {
             Ok(Heard::Turn(admitted)) => match self.cx.check() {
                 Ok(()) => {
                     self.item = None;
-                    let cx = Some(self.cx.clone());
-                    return Ok(Running::new(shared, id, admitted, Instant::now(), cx));
+                    let (cx, now) = (Some(self.cx.clone()), Instant::now());
+                    let admitted = shared.alarm.instant(admitted).unwrap_or(now);
+                    return Ok(Running::new(shared, id, admitted, now, cx));
                 }
                 Err(why) => Refusal::Interrupted(why),
             },
@@ -213,8 +234,11 @@ impl<V> Line<V> {
                 Runner::Caller { told: false, waker: known } => {
                     (Heard::NotYet, known.replace(waker))
                 }
+                // What was told at once is counted already.
                 _ => {
-                    ledger.started(now, now - slot.since);
+                    if !slot.at_once {
+                        ledger.started(now, now - slot.since);
+                    }
                     (Heard::Turn(slot.admitted), Some(waker))
                 }
             }
@@ -225,7 +249,13 @@ impl<V> Line<V> {
 
     fn withdraw_caller(&self, now: Moment, id: ItemId) -> After<V, bool> {
         let After { result, alarm, expired } =
-            self.change(now, |state, _| state.cancel(id).or_else(|| state.fair.revoke(id)));
+            self.change(now, |state, _| {
+                let slot = state.cancel(id).or_else(|| state.fair.revoke(id));
+                if slot.as_ref().is_some_and(|slot| slot.at_once) {
+                    state.ledger.not_started();
+                }
+                slot
+            });
         After { result: result.is_some(), alarm, expired }
     }
 }
@@ -238,7 +268,7 @@ impl<V> AtDoor<'_, V> {
         entry: &mut Option<Entry>,
         overload: Overload,
         waker: &Waker,
-    ) -> After<V, Poll<Result<ItemId, Full>>> {
+    ) -> After<V, Poll<Result<Entered, Full>>> {
         let (place, mut waker) = (self.place.take(), Some(waker.clone()));
         let After { result: (entered, place, displaced), alarm, expired } =
             self.line.change(now, |state, wakers| {
@@ -292,21 +322,24 @@ impl<V> State<V> {
         entry: Entry,
         overload: Overload,
         wakers: &mut Vec<Waker>,
-    ) -> Result<ItemId, Full> {
+    ) -> Result<Entered, Full> {
         let slot = Slot::new(Runner::Caller { told: false, waker: None }, now);
         let id = self.fair.admit(now, entry, slot).map_err(|refused| refused.why)?;
         self.admitted(now, id, true);
-        if overload == Overload::FailFast {
-            self.tell_callers(now, wakers);
-            let slot = self.fair.get(id);
-            if !slot.is_some_and(|slot| matches!(slot.runner, Runner::Caller { told: true, .. })) {
-                let why = self.fair.why(now, id);
-                self.cancel(id);
-                self.ledger.admitted -= 1;
-                return Err(why.map_or(Full::Draining, not_at_once));
-            }
+        self.tell_callers(now, wakers);
+        let Self { fair, ledger, .. } = self;
+        let slot = fair.get_mut(id).expect("it was let in just now");
+        slot.at_once = matches!(slot.runner, Runner::Caller { told: true, .. });
+        let at_once = slot.at_once;
+        if at_once {
+            ledger.started(now, Duration::ZERO);
+        } else if overload == Overload::FailFast {
+            let why = self.fair.why(now, id);
+            self.cancel(id);
+            self.ledger.admitted -= 1;
+            return Err(why.map_or(Full::Draining, not_at_once));
         }
-        Ok(id)
+        Ok(Entered { id, at_once })
     }
 }
 

@@ -63,6 +63,12 @@ impl Ledger {
         }
     }
 
+    /// What started as soon as it came in was given up before it ran.
+    pub(super) fn not_started(&mut self) {
+        self.started -= 1;
+        self.wait_time.forget(Duration::ZERO);
+    }
+
     pub(super) fn ran(&mut self, now: Moment, ran: Duration) {
         self.run_time.record(ran);
         if let Some(recent) = &mut self.recent {

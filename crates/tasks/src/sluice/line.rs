@@ -61,6 +61,8 @@ pub(crate) struct Slot<V> {
     pub(super) runner: Runner<V>,
     /// It has not started yet, so its wait may be too long.
     pub(super) is_new: bool,
+    /// It was its turn as soon as it came in.
+    pub(super) at_once: bool,
 }
 
 /// Who runs an item.
@@ -93,7 +95,7 @@ pub(crate) struct After<V, R> {
 
 impl<V> Slot<V> {
     pub(super) const fn new(runner: Runner<V>, now: Moment) -> Self {
-        Self { admitted: now, since: now, runner, is_new: true }
+        Self { admitted: now, since: now, runner, is_new: true, at_once: false }
     }
 }
 
@@ -200,7 +202,7 @@ impl<V> State<V> {
         if let Some(limit) = self.queue_timeout {
             self.timeouts.push_back((now + limit, id));
             // Those that are over make room, so the list does not outgrow the queue.
-            if self.timeouts.len() > 64 + 2 * self.fair.snapshot(now).queued as usize {
+            if self.timeouts.len() > 64 + 2 * self.fair.queued() as usize {
                 let Self { timeouts, fair, .. } = self;
                 timeouts.retain(|(_, id)| fair.get(*id).is_some_and(|slot| slot.is_new));
             }
@@ -250,9 +252,15 @@ impl<V> State<V> {
     /// Starts what callers wait for, as long as that is what is next.
     pub(super) fn tell_callers(&mut self, now: Moment, wakers: &mut Vec<Waker>) -> Option<Moment> {
         while self.callers > 0 {
-            match self.fair.peek(now) {
-                Next::Start(id) if self.is_callers(id) => {
-                    self.fair.next(now);
+            // Where only callers wait there is nobody to look out for.
+            if self.callers < self.fair.queued()
+                && let Next::Start(id) = self.fair.peek(now)
+                && !self.is_callers(id)
+            {
+                return None;
+            }
+            match self.fair.next(now) {
+                Next::Start(id) => {
                     self.callers -= 1;
                     let slot = self.fair.get_mut(id).expect("what starts is here");
                     slot.is_new = false;
@@ -262,7 +270,7 @@ impl<V> State<V> {
                     }
                 }
                 Next::At(at) => return Some(at),
-                _ => return None,
+                Next::Idle => return None,
             }
         }
         None
@@ -315,8 +323,7 @@ impl<V> State<V> {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        let Snapshot { queued, capacity, .. } = self.fair.snapshot(Moment::ZERO);
-        queued < capacity
+        self.fair.queued() < self.fair.snapshot(Moment::ZERO).capacity
     }
 
     pub(super) fn wake_worker(&mut self) -> Option<Waker> {

@@ -328,7 +328,9 @@ impl<V> Sluice<V> {
             }
         };
         match entered {
-            Ok(id) => Ok(Admitted::new(Arc::clone(shared), id, inside, value)),
+            Ok((id, at_once)) => {
+                Ok(Admitted::new(Arc::clone(shared), id, inside, value, at_once))
+            }
             Err(why) => Err(shared.refuse(why, value)),
         }
     }
@@ -430,11 +432,18 @@ impl<V> Shared<V> {
         Ok(inside)
     }
 
-    async fn let_in(&self, cx: &Context, entry: Entry) -> Result<ItemId, Refusal> {
+    /// Lets a caller's item in; says since when it is its turn, if it is so at once.
+    async fn let_in(
+        &self,
+        cx: &Context,
+        entry: Entry,
+    ) -> Result<(ItemId, Option<Instant>), Refusal> {
         let (mut door, mut entry) = (self.line.door(), Some(entry));
         let entering = poll_fn(|poller| {
-            let now = self.alarm.now();
-            self.after(door.knock(now, &mut entry, self.overload, poller.waker()))
+            let at = Instant::now();
+            let now = self.alarm.moment(at);
+            let knocked = door.knock(now, &mut entry, self.overload, poller.waker());
+            self.after(knocked).map_ok(|entered| (entered.id, entered.at_once.then_some(at)))
         });
         let entered = match self.overload {
             Overload::Wait => cx.until_interrupted(entering).await.map_err(Refusal::Interrupted)?,

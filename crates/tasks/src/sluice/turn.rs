@@ -84,6 +84,7 @@ impl<V> Turn<V> {
 
     pub(super) fn pulled(shared: Arc<Shared<V>>, pulled: Pulled<V>, started: Instant) -> Self {
         let Pulled { id, value, admitted } = pulled;
+        let admitted = shared.alarm.instant(admitted).unwrap_or(started);
         Self::new(value, Running::new(shared, id, admitted, started, None))
     }
 
@@ -346,7 +347,7 @@ impl<V> Turn<V> {
         let after = shared.line.put_back(now, id, Back::Retry { until, ran }, runner);
         let value = self.take_value();
         match shared.after(after) {
-            Ok(()) => Admitted::new(shared, id, cx, value),
+            Ok(()) => Admitted::new(shared, id, cx, value, None),
             Err(_) => {
                 shared.counters.handed_back.count();
                 Admitted::gone(cx, value)
@@ -454,14 +455,13 @@ impl<V> Turn<V> {
 }
 
 impl<V> Running<V> {
-    pub(super) fn new(
+    pub(super) const fn new(
         shared: Arc<Shared<V>>,
         id: ItemId,
-        admitted: Moment,
+        admitted: Instant,
         started: Instant,
         cx: Option<Context>,
     ) -> Self {
-        let admitted = shared.alarm.instant(admitted).unwrap_or(started);
         Self { shared: Some(shared), id, admitted, started, cx }
     }
 

@@ -162,7 +162,7 @@ impl<V> Line<V> {
             }
             state.waits_again(&runner);
             if let Some(slot) = state.fair.get_mut(id) {
-                (slot.runner, slot.since) = (runner, now);
+                (slot.runner, slot.since, slot.at_once) = (runner, now, false);
             }
             match back {
                 Back::Retry { until, ran } => {
