@@ -65,8 +65,10 @@ impl<T: Hash + Eq + Clone> AdmissionRates<T> {
         self.untouched.update(place, at, |used, at| self.limits[used].place = at);
     }
 
-    /// Other rates, as `rate` says: what was used stays used.
+    /// Other rates, as `rate` says: what was used stays used. Those that have recovered are forgotten
+    /// first, as if time had been told: a deeper bucket comes full to them.
     pub(crate) fn set_rates(&mut self, now: Moment, rate: impl Fn(&T) -> Option<Rate>) {
+        self.forget_untouched(now);
         let all: Vec<u32> = self.limits.iter().map(|(index, _)| index).collect();
         for index in all {
             let Used { tenant, limit, place } = &mut self.limits[index];

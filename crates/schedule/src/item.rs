@@ -67,8 +67,9 @@ pub(crate) struct Bill {
 pub(crate) struct Charge {
     pub(crate) cost: u32,
     pub(crate) weight: u32,
-    /// The weight of all that were in line then: by it newcomers were moved.
-    pub(crate) in_line: u32,
+    /// The weight of all that were in line then, where the tenant came new: by it those who come new
+    /// after it were moved.
+    pub(crate) in_line: Option<NonZeroU32>,
 }
 
 /// What an item brings along.

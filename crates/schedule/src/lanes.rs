@@ -4,6 +4,8 @@
 //! the lanes of idle tenants in debt. Which lane belongs where is decided by [`crate::tenants`], whose
 //! invariants 2, 3 and 5 are kept here.
 
+use std::num::NonZeroU32;
+
 use crate::Class;
 use crate::arena::Arena;
 use crate::heap::Heap;
@@ -32,6 +34,8 @@ struct Lane {
     again_is_next: bool,
     /// Its tenant came new, or came back, and this lane was not in `ready` since.
     fresh: bool,
+    /// Its tenant came new, or came back, and nothing of this lane started since.
+    newcomer: bool,
     round: u64,
     /// Where it last entered `ready`: no correction brings it below.
     floor: u64,
@@ -82,6 +86,7 @@ impl Lanes {
             come_again: ReadyKeys::NONE,
             again_is_next: false,
             fresh: true,
+            newcomer: true,
             round: 0,
             floor: 0,
             turn: 0,
@@ -175,9 +180,11 @@ impl Lanes {
         }
     }
 
-    /// The weight of all lanes of a class that may run.
-    pub(crate) fn weight_in_line(&self, class: Class) -> u32 {
-        u32::try_from(self.classes[class.index()].weight).unwrap_or(u32::MAX)
+    /// The weight of all lanes of its class that may run, if a start of this one moves newcomers.
+    pub(crate) fn in_line(&self, lane: u32) -> Option<NonZeroU32> {
+        let Lane { class, newcomer, .. } = self.lanes[lane];
+        let weight = u32::try_from(self.classes[class.index()].weight).unwrap_or(u32::MAX);
+        NonZeroU32::new(weight).filter(|_| newcomer)
     }
 
     pub(crate) fn rounds(&self, class: Class) -> Rounds {
@@ -190,6 +197,7 @@ impl Lanes {
         let lane = &mut self.lanes[index];
         lane.turn = self.turns;
         lane.again_is_next = !again;
+        lane.newcomer = false;
         let Rounds { served, entry } = &mut self.classes[lane.class.index()].rounds;
         *served = lane.round.max(*served);
         *entry = entry.saturating_add(share(charge)).max(*served);
@@ -201,6 +209,7 @@ impl Lanes {
     pub(crate) fn unserve(&mut self, lane: u32, charge: Charge, again: bool) {
         self.correct(lane, charge, 0);
         self.lanes[lane].again_is_next = again;
+        self.lanes[lane].newcomer |= charge.in_line.is_some();
     }
 
     /// So do the class's rounds: to where they were before it, or, when others started since, by what
@@ -242,6 +251,7 @@ impl Lanes {
             class.asleep.remove(place, |lane, at| self.lanes[lane].place = Place::Asleep(at));
             self.lanes[index].place = Place::Nowhere;
             self.lanes[index].fresh = true;
+            self.lanes[index].newcomer = true;
         }
     }
 
@@ -285,7 +295,9 @@ const fn rounds(cost: u32, weight: u32) -> u64 {
     cost as u64 * ROUND / weight as u64
 }
 
-/// By how much a start moves newcomers: its cost, shared out among those in line and one more.
-const fn share(charge: Charge) -> u64 {
-    charge.cost as u64 * ROUND / (charge.in_line as u64 + 1)
+/// By how much a newcomer's start moves those who come new after it: its cost, shared out among those
+/// in line and one more.
+fn share(charge: Charge) -> u64 {
+    let in_line = charge.in_line.map(|in_line| u64::from(in_line.get()));
+    in_line.map_or(0, |in_line| u64::from(charge.cost) * ROUND / (in_line + 1))
 }

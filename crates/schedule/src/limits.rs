@@ -328,8 +328,8 @@ impl<T: Hash + Eq + Debug> LimitsBuilder<T> {
     /// let limits = Limits::new(1, 10).each_tenant(TenantLimits::new().max_queued(1)).build()?;
     /// let mut schedule = Schedule::<(), (), &str>::new(limits, Moment::ZERO);
     /// schedule.admit(Moment::ZERO, Entry::of("alice"), ())?;
-    /// assert!(schedule.may_admit(&Entry::of("alice")).is_err());
-    /// assert!(schedule.may_admit(&Entry::of("bob")).is_ok()); // a bound each, not one for all
+    /// assert!(schedule.may_admit(Moment::ZERO, &Entry::of("alice")).is_err());
+    /// assert!(schedule.may_admit(Moment::ZERO, &Entry::of("bob")).is_ok()); // a bound each, not one for all
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub const fn each_tenant(mut self, limits: TenantLimits) -> Self {

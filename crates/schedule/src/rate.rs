@@ -371,7 +371,7 @@ impl RateLimit {
         let was = std::mem::replace(&mut self.rate, rate);
         match (&mut self.state, rate.sliding) {
             (State::Bucket(bucket), false) => bucket.change(was, rate, now),
-            (State::Sliding(_), true) => {}
+            (State::Sliding(starts), true) => starts.forget_gone(was, now),
             (State::Bucket(bucket), true) => {
                 let free = bucket.available(was, now);
                 self.state = State::Sliding(Starts::all_but(free, rate, now));

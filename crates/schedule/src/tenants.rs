@@ -17,10 +17,11 @@
 //! 2. A lane enters `ready` no lower than the class's round `served`, the highest that was: time
 //!    spent away earns no credit. A lane of a tenant that comes new, or comes back, enters no lower
 //!    than the class's `entry`. No correction brings a lane below where it entered.
-//! 3. `entry` is never below `served`, and each dispatch moves it by its cost shared out among those
-//!    in `ready` and one more. So who comes new goes before one who just had a turn, yet an endless
-//!    row of newcomers cannot keep out one who waits, and debts are paid even where everybody comes
-//!    only once.
+//! 3. `entry` is never below `served`, and the first start of each that came new moves it by its cost
+//!    shared out among those in `ready` and one more. So who comes new goes before one who just had a
+//!    turn, yet an endless row of newcomers cannot keep out one who waits, and debts are paid even
+//!    where everybody comes only once. What those start who were here does not move it: tenants that
+//!    stand in line one at a time, because each has one key, would move it further than themselves.
 //! 4. A tenant with nothing queued and nothing running is kept only while it is in debt (one of its
 //!    lanes is ahead of the class's `entry`), asleep; `entry` passing it frees it.
 //! 5. A start that is taken back moves nobody: neither its lane nor its class's rounds nor, if nothing
@@ -195,7 +196,7 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
         self.free_sleepers(class);
         let before = Before { picker: self.picker.clone(), rounds: self.lanes.rounds(class) };
         self.picker.served(class, self.lanes.ready());
-        let in_line = self.lanes.weight_in_line(class);
+        let in_line = self.lanes.in_line(lane);
         let Tenant { limits, average, running, queued, .. } = &mut self.tenants[tenant];
         let RunLimits { weight, max_running } = *limits;
         let charge = Charge { cost: cost.unwrap_or(*average).max(1), weight, in_line };

@@ -1,7 +1,10 @@
 //! The starts of the last period, each remembered: never more than so many in any span of it.
 //!
-//! Invariant: `at` is in order, and no longer than the rate's count but for starts that were made
-//! while it was higher.
+//! Invariants:
+//! 1. `at` is in order, and no longer than the rate's count but for starts that were made while it was
+//!    higher.
+//! 2. What is given back is that start or, where it was made under a bucket, one that stands for it:
+//!    never another's. One that is a whole period back has nothing left to give.
 
 use std::collections::VecDeque;
 
@@ -11,21 +14,25 @@ use crate::Moment;
 #[derive(Clone, Debug)]
 pub(super) struct Starts {
     at: VecDeque<Moment>,
+    /// When this began, if a bucket was there before it.
+    since: Moment,
+    /// How many of those at that moment stand for starts under the bucket.
+    assumed: u32,
 }
 
 impl Starts {
     pub(super) const fn none() -> Self {
-        Self { at: VecDeque::new() }
+        Self { at: VecDeque::new(), since: Moment::ZERO, assumed: 0 }
     }
 
     /// As many as leave `free`, all of them now: when they really were is not known.
     pub(super) fn all_but(free: u32, rate: Rate, now: Moment) -> Self {
-        Self { at: (free..rate.count).map(|_| now).collect() }
+        let assumed = rate.count.saturating_sub(free);
+        Self { at: (0..assumed).map(|_| now).collect(), since: now, assumed }
     }
 
     pub(super) fn take(&mut self, rate: Rate, now: Moment) -> bool {
-        let gone = self.gone(rate, now);
-        self.at.drain(..gone);
+        self.forget_gone(rate, now);
         let free = self.at.len() < rate.count as usize;
         if free {
             // Time that goes back must not break the order.
@@ -48,10 +55,21 @@ impl Starts {
     }
 
     pub(super) fn refund(&mut self, taken_at: Moment) {
-        match self.at.iter().rposition(|start| *start == taken_at) {
-            Some(place) => drop(self.at.remove(place)),
-            None => drop(self.at.pop_back()),
+        let mut stands_at = taken_at;
+        if taken_at < self.since {
+            let Some(assumed) = self.assumed.checked_sub(1) else { return };
+            self.assumed = assumed;
+            stands_at = self.since;
         }
+        if let Some(place) = self.at.iter().rposition(|start| *start == stands_at) {
+            self.at.remove(place);
+        }
+    }
+
+    /// Before the rate changes: what it allowed again by now does not count under another either.
+    pub(super) fn forget_gone(&mut self, rate: Rate, now: Moment) {
+        let gone = self.gone(rate, now);
+        self.at.drain(..gone);
     }
 
     pub(super) fn untouched_at(&self, rate: Rate) -> Moment {
@@ -101,6 +119,47 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// What is given back late gives nothing: its place is another's by now.
+    #[test]
+    fn a_start_that_is_a_period_back_gives_nothing() {
+        let at = |ms| Moment::ZERO + Duration::from_millis(ms);
+        let mut limit =
+            RateLimit::new(Rate::sliding(1, Duration::from_secs(1)).unwrap(), Moment::ZERO);
+        limit.try_take(at(0)).unwrap();
+        limit.try_take(at(1500)).unwrap();
+        limit.refund(at(0));
+        assert_eq!(limit.try_take(at(1600)), Err(NotUntil(at(2500))));
+        limit.refund(at(1500));
+        assert_eq!(limit.try_take(at(1600)), Ok(()));
+    }
+
+    #[test]
+    fn a_start_under_a_bucket_is_given_back_once_it_slides() {
+        let second = Duration::from_secs(1);
+        let later = Moment::ZERO + second / 10;
+        let mut limit = RateLimit::new(Rate::new(1, second, 1).unwrap(), Moment::ZERO);
+        limit.try_take(Moment::ZERO).unwrap();
+        limit.set_rate(Rate::sliding(1, second).unwrap(), later);
+        assert_eq!(limit.try_take(later), Err(NotUntil(later + second)));
+        limit.refund(Moment::ZERO);
+        assert_eq!(limit.try_take(later), Ok(()));
+        // There is no other start under the bucket: this one is nobody's.
+        limit.refund(Moment::ZERO + Duration::from_nanos(1));
+        assert_eq!(limit.available(later), 0);
+    }
+
+    /// A longer period counts what the shorter one still did, whether or not somebody asked since.
+    #[test]
+    fn a_longer_period_brings_back_no_start() {
+        let at = |ms| Moment::ZERO + Duration::from_millis(ms);
+        let sliding = |ms| Rate::sliding(2, Duration::from_millis(ms)).unwrap();
+        let mut limit = RateLimit::new(sliding(100), Moment::ZERO);
+        limit.try_take(at(0)).unwrap();
+        limit.try_take(at(450)).unwrap();
+        limit.set_rate(sliding(1000), at(500));
+        assert_eq!(limit.available(at(500)), 1);
     }
 
     #[test]

@@ -24,15 +24,20 @@ pub(crate) struct Bounds {
     pub(crate) weight: u32,
     pub(crate) max_running: u32,
     pub(crate) max_queued: u32,
+    pub(crate) admission: Option<Flow>,
 }
 
-/// A rate.
+/// A rate: a bucket, or a sliding one, which knows no burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flow {
     pub(crate) count: u32,
     pub(crate) period_ms: u64,
     pub(crate) burst: u32,
+    pub(crate) sliding: bool,
 }
+
+/// Why nothing may start.
+pub(crate) const REASONS: [&str; 3] = ["memory", "disk", "operator"];
 
 /// How long a put-back item is kept from running.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +52,8 @@ pub(crate) enum Delay {
 pub(crate) struct Newcomer {
     pub(crate) tenant: u8,
     pub(crate) key: Option<u8>,
+    /// The key is one of the tenant's own.
+    pub(crate) own_key: bool,
     pub(crate) class: Class,
     pub(crate) cost: Option<u32>,
 }
@@ -63,6 +70,7 @@ pub(crate) enum Op {
         keys: u8,
     },
     Next,
+    Peek,
     Complete {
         nth: usize,
         cost: Option<u32>,
@@ -92,13 +100,19 @@ pub(crate) enum Op {
     Release {
         nth: usize,
     },
+    /// Time passes, and the schedule is told so or not.
     Advance {
         ms: u64,
+        told: bool,
     },
+    /// For one of the [`REASONS`].
+    Pause(usize),
+    Resume(usize),
     SetConcurrency(u32),
     SetCapacity(u32),
     SetRate(Option<Flow>),
     SetTenant(u8, Bounds),
+    UnsetTenant(u8),
     SetEachTenant(Bounds),
     StopAdmission,
     TakeWaiting,
@@ -117,31 +131,39 @@ impl Setup {
 }
 
 impl Bounds {
-    pub(crate) const OPEN: Self = Self { weight: 1, max_running: u32::MAX, max_queued: u32::MAX };
+    pub(crate) const OPEN: Self =
+        Self { weight: 1, max_running: u32::MAX, max_queued: u32::MAX, admission: None };
 
     pub(crate) fn limits(self) -> TenantLimits {
-        TenantLimits::new()
+        let limits = TenantLimits::new()
             .weight(self.weight)
             .max_running(self.max_running)
-            .max_queued(self.max_queued)
+            .max_queued(self.max_queued);
+        self.admission.map_or(limits, |flow| limits.admission_rate(flow.rate()))
     }
 }
 
 impl Flow {
     pub(crate) fn rate(self) -> Rate {
-        Rate::new(self.count, Duration::from_millis(self.period_ms), self.burst).expect("sound")
+        let period = Duration::from_millis(self.period_ms);
+        let rate = if self.sliding {
+            Rate::sliding(self.count, period)
+        } else {
+            Rate::new(self.count, period, self.burst)
+        };
+        rate.expect("sound")
     }
 }
 
 impl Newcomer {
     pub(crate) const fn of(tenant: u8, class: Class) -> Self {
-        Self { tenant, key: None, class, cost: None }
+        Self { tenant, key: None, own_key: false, class, cost: None }
     }
 
     pub(crate) fn entry(self) -> Entry<u8, u8> {
         let mut entry = Entry::of(self.tenant).class(self.class);
         if let Some(key) = self.key {
-            entry = entry.key(key);
+            entry = if self.own_key { entry.tenant_key(key) } else { entry.key(key) };
         }
         if let Some(cost) = self.cost {
             entry = entry.cost(cost);
@@ -178,10 +200,9 @@ pub(crate) fn class() -> impl Strategy<Value = Class> {
 
 fn bounds() -> impl Strategy<Value = Bounds> {
     let max = || prop_oneof![2 => Just(u32::MAX), 1 => 1u32..4];
-    (1u32..5, max(), max()).prop_map(|(weight, max_running, max_queued)| Bounds {
-        weight,
-        max_running,
-        max_queued,
+    let admission = prop_oneof![2 => Just(None), 1 => rate().prop_map(Some)];
+    (1u32..5, max(), max(), admission).prop_map(|(weight, max_running, max_queued, admission)| {
+        Bounds { weight, max_running, max_queued, admission }
     })
 }
 
@@ -190,7 +211,13 @@ pub(crate) fn flow() -> impl Strategy<Value = Flow> {
         count,
         period_ms,
         burst,
+        sliding: false,
     })
+}
+
+/// A bucket or a sliding rate.
+pub(crate) fn rate() -> impl Strategy<Value = Flow> {
+    (flow(), any::<bool>()).prop_map(|(flow, sliding)| Flow { sliding, ..flow })
 }
 
 fn cost() -> impl Strategy<Value = Option<u32>> {
@@ -202,7 +229,7 @@ fn delay() -> impl Strategy<Value = Delay> {
 }
 
 pub(crate) fn setup() -> impl Strategy<Value = Setup> {
-    let rate = prop_oneof![2 => Just(None), 1 => flow().prop_map(Some)];
+    let rate = prop_oneof![2 => Just(None), 1 => rate().prop_map(Some)];
     let capacity = prop_oneof![1 => 1u32..8, 2 => 8u32..200];
     let each = prop_oneof![1 => Just(Bounds::OPEN), 1 => bounds()];
     (1u32..8, capacity, 4u32..20, rate, each).prop_map(
@@ -220,14 +247,22 @@ pub(crate) fn setup() -> impl Strategy<Value = Setup> {
 fn op(tenants: u8, keys: u8) -> impl Strategy<Value = Op> {
     let nth = 0usize..1000;
     let key = prop_oneof![1 => Just(None), 2 => (0..keys).prop_map(Some)];
-    let newcomer = (0..tenants, key, class(), cost())
-        .prop_map(|(tenant, key, class, cost)| Newcomer { tenant, key, class, cost })
+    let own_key = prop::bool::weighted(0.2);
+    let newcomer = (0..tenants, key, own_key, class(), cost())
+        .prop_map(|(tenant, key, own_key, class, cost)| Newcomer {
+            tenant,
+            key,
+            own_key,
+            class,
+            cost,
+        })
         .boxed();
     prop_oneof![
         30 => newcomer.clone().prop_map(Op::Admit),
         4 => (newcomer, 0u8..7, 1u8..4, 1u8..4)
             .prop_map(|(first, count, tenants, keys)| Op::AdmitAll { first, count, tenants, keys }),
         30 => Just(Op::Next),
+        2 => Just(Op::Peek),
         18 => (nth.clone(), cost()).prop_map(|(nth, cost)| Op::Complete { nth, cost }),
         5 => (nth.clone(), delay(), cost())
             .prop_map(|(nth, delay, cost)| Op::Retry { nth, delay, cost }),
@@ -237,7 +272,7 @@ fn op(tenants: u8, keys: u8) -> impl Strategy<Value = Op> {
         3 => nth.clone().prop_map(|nth| Op::Revoke { nth }),
         3 => nth.clone().prop_map(|nth| Op::Cancel { nth }),
         3 => nth.prop_map(|nth| Op::Release { nth }),
-        8 => (0u64..20).prop_map(|ms| Op::Advance { ms }),
+        8 => (0u64..20, any::<bool>()).prop_map(|(ms, told)| Op::Advance { ms, told }),
         8 => limit(tenants),
     ]
 }
@@ -247,7 +282,10 @@ fn limit(tenants: u8) -> impl Strategy<Value = Op> {
         6 => (1u32..8).prop_map(Op::SetConcurrency),
         3 => (1u32..60).prop_map(Op::SetCapacity),
         3 => Just(Op::SetRate(None)),
-        3 => flow().prop_map(|flow| Op::SetRate(Some(flow))),
+        3 => rate().prop_map(|flow| Op::SetRate(Some(flow))),
+        1 => (0..REASONS.len()).prop_map(Op::Pause),
+        5 => (0..REASONS.len()).prop_map(Op::Resume),
+        2 => (0..tenants).prop_map(Op::UnsetTenant),
         5 => (0..tenants, bounds()).prop_map(|(tenant, bounds)| Op::SetTenant(tenant, bounds)),
         3 => bounds().prop_map(Op::SetEachTenant),
         1 => Just(Op::StopAdmission),

@@ -9,6 +9,7 @@ mod known_faults;
 mod memory;
 mod model;
 mod pool;
+mod properties_newcomers;
 mod rates;
 mod regressions;
 mod watch;

@@ -16,13 +16,28 @@ pub(crate) struct Job {
     pub(crate) class: Class,
     /// How long it runs.
     pub(crate) service: Duration,
+    /// What it is said to cost.
+    pub(crate) cost: Option<u32>,
     /// What it is found to have cost.
     pub(crate) measured: Option<u32>,
+    /// It fails each time, and comes again so long after.
+    pub(crate) fails: Option<Duration>,
+    /// Each time it starts it is postponed for so long, without having run.
+    pub(crate) throttled: Option<Duration>,
 }
 
 impl Job {
     pub(crate) const fn of(tenant: u32) -> Self {
-        Self { tenant, key: None, class: Class::Normal, service: SERVICE, measured: None }
+        Self {
+            tenant,
+            key: None,
+            class: Class::Normal,
+            service: SERVICE,
+            cost: None,
+            measured: None,
+            fails: None,
+            throttled: None,
+        }
     }
 }
 
@@ -40,6 +55,9 @@ pub(crate) struct Pool {
     /// Per tenant.
     pub(crate) running: HashMap<u32, u32>,
     pub(crate) queued: HashMap<u32, u32>,
+    /// How many starts that are to be postponed are there at once before they are.
+    pub(crate) overlap: usize,
+    pub(crate) postponed: u64,
     ends: BTreeMap<(Moment, u64), ItemId>,
     arrivals: BTreeMap<(Moment, u64), Job>,
     events: u64,
@@ -57,6 +75,8 @@ impl Pool {
             starts: Vec::new(),
             running: HashMap::new(),
             queued: HashMap::new(),
+            overlap: 1,
+            postponed: 0,
             ends: BTreeMap::new(),
             arrivals: BTreeMap::new(),
             events: 0,
@@ -89,9 +109,14 @@ impl Pool {
         self.now = now;
         while let Some(id) = due(&mut self.ends, now) {
             let (job, _) = self.schedule.get(id).copied().expect("it runs");
-            self.schedule.complete(id, job.measured).expect("it runs");
             *self.running.entry(job.tenant).or_default() -= 1;
-            ended(self, job);
+            if let Some(delay) = job.fails {
+                assert!(self.schedule.retry(now, id, now + delay, job.measured));
+                *self.queued.entry(job.tenant).or_default() += 1;
+            } else {
+                self.schedule.complete(id, job.measured).expect("it runs");
+                ended(self, job);
+            }
         }
         while let Some(job) = due(&mut self.arrivals, now) {
             self.admit(job);
@@ -119,18 +144,43 @@ impl Pool {
         if let Some(key) = job.key {
             entry = entry.key(key);
         }
+        if let Some(cost) = job.cost {
+            entry = entry.cost(cost);
+        }
         self.schedule.admit(self.now, entry, (job, self.now)).expect("room");
         *self.queued.entry(job.tenant).or_default() += 1;
     }
 
     fn dispatch(&mut self) {
-        while let Next::Start(id) = self.schedule.next(self.now) {
+        let mut unrun: Vec<(ItemId, Duration)> = Vec::new();
+        loop {
+            let Next::Start(id) = self.schedule.next(self.now) else {
+                if unrun.is_empty() {
+                    break;
+                }
+                self.postpone(&mut unrun);
+                continue;
+            };
             let (job, since) = self.schedule.get(id).copied().expect("it runs");
+            if let Some(hold) = job.throttled {
+                unrun.push((id, hold));
+                if unrun.len() >= self.overlap {
+                    self.postpone(&mut unrun);
+                }
+                continue;
+            }
             *self.queued.entry(job.tenant).or_default() -= 1;
             *self.running.entry(job.tenant).or_default() += 1;
             self.starts.push(Start { job, waited: self.now - since });
             self.events += 1;
             self.ends.insert((self.now + job.service, self.events), id);
+        }
+    }
+
+    fn postpone(&mut self, unrun: &mut Vec<(ItemId, Duration)>) {
+        for (id, hold) in unrun.drain(..) {
+            self.postponed += 1;
+            assert!(self.schedule.postpone(self.now, id, self.now + hold));
         }
     }
 }

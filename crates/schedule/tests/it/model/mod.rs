@@ -1,30 +1,40 @@
-//! The schedule in its plainest form: one list of items, one list of tenants, and linear scans.
+//! What waits, runs and lingers, in the plainest form: one list of items and linear scans.
 //!
-//! Written from the specification, to be compared with the real one step by step. Where the
-//! specification leaves an order open (who of several that enter at the same instant comes first)
-//! the model follows what the real schedule said, and only checks that it was among the equals.
+//! Written from the specification, to be compared with the real one step by step. Of whom the schedule
+//! starts it only knows who may: the head of a key, of a tenant below its limit, that has been ready
+//! for longest among its like. It knows no rounds and no charges: whose share is whose is stated in
+//! the properties.
 
-mod bucket;
+mod look;
 mod order;
-mod rounds;
+mod rate;
 
-use std::time::Duration;
-
-use sluicegate_schedule::{Class, ItemId, Moment, Next, Refusal, Why};
+use sluicegate_schedule::{Class, ItemId, Moment, Refusal};
 
 use crate::history::{Bounds, Flow, Newcomer, Setup};
-use bucket::Bucket;
-use rounds::{Charge, Rounds};
+pub(crate) use look::Counts;
+use order::Turns;
+use rate::Limit;
 
 pub(crate) struct Model {
     concurrency: u32,
     capacity: u32,
-    bucket: Option<Bucket>,
+    limit: Option<Limit>,
+    each: Bounds,
+    own: Vec<(u8, Bounds)>,
+    /// How often each tenant entered lately, where that is limited.
+    entered: Vec<(u8, Limit)>,
     draining: bool,
     items: Vec<Item>,
-    rounds: Rounds,
+    /// In the order in which they were first given, and how often.
+    pauses: Vec<(&'static str, u32)>,
+    turns: Vec<Turns>,
+    /// How many each tenant had completed.
+    served: Vec<(u8, u64)>,
     /// Counts waits as they begin: the order of those that wait.
     waits: u64,
+    /// Counts the changes at which heads become ready.
+    readies: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -33,15 +43,19 @@ pub(crate) struct Item {
     pub(crate) value: u64,
     pub(crate) tenant: u8,
     pub(crate) class: Class,
+    /// It was tried before.
+    pub(crate) again: bool,
     line: Line,
-    cost: Option<u32>,
     state: State,
+    /// While it may start but for limits: at which change that began.
+    ready: Option<u64>,
 }
 
-/// What keeps order: a key, or an item on its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What keeps order: a key, a key of a tenant's own, or an item by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Line {
     Key(u8),
+    Own(u8, u8),
     Alone(u64),
 }
 
@@ -53,8 +67,8 @@ enum State {
         back: Option<Back>,
     },
     Runs {
-        charge: Charge,
-        bucket: Option<u64>,
+        since: Moment,
+        limit: Option<u64>,
     },
     /// It ran, and nothing else of its line may.
     Lingers,
@@ -65,18 +79,6 @@ enum State {
 struct Back {
     /// The line runs nothing before this, while it is set.
     held: Option<Moment>,
-}
-
-/// What a snapshot says.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Counts {
-    pub(crate) queued: u32,
-    pub(crate) running: u32,
-    pub(crate) lingering: u32,
-    pub(crate) concurrency: u32,
-    pub(crate) capacity: u32,
-    pub(crate) keys: usize,
-    pub(crate) oldest_wait: Duration,
 }
 
 impl Item {
@@ -116,11 +118,17 @@ impl Model {
         let mut model = Self {
             concurrency: setup.concurrency,
             capacity: setup.capacity,
-            bucket: None,
+            limit: None,
+            each: setup.each_tenant,
+            own: Vec::new(),
+            entered: Vec::new(),
             draining: false,
             items: Vec::new(),
-            rounds: Rounds::new(setup.class_period, setup.each_tenant),
+            pauses: Vec::new(),
+            turns: Vec::new(),
+            served: Vec::new(),
             waits: 0,
+            readies: 0,
         };
         model.set_rate(Moment::ZERO, setup.rate);
         model
@@ -128,7 +136,7 @@ impl Model {
 
     /// Whether all of them, one after the other, would be let in. What waits is counted as it was
     /// before them.
-    pub(crate) fn may_admit(&self, batch: &[Newcomer]) -> Result<(), Refusal> {
+    pub(crate) fn may_admit(&self, now: Moment, batch: &[Newcomer]) -> Result<(), Refusal> {
         let queued = self.count(Item::waits);
         if self.draining {
             return Err(Refusal::Draining);
@@ -140,128 +148,124 @@ impl Model {
             let tenant = newcomer.tenant;
             let queued = self.count(|item| item.waits() && item.tenant == tenant);
             let before = batch[..at].iter().filter(|other| other.tenant == tenant).count() as u32;
-            let max = self.rounds.bounds(tenant).max_queued;
+            let Bounds { max_queued: max, admission, .. } = self.bounds(tenant);
             let passes = matches!(newcomer.class, Class::System | Class::Admin);
             if queued + before >= max && !passes {
                 return Err(Refusal::TenantQueueFull { queued, max });
+            }
+            let until = admission
+                .map_or(now, |flow| self.entry(now, tenant, flow).ready_for(before + 1, now));
+            if until > now {
+                return Err(Refusal::TenantRateLimited { until });
             }
         }
         Ok(())
     }
 
+    /// How much of its admission rate a tenant has used.
+    fn entry(&self, now: Moment, tenant: u8, flow: Flow) -> Limit {
+        let used =
+            self.entered.iter().find(|(name, limit)| *name == tenant && !limit.is_untouched(now));
+        used.map_or_else(|| Limit::untouched(now, flow, 0), |(_, limit)| limit.clone())
+    }
+
     /// An item that [`Model::may_admit`] lets in, under the id that the schedule gave it.
     pub(crate) fn admit(&mut self, now: Moment, id: ItemId, newcomer: Newcomer, value: u64) {
-        let Newcomer { tenant, key, class, cost } = newcomer;
+        let Newcomer { tenant, key, own_key, class, .. } = newcomer;
         self.waits += 1;
         let state = State::Waits { since: now, order: self.waits, back: None };
-        let line = key.map_or(Line::Alone(id.number()), Line::Key);
-        let cost = cost.map(|cost| cost.max(1));
-        self.items.push(Item { id, value, tenant, class, line, cost, state });
-        self.rounds.know(tenant);
-        self.settle(None);
-    }
-
-    /// The decision; `said` is the real one's, which is followed among equals only.
-    pub(crate) fn next(&mut self, now: Moment, said: Next) -> Next {
-        while let Some(due) = self.next_release().filter(|due| *due <= now) {
-            for item in &mut self.items {
-                if item.held() == Some(due) {
-                    item.let_go();
-                }
-            }
-            self.settle(None);
-        }
-        let running = self.count(Item::runs);
-        if running >= self.concurrency {
-            return Next::Idle;
-        }
-        let Some(class) = self.rounds.class() else {
-            return match self.next_release() {
-                Some(at) if at < Moment::FAR => Next::At(at),
-                _ => Next::Idle,
-            };
+        let line = match key {
+            Some(key) if own_key => Line::Own(tenant, key),
+            Some(key) => Line::Key(key),
+            None => Line::Alone(id.number()),
         };
-        if let Some(Err(at)) = self.bucket.as_mut().map(|bucket| bucket.take(now)) {
-            return Next::At(at);
+        self.items.push(Item { id, value, tenant, class, again: false, line, state, ready: None });
+        if self.served.iter().all(|(name, _)| *name != tenant) {
+            self.served.push((tenant, 0));
         }
-        // The tenants whose turn it is; their oldest head each; of those, what the schedule said.
-        let heads: Vec<Item> = self
-            .rounds
-            .first_of(class)
-            .into_iter()
-            .filter_map(|tenant| self.oldest_head(tenant, class))
-            .collect();
-        let said = heads.iter().find(|head| said == Next::Start(head.id));
-        let chosen = *said.unwrap_or(&heads[0]);
-        self.start(chosen);
-        Next::Start(chosen.id)
+        if let Some(flow) = self.bounds(tenant).admission {
+            let mut limit = self.entry(now, tenant, flow);
+            limit.take(now).expect("it may enter");
+            self.entered.retain(|(name, _)| *name != tenant);
+            self.entered.push((tenant, limit));
+        }
+        self.settle();
     }
 
-    pub(crate) fn complete(&mut self, id: ItemId, cost: Option<u32>) -> Option<u64> {
-        let (item, charge, _) = self.running(id)?;
-        self.rounds.served(item.tenant);
-        self.rounds.measure((item.tenant, item.class), charge, cost);
-        self.leave(item);
-        Some(item.value)
+    pub(crate) fn complete(&mut self, id: ItemId) -> Option<u64> {
+        let item = self.running(id)?;
+        self.serve(item.tenant);
+        self.leave(item)
     }
 
     pub(crate) fn revoke(&mut self, id: ItemId) -> Option<u64> {
-        let item = self.take_back(id)?;
-        self.leave(item);
-        Some(item.value)
+        let item = self.running(id)?;
+        self.take_back(&item);
+        self.leave(item)
     }
 
-    pub(crate) fn retry(
-        &mut self,
-        now: Moment,
-        id: ItemId,
-        until: Moment,
-        cost: Option<u32>,
-    ) -> bool {
-        let Some((item, charge, _)) = self.running(id) else { return false };
-        self.rounds.measure((item.tenant, item.class), charge, cost);
-        self.put_back(now, item, until);
+    pub(crate) fn retry(&mut self, now: Moment, id: ItemId, until: Moment) -> bool {
+        self.advance(now);
+        let Some(item) = self.running(id) else { return false };
+        self.put_back(now, Item { again: true, ..item }, until);
         true
     }
 
     pub(crate) fn postpone(&mut self, now: Moment, id: ItemId, until: Moment) -> bool {
-        let Some(item) = self.take_back(id) else { return false };
+        self.advance(now);
+        let Some(item) = self.running(id) else { return false };
+        self.take_back(&item);
         self.put_back(now, item, until);
         true
     }
 
-    pub(crate) fn linger(&mut self, id: ItemId, cost: Option<u32>) -> bool {
-        let Some((item, charge, _)) = self.running(id) else { return false };
-        self.rounds.served(item.tenant);
-        self.rounds.measure((item.tenant, item.class), charge, cost);
+    pub(crate) fn linger(&mut self, id: ItemId) -> bool {
+        let Some(item) = self.running(id) else { return false };
+        self.serve(item.tenant);
         self.set_state(id, State::Lingers);
-        self.settle(None);
+        self.settle();
         true
     }
 
     pub(crate) fn depart(&mut self, id: ItemId) -> Option<u64> {
         let item = self.find(id).filter(Item::lingers)?;
-        self.leave(item);
+        self.leave(item)
+    }
+
+    fn running(&self, id: ItemId) -> Option<Item> {
+        self.find(id).filter(Item::runs)
+    }
+
+    fn serve(&mut self, tenant: u8) {
+        if let Some((_, served)) = self.served.iter_mut().find(|(name, _)| *name == tenant) {
+            *served += 1;
+        }
+    }
+
+    fn leave(&mut self, item: Item) -> Option<u64> {
+        self.items.retain(|other| other.id != item.id);
+        self.settle();
         Some(item.value)
     }
 
-    /// The token and the charge of a running item are given back.
-    fn take_back(&mut self, id: ItemId) -> Option<Item> {
-        let (item, charge, taken_from) = self.running(id)?;
-        if let Some(bucket) = self.bucket.as_mut().filter(|b| Some(b.number) == taken_from) {
-            bucket.put_back();
+    /// The token of a running item is given back.
+    fn take_back(&mut self, item: &Item) {
+        if let State::Runs { since, limit: taken_from } = item.state
+            && let Some(limit) = self.limit.as_mut().filter(|l| Some(l.number) == taken_from)
+        {
+            limit.put_back(since);
         }
-        self.rounds.take_back((item.tenant, item.class), charge);
-        Some(item)
+        self.forget_turn(item);
     }
 
     fn put_back(&mut self, now: Moment, item: Item, until: Moment) {
         self.waits += 1;
         let held = Some(until).filter(|until| *until > now);
         let state = State::Waits { since: now, order: self.waits, back: Some(Back { held }) };
-        self.set_state(item.id, state);
-        self.settle(Some(item.line));
-        self.settle(None);
+        if let Some(at) = self.items.iter_mut().find(|other| other.id == item.id) {
+            *at = Item { state, ..item };
+        }
+        self.settle();
     }
 
     fn set_state(&mut self, id: ItemId, state: State) {
@@ -271,7 +275,7 @@ impl Model {
     }
 
     pub(crate) fn release(&mut self, id: ItemId) -> bool {
-        let Some(item) = self.find(id).filter(|item| item.waits()) else { return false };
+        let Some(item) = self.find(id).filter(Item::waits) else { return false };
         let mut released = false;
         for other in &mut self.items {
             if other.line == item.line && other.held().is_some() {
@@ -279,27 +283,23 @@ impl Model {
                 released = true;
             }
         }
-        self.settle(None);
+        self.settle();
         released
     }
 
     pub(crate) fn cancel(&mut self, id: ItemId) -> Option<u64> {
         let item = self.find(id).filter(Item::waits)?;
-        // A tenant whose only ready head is taken away loses its place among equals.
-        let was_head = self.head(item.line).is_some_and(|head| head.id == id);
-        self.items.retain(|other| other.id != id);
-        if was_head {
-            self.settle(Some(item.line));
-        }
-        self.settle(None);
-        Some(item.value)
+        self.leave(item)
     }
 
     pub(crate) fn take_waiting(&mut self) -> Vec<u64> {
         let waiting = self.waiting();
         waiting.into_iter().filter_map(|(item, _)| self.cancel(item.id)).collect()
     }
+}
 
+/// Limits.
+impl Model {
     pub(crate) const fn stop_admission(&mut self) {
         self.draining = true;
     }
@@ -313,137 +313,55 @@ impl Model {
     }
 
     pub(crate) fn set_rate(&mut self, now: Moment, rate: Option<Flow>) {
-        match (rate, &mut self.bucket) {
-            (None, _) => self.bucket = None,
-            (Some(rate), Some(bucket)) => bucket.change(now, rate),
+        match (rate, &mut self.limit) {
+            (None, _) => self.limit = None,
+            (Some(rate), Some(limit)) => limit.change(now, rate),
             (Some(rate), None) => {
                 self.waits += 1;
-                self.bucket = Some(Bucket::full(now, rate, self.waits));
+                self.limit = Some(Limit::untouched(now, rate, self.waits));
             }
         }
     }
 
-    pub(crate) fn set_tenant(&mut self, tenant: u8, bounds: Bounds) {
-        self.rounds.set_bounds(tenant, bounds);
-        self.settle(None);
+    pub(crate) fn set_tenant(&mut self, now: Moment, tenant: u8, bounds: Option<Bounds>) -> bool {
+        let had = self.own.len();
+        self.own.retain(|(name, _)| *name != tenant);
+        let had = self.own.len() < had;
+        self.own.extend(bounds.map(|bounds| (tenant, bounds)));
+        self.change_entries(now);
+        had
     }
 
-    pub(crate) fn set_each_tenant(&mut self, bounds: Bounds) {
-        self.rounds.set_each(bounds);
-        self.settle(None);
-    }
-}
-
-/// Looking in.
-impl Model {
-    pub(crate) fn why(&self, now: Moment, id: ItemId) -> Option<Why> {
-        let item = self.find(id)?;
-        if item.runs() {
-            return Some(Why::Running);
-        }
-        if item.lingers() {
-            return Some(Why::Lingering);
-        }
-        let mut of_line = self.items.iter().filter(|other| other.line == item.line);
-        if let Some(runs) = of_line.clone().find(|other| !other.waits()) {
-            return Some(Why::KeyBusy { head: runs.id });
-        }
-        if let Some((head, until)) = of_line.find_map(|i| Some((i.id, i.held()?))) {
-            return Some(Why::KeyRetrying { head, until });
-        }
-        let head = self.head(item.line)?;
-        if head.id != id {
-            return Some(Why::KeyBusy { head: head.id });
-        }
-        let running = self.count(|other| other.runs() && other.tenant == item.tenant);
-        let max = self.rounds.bounds(item.tenant).max_running;
-        if running >= max {
-            return Some(Why::TenantAtLimit { running, max });
-        }
-        let running = self.count(Item::runs);
-        if running >= self.concurrency {
-            return Some(Why::AtLimit { running, limit: self.concurrency });
-        }
-        match self.bucket.as_ref().map(|bucket| bucket.ready_at(now)) {
-            Some(until) if until > now => Some(Why::RateLimited { until }),
-            _ => Some(Why::Ready),
-        }
+    pub(crate) fn set_each_tenant(&mut self, now: Moment, bounds: Bounds) {
+        self.each = bounds;
+        self.change_entries(now);
     }
 
-    pub(crate) fn counts(&self, now: Moment) -> Counts {
-        let mut lines: Vec<Line> = Vec::new();
-        for item in &self.items {
-            if !lines.contains(&item.line) {
-                lines.push(item.line);
+    fn change_entries(&mut self, now: Moment) {
+        let entered = std::mem::take(&mut self.entered);
+        for (tenant, mut limit) in entered {
+            if let Some(flow) = self.bounds(tenant).admission.filter(|_| !limit.is_untouched(now)) {
+                limit.change(now, flow);
+                self.entered.push((tenant, limit));
             }
         }
-        let oldest = self.waiting().first().map(|(_, since)| *since);
-        Counts {
-            queued: self.count(Item::waits),
-            running: self.count(Item::runs),
-            lingering: self.count(Item::lingers),
-            concurrency: self.concurrency,
-            capacity: self.capacity,
-            keys: lines.len(),
-            oldest_wait: oldest.map_or(Duration::ZERO, |since| now - since),
+    }
+
+    fn bounds(&self, tenant: u8) -> Bounds {
+        self.own.iter().find(|(name, _)| *name == tenant).map_or(self.each, |(_, own)| *own)
+    }
+
+    pub(crate) fn pause(&mut self, reason: &'static str) {
+        match self.pauses.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, times)) => *times += 1,
+            None => self.pauses.push((reason, 1)),
         }
     }
 
-    /// All that wait, longest first, each with since when.
-    pub(crate) fn waiting(&self) -> Vec<(Item, Moment)> {
-        let mut waiting: Vec<_> =
-            self.items.iter().filter_map(|item| Some((*item, item.wait()?))).collect();
-        waiting.sort_by_key(|(_, (order, _))| *order);
-        waiting.into_iter().map(|(item, (_, since))| (item, since)).collect()
-    }
-
-    pub(crate) fn running_ids(&self) -> Vec<ItemId> {
-        self.items.iter().filter(|item| item.runs()).map(|item| item.id).collect()
-    }
-
-    pub(crate) fn lingering_ids(&self) -> Vec<ItemId> {
-        self.items.iter().filter(|item| item.lingers()).map(|item| item.id).collect()
-    }
-
-    /// Tenant, weight, queued, running, served, in order. Those that neither wait, nor run, nor owe
-    /// may be forgotten at any time: `known` tells which of them the schedule still has.
-    pub(crate) fn tenants(&mut self, known: &[u8]) -> Vec<(u8, u32, u32, u32, u64)> {
-        let Self { items, rounds, .. } = self;
-        let idle = items.iter().all(Item::lingers);
-        rounds.forget(|tenant, owes| {
-            let here = items.iter().any(|item| item.tenant == tenant && !item.lingers());
-            here || (!idle && (owes || known.contains(&tenant)))
-        });
-        if idle {
-            rounds.begin_anew();
-        }
-        let mut tenants: Vec<_> = rounds
-            .known()
-            .map(|(tenant, served)| {
-                let of = |which: fn(&Item) -> bool| {
-                    items.iter().filter(|i| i.tenant == tenant && which(i)).count() as u32
-                };
-                let (waits, runs) = (of(Item::waits), of(Item::runs));
-                (tenant, rounds.bounds(tenant).weight, waits, runs, served)
-            })
-            .collect();
-        tenants.sort_unstable();
-        tenants
-    }
-
-    fn count(&self, which: impl Fn(&Item) -> bool) -> u32 {
-        self.items.iter().filter(|item| which(item)).count() as u32
-    }
-
-    fn find(&self, id: ItemId) -> Option<Item> {
-        self.items.iter().find(|item| item.id == id).copied()
-    }
-
-    fn running(&self, id: ItemId) -> Option<(Item, Charge, Option<u64>)> {
-        let item = self.find(id)?;
-        match item.state {
-            State::Runs { charge, bucket } => Some((item, charge, bucket)),
-            State::Waits { .. } | State::Lingers => None,
-        }
+    pub(crate) fn resume(&mut self, reason: &'static str) -> bool {
+        let paused = self.pauses.iter().any(|(known, _)| *known == reason);
+        self.pauses.iter_mut().filter(|(known, _)| *known == reason).for_each(|(_, n)| *n -= 1);
+        self.pauses.retain(|(_, times)| *times > 0);
+        paused
     }
 }

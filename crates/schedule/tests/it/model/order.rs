@@ -1,74 +1,131 @@
-//! What may start, by scanning all items: order within a line, and between lines.
+//! What may start, by scanning all items: order within a line, and who of a tenant has been ready for
+//! longest. Whose turn it is among tenants and classes is not the model's to say.
 
-use sluicegate_schedule::{Class, Moment};
+use std::collections::BTreeMap;
+
+use sluicegate_schedule::{Class, Moment, Next};
 
 use super::{Item, Line, Model, State};
+
+/// The heads of one tenant in one class.
+pub(super) type Lane = (u8, Class);
+
+/// How often first attempts were served more than heads that come again, since both wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turns {
+    pub(super) lane: Lane,
+    ahead: i32,
+    /// As it was before the last start, and which that was.
+    before: (u64, i32),
+}
 
 impl Model {
     /// The next of a line, whether or not it may start: put back first, then by class, then by age.
     pub(super) fn head(&self, line: Line) -> Option<Item> {
         let waiting = self.items.iter().filter(|item| item.line == line && item.waits());
-        waiting.min_by_key(|i| (i.back().is_none(), i.class, i.id.number())).copied()
+        waiting.min_by_key(|item| item.rank()).copied()
     }
 
-    /// The next of a line if it may start: nothing of the line runs or lingers and none of it is held.
-    fn ready_head(&self, line: Line) -> Option<Item> {
-        let mut of_line = self.items.iter().filter(|item| item.line == line);
-        let blocked = of_line.any(|item| !item.waits() || item.held().is_some());
-        if blocked { None } else { self.head(line) }
-    }
-
-    /// Among a tenant's heads of a class, the one admitted first.
-    pub(super) fn oldest_head(&self, tenant: u8, class: Class) -> Option<Item> {
-        let of_lane = self.items.iter().filter(|item| item.tenant == tenant && item.class == class);
-        of_lane
-            .filter(|item| self.ready_head(item.line).is_some_and(|head| head.id == item.id))
-            .min_by_key(|item| item.id.number())
-            .copied()
-    }
-
-    pub(super) fn start(&mut self, chosen: Item) {
-        let charge = self.rounds.start(chosen.tenant, chosen.class, chosen.cost);
-        let bucket = self.bucket.as_ref().map(|bucket| bucket.number);
-        if let Some(item) = self.items.iter_mut().find(|item| item.id == chosen.id) {
-            item.state = State::Runs { charge, bucket };
+    /// Notes who is ready from now on, and who is not any more: the head of a line of which nothing
+    /// runs, lingers or is held.
+    pub(super) fn settle(&mut self) {
+        self.readies += 1;
+        let mut heads: BTreeMap<Line, Option<Item>> = BTreeMap::new();
+        for item in &self.items {
+            let head = heads.entry(item.line).or_insert(Some(*item));
+            let blocks = !item.waits() || item.held().is_some();
+            *head =
+                head.filter(|_| !blocks).map(|h| if item.rank() < h.rank() { *item } else { h });
         }
-        self.settle(None);
+        for item in &mut self.items {
+            let is_head = heads[&item.line].is_some_and(|head| head.id == item.id);
+            item.ready = is_head.then_some(item.ready.unwrap_or(self.readies));
+        }
     }
 
-    /// An item that was out is gone: first its tenant has room again, then its line goes on.
-    pub(super) fn leave(&mut self, item: Item) {
-        self.items.retain(|other| other.id != item.id);
-        self.settle(Some(item.line));
-        self.settle(None);
+    /// Holds that are over end, the earliest first.
+    pub(crate) fn advance(&mut self, now: Moment) {
+        while let Some(due) = self.next_release().filter(|due| *due <= now) {
+            for item in &mut self.items {
+                if item.held() == Some(due) {
+                    item.let_go();
+                }
+            }
+            self.settle();
+        }
     }
 
-    /// Brings the tenants' standing in line with the items; `out` is a line to be left aside.
-    pub(super) fn settle(&mut self, out: Option<Line>) {
-        let heads: Vec<Item> = self
+    /// What must not be about what the schedule said; `None` when all is well.
+    pub(crate) fn objection(&mut self, now: Moment, said: Next) -> Option<String> {
+        self.advance(now);
+        let startable: Vec<Item> =
+            self.items.iter().filter(|i| self.may_start(i)).copied().collect();
+        let closed = self.count(Item::runs) >= self.concurrency || !self.pauses.is_empty();
+        let token_at = self.limit.as_ref().map_or(now, |limit| limit.ready_for(1, now));
+        let expected = if closed {
+            Next::Idle
+        } else if startable.is_empty() {
+            let release = self.next_release().filter(|at| *at < Moment::FAR);
+            release.map_or(Next::Idle, Next::At)
+        } else if token_at > now {
+            Next::At(token_at)
+        } else {
+            let Next::Start(id) = said else { return Some(format!("{said:?}, not a start")) };
+            let chosen = startable.iter().find(|item| item.id == id);
+            return chosen.map_or(Some(format!("{id:?} may not start")), |chosen| {
+                self.jumps_the_line(chosen, &startable)
+            });
+        };
+        (said != expected).then(|| format!("{said:?}, not {expected:?}"))
+    }
+
+    /// Ready, and its tenant runs fewer than it may.
+    fn may_start(&self, item: &Item) -> bool {
+        let runs = self.count(|other| other.runs() && other.tenant == item.tenant);
+        item.ready.is_some() && runs < self.bounds(item.tenant).max_running
+    }
+
+    fn jumps_the_line(&self, chosen: &Item, startable: &[Item]) -> Option<String> {
+        let of_lane = || startable.iter().filter(|item| item.lane() == chosen.lane());
+        let longer = of_lane().find(|item| item.again == chosen.again && item.ready < chosen.ready);
+        if let Some(longer) = longer {
+            return Some(format!("{chosen:?}, but {longer:?} has been ready for longer"));
+        }
+        let other_waits = of_lane().any(|item| item.again != chosen.again);
+        let ahead = self.ahead(chosen.lane()) + step(chosen);
+        (other_waits && ahead.abs() > 1).then(|| format!("{chosen:?} starts out of turn: {ahead}"))
+    }
+
+    fn ahead(&self, lane: Lane) -> i32 {
+        self.turns.iter().find(|turns| turns.lane == lane).map_or(0, |turns| turns.ahead)
+    }
+
+    /// The item starts, which [`Model::objection`] allows.
+    pub(crate) fn start(&mut self, now: Moment, id: sluicegate_schedule::ItemId) {
+        let Some(chosen) = self.find(id) else { return };
+        let other_waits = self
             .items
             .iter()
-            .filter(|item| item.waits() && Some(item.line) != out)
-            .filter(|item| self.ready_head(item.line).is_some_and(|head| head.id == item.id))
-            .copied()
-            .collect();
-        let Self { items, rounds, .. } = self;
-        let at_limit: Vec<u8> = rounds
-            .known()
-            .map(|(tenant, _)| tenant)
-            .filter(|tenant| {
-                let runs = items.iter().filter(|i| i.tenant == *tenant && i.runs()).count();
-                runs as u32 >= rounds.bounds(*tenant).max_running
-            })
-            .collect();
-        rounds.settle(
-            |tenant, class| {
-                !at_limit.contains(&tenant)
-                    && heads.iter().any(|head| head.tenant == tenant && head.class == class)
-            },
-            |class| items.iter().any(|item| item.waits() && item.class == class),
-            |tenant| items.iter().any(|item| item.tenant == tenant && !item.lingers()),
-        );
+            .any(|i| i.lane() == chosen.lane() && i.again != chosen.again && self.may_start(i));
+        let before = self.ahead(chosen.lane());
+        let ahead = if other_waits { before + step(&chosen) } else { 0 };
+        self.turns.retain(|turns| turns.lane != chosen.lane());
+        let before = (id.number(), before);
+        self.turns.push(Turns { lane: chosen.lane(), ahead, before });
+        if let Some(limit) = &mut self.limit {
+            limit.take(now).expect("a token is there");
+        }
+        let limit = self.limit.as_ref().map(|limit| limit.number);
+        self.set_state(id, State::Runs { since: now, limit });
+        self.settle();
+    }
+
+    /// A start was taken back: at once, and it was none; later, and they begin to count anew.
+    pub(super) fn forget_turn(&mut self, item: &Item) {
+        if let Some(turns) = self.turns.iter_mut().find(|turns| turns.lane == item.lane()) {
+            let (last, before) = turns.before;
+            turns.ahead = if last == item.id.number() { before } else { 0 };
+        }
     }
 
     pub(super) fn next_release(&self) -> Option<Moment> {
@@ -76,7 +133,19 @@ impl Model {
     }
 }
 
+const fn step(item: &Item) -> i32 {
+    if item.again { -1 } else { 1 }
+}
+
 impl Item {
+    fn rank(&self) -> (bool, Class, u64) {
+        (self.back().is_none(), self.class, self.id.number())
+    }
+
+    const fn lane(&self) -> Lane {
+        (self.tenant, self.class)
+    }
+
     /// Ends the hold; the item stays at the front of its line.
     pub(super) fn let_go(&mut self) {
         if let State::Waits { back: Some(back), .. } = &mut self.state {

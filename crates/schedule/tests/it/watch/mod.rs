@@ -1,10 +1,12 @@
 //! A schedule with somebody watching: every step is checked against what the specification promises
 //! (2.9), from what can be seen outside and a list of what was admitted.
 
+mod limits;
+
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use sluicegate_schedule::{Class, ItemId, Moment, Next, Refusal, Snapshot, Why};
+use sluicegate_schedule::{Class, ItemId, Moment, Next, Snapshot, Why};
 
 use crate::history::{Bounds, Newcomer, Op, Setup, Tested};
 
@@ -30,7 +32,8 @@ pub(crate) struct Watched {
 struct Seen {
     id: ItemId,
     tenant: u8,
-    key: Option<u8>,
+    /// Its name, and whose it is where it is a tenant's own.
+    key: Option<(u8, Option<u8>)>,
     class: Class,
     stage: Stage,
     /// It was put back, and may run again from this moment on.
@@ -108,7 +111,8 @@ impl Watched {
                 self.put_back(nth, until, |schedule, id| schedule.postpone(now, id, until));
             }
             Op::Release { nth } => self.release(nth),
-            Op::Advance { ms } => self.now += Duration::from_millis(ms),
+            Op::Advance { ms, .. } => self.now += Duration::from_millis(ms),
+            Op::Peek => drop(self.schedule.peek(self.now)),
             Op::StopAdmission => {
                 self.schedule.stop_admission();
                 self.draining = true;
@@ -162,7 +166,7 @@ impl Watched {
             Err(refused) => {
                 assert_eq!(refused.value, value, "the item itself comes back");
                 assert_eq!(self.schedule.snapshot(self.now), before, "nothing stays behind");
-                assert_eq!(Err(refused.why), may);
+                self.check_refusal(&[newcomer], refused.why, may);
             }
         }
     }
@@ -180,34 +184,14 @@ impl Watched {
             Err(refused) => {
                 assert_eq!(refused.value, offered, "the whole batch comes back");
                 assert_eq!(self.schedule.snapshot(self.now), before, "nothing stays behind");
-                assert_eq!(Err(refused.why), may);
+                self.check_refusal(batch, refused.why, may);
             }
         }
     }
 
-    /// Whether all of them would be let in.
-    fn may_admit(&self, batch: &[Newcomer]) -> Result<(), Refusal> {
-        let (queued, capacity) = (self.count(Seen::waits), self.setup.capacity);
-        if self.draining {
-            return Err(Refusal::Draining);
-        }
-        if batch.len() as u32 > capacity.saturating_sub(queued) {
-            return Err(Refusal::QueueFull { queued, capacity });
-        }
-        let mut entered: HashMap<u8, u32> = HashMap::new();
-        for newcomer in batch {
-            let queued = self.count(|seen| seen.waits() && seen.tenant == newcomer.tenant);
-            let max = self.bounds(newcomer.tenant).max_queued;
-            let before = entered.entry(newcomer.tenant).or_default();
-            if queued + *before >= max && !newcomer.class.passes_tenant_depth() {
-                return Err(Refusal::TenantQueueFull { queued, max });
-            }
-            *before += 1;
-        }
-        Ok(())
-    }
-
-    fn admitted(&mut self, Newcomer { tenant, key, class, .. }: Newcomer, id: ItemId) {
+    fn admitted(&mut self, newcomer: Newcomer, id: ItemId) {
+        let Newcomer { tenant, class, .. } = newcomer;
+        let key = newcomer.key.map(|key| (key, newcomer.own_key.then_some(tenant)));
         let number = self.ids.len() as u64 + 1;
         assert_eq!(id.number(), number, "numbered in order of admission");
         let seen = Seen { id, tenant, key, class, stage: Stage::Waits, back: None };
@@ -233,7 +217,7 @@ impl Watched {
         assert!(started.back.is_none_or(|from| from <= self.now), "{started:?} is kept back");
         if let Some(key) = started.key {
             for other in self.items.values().filter(|seen| seen.key == Some(key)) {
-                assert!(other.waits(), "two of key {key} are out: {other:?}, {started:?}");
+                assert!(other.waits(), "two of key {key:?} are out: {other:?}, {started:?}");
                 assert!(!other.precedes(&started), "{other:?} goes before {started:?}");
             }
         }
@@ -322,30 +306,6 @@ impl Watched {
         }
     }
 
-    fn set(&mut self, op: Op) {
-        match op {
-            Op::SetConcurrency(concurrency) => {
-                self.setup.concurrency = concurrency;
-                self.schedule.set_concurrency(concurrency).expect("sound");
-            }
-            Op::SetCapacity(capacity) => {
-                self.setup.capacity = capacity;
-                self.schedule.set_capacity(capacity).expect("sound");
-            }
-            Op::SetRate(rate) => self.schedule.set_rate(self.now, rate.map(|flow| flow.rate())),
-            Op::SetTenant(tenant, bounds) => {
-                self.bounds.insert(tenant, bounds);
-                self.schedule.set_tenant(self.now, tenant, bounds.limits()).expect("sound");
-            }
-            Op::SetEachTenant(bounds) => {
-                self.setup.each_tenant = bounds;
-                self.schedule.set_each_tenant(self.now, bounds.limits()).expect("sound");
-            }
-            _ => unreachable!("not a limit: {op:?}"),
-        }
-        self.most = self.most.max(self.setup.capacity + self.setup.concurrency);
-    }
-
     fn check_counts(&self) {
         let snapshot = self.schedule.snapshot(self.now);
         assert_eq!(snapshot.queued, self.count(Seen::waits));
@@ -378,10 +338,6 @@ impl Watched {
 
     fn seen(&mut self, id: ItemId) -> &mut Seen {
         self.items.get_mut(&id.number()).expect("it is here")
-    }
-
-    fn bounds(&self, tenant: u8) -> Bounds {
-        self.bounds.get(&tenant).copied().unwrap_or(self.setup.each_tenant)
     }
 
     fn count(&self, which: impl Fn(&Seen) -> bool) -> u32 {
