@@ -17,7 +17,7 @@ const SLOT_MASK: u32 = PAGE as u32 - 1;
 const NO_SLOT: u16 = u16::MAX;
 
 /// So many empty pages are kept, and an eighth of those in use.
-const SPARE_PAGES: usize = 2;
+const SPARE_PAGES: usize = 1;
 
 #[derive(Debug)]
 pub(crate) struct Arena<R> {

@@ -3,7 +3,8 @@
 //! Invariants:
 //! 1. `running` and being ready exclude each other: a key never has two items out.
 //! 2. A put-back item (`front`) goes before everything else of its key, whatever the classes.
-//! 3. A key with nothing waiting and nothing running does not exist.
+//! 3. A key with nothing waiting and nothing running does not exist, but for the last few that had a
+//!    name: these are `idle`.
 //! 4. The ready keys of a lane stand in two lists, first attempts and heads that come again, each in
 //!    the order in which the heads became ready.
 //!
@@ -15,6 +16,7 @@ use crate::arena::{Arena, NIL};
 use crate::heap::Heap;
 use crate::item::{Items, Links};
 use crate::map::Map;
+use crate::recent::RecentlyIdle;
 use crate::{Class, Moment};
 
 #[derive(Debug)]
@@ -22,6 +24,8 @@ pub(crate) struct Keys<K, T> {
     keys: Arena<KeyQueue<K, T>>,
     by_name: Map<KeyName<K, T>, u32>,
     held: Heap<Moment>,
+    recently_idle: RecentlyIdle,
+    idle: usize,
 }
 
 /// What a key is known by: a name for all, or a name of one tenant.
@@ -49,6 +53,7 @@ pub(crate) struct KeyQueue<K, T> {
     pub(crate) front: u32,
     pub(crate) running: u32,
     pub(crate) standing: Standing,
+    idle: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +108,13 @@ impl<K, T> KeyQueue<K, T> {
 
 impl<K: Hash + Eq + Clone, T: Hash + Eq + Clone> Keys<K, T> {
     pub(crate) fn new() -> Self {
-        Self { keys: Arena::new(), by_name: Map::default(), held: Heap::new() }
+        Self {
+            keys: Arena::new(),
+            by_name: Map::default(),
+            held: Heap::new(),
+            recently_idle: RecentlyIdle::new(),
+            idle: 0,
+        }
     }
 
     pub(crate) fn get(&self, key: u32) -> &KeyQueue<K, T> {
@@ -114,13 +125,17 @@ impl<K: Hash + Eq + Clone, T: Hash + Eq + Clone> Keys<K, T> {
         &mut self.keys[key]
     }
 
+    /// How many have items.
     pub(crate) const fn len(&self) -> usize {
-        self.keys.len()
+        self.keys.len() - self.idle
     }
 
     /// The key of that name, made if need be. Without a name every call makes one.
     pub(crate) fn enter(&mut self, name: Option<KeyName<K, T>>) -> u32 {
         if let Some(&key) = name.as_ref().and_then(|name| self.by_name.get(name)) {
+            if self.idle > 0 {
+                self.idle -= usize::from(std::mem::take(&mut self.keys[key].idle));
+            }
             return key;
         }
         let key = self.keys.insert(KeyQueue {
@@ -129,6 +144,7 @@ impl<K: Hash + Eq + Clone, T: Hash + Eq + Clone> Keys<K, T> {
             front: NIL,
             running: NIL,
             standing: Standing::Out,
+            idle: false,
         });
         if let Some(name) = name {
             self.by_name.insert(name, key);
@@ -137,15 +153,26 @@ impl<K: Hash + Eq + Clone, T: Hash + Eq + Clone> Keys<K, T> {
     }
 
     /// Forgets a key that has neither waiting nor running items.
-    pub(crate) fn leave_if_gone(&mut self, key: u32) -> bool {
-        if !self.keys[key].is_gone() {
-            return false;
+    pub(crate) fn leave_if_gone(&mut self, index: u32) {
+        let key = &mut self.keys[index];
+        if !key.is_gone() {
+            return;
         }
-        if let Some(name) = self.keys.remove(key).name {
-            self.by_name.remove(&name);
-            crate::shrink(&mut self.by_name);
+        if key.name.is_none() {
+            self.keys.remove(index);
+            return;
         }
-        true
+        key.idle = true;
+        self.idle += 1;
+        if let Some(oldest) = self.recently_idle.push(index)
+            && self.keys.get(oldest).is_some_and(|key| key.idle)
+        {
+            self.idle -= 1;
+            if let Some(name) = self.keys.remove(oldest).name {
+                self.by_name.remove(&name);
+                crate::shrink(&mut self.by_name);
+            }
+        }
     }
 
     pub(crate) fn append<V>(&mut self, items: &mut Items<V>, key: u32, item: u32) {

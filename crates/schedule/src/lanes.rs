@@ -79,25 +79,22 @@ impl Lanes {
     }
 
     pub(crate) fn add(&mut self, tenant: u32, class: Class) -> u32 {
-        self.lanes.insert(Lane {
-            tenant,
-            class,
-            first_attempts: ReadyKeys::NONE,
-            come_again: ReadyKeys::NONE,
-            again_is_next: false,
-            fresh: true,
-            newcomer: true,
-            round: 0,
-            floor: 0,
-            turn: 0,
-            place: Place::Nowhere,
-        })
+        self.lanes.insert(Lane::new(tenant, class))
     }
 
-    /// Takes out a lane that is in no heap. Returns whose it was.
-    pub(crate) fn free(&mut self, lane: u32) -> (u32, Class) {
-        let Lane { tenant, class, .. } = self.lanes.remove(lane);
-        (tenant, class)
+    /// Takes out a lane that is in no heap.
+    pub(crate) fn free(&mut self, lane: u32) {
+        self.lanes.remove(lane);
+    }
+
+    /// Makes a lane that is in no heap as it was when it was added.
+    pub(crate) fn reset(&mut self, index: u32) {
+        let Lane { tenant, class, .. } = self.lanes[index];
+        self.lanes[index] = Lane::new(tenant, class);
+    }
+
+    pub(crate) fn is_asleep(&self, lane: u32) -> bool {
+        matches!(self.lanes[lane].place, Place::Asleep(_))
     }
 
     /// Forgets all lanes at once. Only when none is in `ready`.
@@ -280,6 +277,24 @@ impl Lanes {
             Place::Asleep(place) => class.asleep.update(place, round, |lane, at| {
                 self.lanes[lane].place = Place::Asleep(at);
             }),
+        }
+    }
+}
+
+impl Lane {
+    const fn new(tenant: u32, class: Class) -> Self {
+        Self {
+            tenant,
+            class,
+            first_attempts: ReadyKeys::NONE,
+            come_again: ReadyKeys::NONE,
+            again_is_next: false,
+            fresh: true,
+            newcomer: true,
+            round: 0,
+            floor: 0,
+            turn: 0,
+            place: Place::Nowhere,
         }
     }
 }

@@ -23,7 +23,8 @@
 //!    where everybody comes only once. What those start who were here does not move it: tenants that
 //!    stand in line one at a time, because each has one key, would move it further than themselves.
 //! 4. A tenant with nothing queued and nothing running is kept only while it is in debt (one of its
-//!    lanes is ahead of the class's `entry`), asleep; `entry` passing it frees it.
+//!    lanes is ahead of the class's `entry`), asleep; `entry` passing it frees it. The last few that
+//!    were freed stay as if they had just been made: these are `idle`.
 //! 5. A start that is taken back moves nobody: neither its lane nor its class's rounds nor, if nothing
 //!    started since, the turns of the classes remember it.
 //!
@@ -37,6 +38,7 @@ use crate::item::Charge;
 use crate::key::ReadyKeys;
 use crate::lanes::{Lanes, Rounds};
 use crate::map::Map;
+use crate::recent::RecentlyIdle;
 use crate::{Class, TenantLimits};
 
 /// How many sleepers one dispatch may free: more than it can add, so they never pile up.
@@ -50,6 +52,8 @@ const SLEEPERS_FREED_SINGLY: usize = 64;
 pub(crate) struct FairTenants<T> {
     tenants: Arena<Tenant<T>>,
     by_name: Map<T, u32>,
+    recently_idle: RecentlyIdle,
+    idle: usize,
     lanes: Lanes,
     picker: ClassPicker,
     /// How many wait in each class.
@@ -76,6 +80,7 @@ pub(crate) struct Tenant<T> {
     pub(crate) served: u64,
     average: u32,
     lanes: [u32; Class::COUNT],
+    idle: bool,
 }
 
 /// What of a tenant's limits counts once an item is in.
@@ -113,6 +118,8 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
         Self {
             tenants: Arena::new(),
             by_name: Map::default(),
+            recently_idle: RecentlyIdle::new(),
+            idle: 0,
             lanes: Lanes::new(),
             picker: ClassPicker::new(class_period),
             queued: [0; Class::COUNT],
@@ -126,7 +133,7 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
     }
 
     pub(crate) fn tenants(&self) -> impl Iterator<Item = &Tenant<T>> {
-        self.tenants.iter().map(|(_, tenant)| tenant)
+        self.tenants.iter().map(|(_, tenant)| tenant).filter(|tenant| !tenant.idle)
     }
 
     pub(crate) fn find(&self, name: &T) -> Option<u32> {
@@ -135,22 +142,30 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
 
     /// One more item of the tenant waits. `limits` is asked when the tenant was not there before.
     pub(crate) fn enqueue(&mut self, name: T, limits: RunLimits, class: Class) -> u32 {
+        let average = self.average;
         let tenant = match self.by_name.get(&name) {
-            Some(&tenant) => tenant,
+            Some(&index) if self.idle == 0 => index,
+            Some(&index) => {
+                let tenant = &mut self.tenants[index];
+                if std::mem::take(&mut tenant.idle) {
+                    self.idle -= 1;
+                    (tenant.limits, tenant.average, tenant.served) = (limits, average, 0);
+                }
+                index
+            }
             None => {
-                let average = self.average;
-                let lanes = [NIL; Class::COUNT];
-                let tenant = self.tenants.insert(Tenant {
+                let index = self.tenants.insert(Tenant {
                     name: name.clone(),
                     limits,
                     queued: [0; Class::COUNT],
                     running: 0,
                     served: 0,
                     average,
-                    lanes,
+                    lanes: [NIL; Class::COUNT],
+                    idle: false,
                 });
-                self.by_name.insert(name, tenant);
-                tenant
+                self.by_name.insert(name, index);
+                index
             }
         };
         self.wake(tenant);
@@ -290,6 +305,7 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
         if self.tenants.len() > SLEEPERS_FREED_SINGLY {
             self.tenants = Arena::new();
             self.by_name = Map::default();
+            self.idle = 0;
             self.lanes.free_all();
         }
         for class in Class::ALL {
@@ -373,12 +389,35 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
         if resting.running > 0 || resting.queued != [0; Class::COUNT] {
             return;
         }
+        let mut in_debt = false;
         for lane in self.lanes_of(tenant) {
-            if !self.lanes.sleep(lane) {
-                self.free_lane(lane);
+            if self.lanes.sleep(lane) {
+                in_debt = true;
+            } else {
+                self.lanes.reset(lane);
             }
         }
-        self.free_if_gone(tenant);
+        if !in_debt {
+            self.retire(tenant);
+        }
+    }
+
+    /// A tenant that owes nothing is as if it had just been made. One that has been so for longer goes.
+    fn retire(&mut self, tenant: u32) {
+        self.tenants[tenant].idle = true;
+        self.idle += 1;
+        let oldest = self.recently_idle.push(tenant);
+        let Some(gone) = oldest.filter(|old| self.tenants.get(*old).is_some_and(|old| old.idle))
+        else {
+            return;
+        };
+        for lane in self.lanes_of(gone) {
+            self.lanes.free(lane);
+        }
+        let Tenant { name, .. } = self.tenants.remove(gone);
+        self.idle -= 1;
+        self.by_name.remove(&name);
+        crate::shrink(&mut self.by_name);
     }
 
     fn wake(&mut self, tenant: u32) {
@@ -398,23 +437,11 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
     }
 
     fn free_sleeper(&mut self, lane: u32) {
+        let (tenant, _) = self.lanes.owner(lane);
         self.lanes.wake(lane);
-        let tenant = self.free_lane(lane);
-        self.free_if_gone(tenant);
-    }
-
-    /// Frees a lane and says whose it was.
-    fn free_lane(&mut self, lane: u32) -> u32 {
-        let (tenant, class) = self.lanes.free(lane);
-        self.tenants[tenant].lanes[class.index()] = NIL;
-        tenant
-    }
-
-    fn free_if_gone(&mut self, tenant: u32) {
-        if self.tenants[tenant].lanes == [NIL; Class::COUNT] {
-            let Tenant { name, .. } = self.tenants.remove(tenant);
-            self.by_name.remove(&name);
-            crate::shrink(&mut self.by_name);
+        self.lanes.reset(lane);
+        if !self.lanes_of(tenant).any(|lane| self.lanes.is_asleep(lane)) {
+            self.retire(tenant);
         }
     }
 }
