@@ -50,6 +50,7 @@ mod map;
 mod moment;
 mod pause;
 mod rate;
+mod recent;
 mod schedule;
 mod tenants;
 mod view;

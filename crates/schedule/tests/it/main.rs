@@ -10,6 +10,7 @@ mod memory;
 mod model;
 mod pool;
 mod properties_newcomers;
+mod properties_throttled;
 mod rates;
 mod regressions;
 mod watch;
