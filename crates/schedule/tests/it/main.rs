@@ -9,6 +9,8 @@ mod known_faults;
 mod memory;
 mod model;
 mod pool;
+mod properties;
+mod properties_failing;
 mod properties_newcomers;
 mod properties_throttled;
 mod rates;
