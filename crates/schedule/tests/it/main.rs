@@ -12,6 +12,7 @@ mod pool;
 mod properties;
 mod properties_failing;
 mod properties_newcomers;
+mod properties_shares;
 mod properties_throttled;
 mod rates;
 mod regressions;
