@@ -5,7 +5,8 @@
 //! 2. A put-back item (`front`) goes before everything else of its key, whatever the classes.
 //! 3. A key with nothing waiting and nothing running does not exist, but for the last few that had a
 //!    name: these are `idle`.
-//! 4. The ready keys of a lane stand in two lists, first attempts and heads that come again, each in
+//! 4. Holds end in the order of their moments, and those of one moment in the order they began.
+//! 5. The ready keys of a lane stand in two lists, first attempts and heads that come again, each in
 //!    the order in which the heads became ready.
 //!
 //! `docs/rules.md#schedule-3`, `docs/rules.md#schedule-7`.
@@ -16,14 +17,16 @@ use crate::arena::{Arena, NIL};
 use crate::heap::Heap;
 use crate::item::{Items, Links};
 use crate::map::Map;
-use crate::recent::RecentlyIdle;
+use crate::recently_idle::RecentlyIdle;
 use crate::{Class, Moment};
 
 #[derive(Debug)]
 pub(crate) struct Keys<K, T> {
     keys: Arena<KeyQueue<K, T>>,
     by_name: Map<KeyName<K, T>, u32>,
-    held: Heap<Moment>,
+    /// Until when, and of those that end together, which began first.
+    held: Heap<(Moment, u64)>,
+    holds: u64,
     recently_idle: RecentlyIdle,
     idle: usize,
 }
@@ -112,6 +115,7 @@ impl<K: Hash + Eq + Clone, T: Hash + Eq + Clone> Keys<K, T> {
             keys: Arena::new(),
             by_name: Map::default(),
             held: Heap::new(),
+            holds: 0,
             recently_idle: RecentlyIdle::new(),
             idle: 0,
         }
@@ -206,7 +210,8 @@ impl<K: Hash + Eq + Clone, T: Hash + Eq + Clone> Keys<K, T> {
 
     /// Keeps a key from running until a moment.
     pub(crate) fn hold(&mut self, key: u32, until: Moment) {
-        self.held.push(until, key, |key, place| {
+        self.holds += 1;
+        self.held.push((until, self.holds), key, |key, place| {
             let until = match self.keys[key].standing {
                 Standing::Held { until, .. } => until,
                 _ => until,
@@ -230,14 +235,14 @@ impl<K: Hash + Eq + Clone, T: Hash + Eq + Clone> Keys<K, T> {
     /// Releases one key whose moment has come.
     #[inline]
     pub(crate) fn release_due(&mut self, now: Moment) -> Option<u32> {
-        let (_, key) = self.held.first().filter(|(until, _)| *until <= now)?;
+        let (_, key) = self.held.first().filter(|((until, _), _)| *until <= now)?;
         self.release(key);
         Some(key)
     }
 
     /// When the next hold ends.
     pub(crate) fn next_release(&self) -> Option<Moment> {
-        self.held.first().map(|(until, _)| until).filter(|until| *until < Moment::FAR)
+        self.held.first().map(|((until, _), _)| until).filter(|until| *until < Moment::FAR)
     }
 
     /// The key joins the ready keys of a lane, behind those that are ready for longer.

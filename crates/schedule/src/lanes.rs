@@ -69,6 +69,14 @@ pub(crate) struct Rounds {
     entry: u64,
 }
 
+impl Rounds {
+    /// A start that others may have followed is taken back: so is what it moved newcomers by.
+    pub(crate) fn moved_back(self, charge: Charge) -> Self {
+        let entry = self.entry.saturating_sub(share(charge)).max(self.served);
+        Self { entry, ..self }
+    }
+}
+
 impl Lanes {
     pub(crate) fn new() -> Self {
         Self {
@@ -188,6 +196,10 @@ impl Lanes {
         self.classes[class.index()].rounds
     }
 
+    pub(crate) const fn set_rounds(&mut self, class: Class, rounds: Rounds) {
+        self.classes[class.index()].rounds = rounds;
+    }
+
     /// A key of the lane, which is ready, starts: the lane is charged, and the class's rounds move.
     pub(crate) fn serve(&mut self, index: u32, charge: Charge, again: bool) {
         self.turns += 1;
@@ -207,14 +219,6 @@ impl Lanes {
         self.correct(lane, charge, 0);
         self.lanes[lane].again_is_next = again;
         self.lanes[lane].newcomer |= charge.in_line.is_some();
-    }
-
-    /// So do the class's rounds: to where they were before it, or, when others started since, by what
-    /// it moved them.
-    pub(crate) fn move_back(&mut self, class: Class, charge: Charge, before: Option<Rounds>) {
-        let rounds = &mut self.classes[class.index()].rounds;
-        let less = rounds.entry.saturating_sub(share(charge)).max(rounds.served);
-        *rounds = before.unwrap_or(Rounds { entry: less, ..*rounds });
     }
 
     /// What was charged turns out to cost something else.

@@ -51,6 +51,7 @@ mod moment;
 mod pause;
 mod rate;
 mod recent;
+mod recently_idle;
 mod schedule;
 mod tenants;
 mod view;

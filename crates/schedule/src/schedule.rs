@@ -18,7 +18,7 @@ use crate::arena::NIL;
 use crate::item::{Bill, Items};
 use crate::key::{Keys, ReadyHead, Standing};
 use crate::pause::Pauses;
-use crate::tenants::{FairTenants, Started};
+use crate::tenants::{FairTenants, Started, StartingHead};
 use crate::{ItemId, Limits, Moment, NotUntil, RateLimit, TenantLimits};
 
 /// A pure state machine that decides what may run next.
@@ -61,8 +61,6 @@ pub struct Schedule<V, K, T> {
     pub(crate) tenants: FairTenants<T>,
     pub(crate) admission_rates: AdmissionRates<T>,
     pub(crate) pauses: Pauses,
-    /// The number of the item that started last.
-    last_started: u64,
     pub(crate) draining: bool,
 }
 
@@ -112,7 +110,6 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
             keys: Keys::new(),
             admission_rates: AdmissionRates::new(),
             pauses: Pauses::new(),
-            last_started: 0,
             draining: false,
             limits,
         }
@@ -149,11 +146,10 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         };
         self.keys.part(self.tenants.ready_keys(lane, again), key);
         self.keys.get_mut(key).running = head;
-        let cost = self.items[head].cost.map(NonZeroU32::get);
-        let charge = self.tenants.start(lane, again, cost);
+        let (item, cost) = (self.items[head].seq, self.items[head].cost.map(NonZeroU32::get));
+        let charge = self.tenants.start(lane, StartingHead { item, again, cost });
         self.keys.unlink(&mut self.items, head);
         self.items.start(head, Bill { charge, bucket: self.bucket() }, now);
-        self.last_started = self.items[head].seq;
         Next::Start(self.items.id(head))
     }
 
@@ -387,9 +383,8 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         if let Some(rate) = self.rate.as_mut().filter(|_| bill.bucket == bucket) {
             rate.refund(item.since);
         }
-        let is_last = self.last_started == item.seq;
         let (tenant, class, again) = (item.tenant, item.class, item.again);
-        Started { tenant, class, again, charge: bill.charge, is_last }
+        Started { tenant, class, again, charge: bill.charge, item: item.seq }
     }
 
     /// The item that was out of the key is gone for good.

@@ -25,8 +25,8 @@
 //! 4. A tenant with nothing queued and nothing running is kept only while it is in debt (one of its
 //!    lanes is ahead of the class's `entry`), asleep; `entry` passing it frees it. The last few that
 //!    were freed stay as if they had just been made: these are `idle`.
-//! 5. A start that is taken back moves nobody: neither its lane nor its class's rounds nor, if nothing
-//!    started since, the turns of the classes remember it.
+//! 5. A start that is taken back moves nobody: neither its lane nor its class's rounds nor, if all that
+//!    started since is taken back too, the turns of the classes remember it.
 //!
 //! `docs/rules.md#schedule-2`, `docs/rules.md#schedule-8`.
 
@@ -36,9 +36,10 @@ use crate::arena::{Arena, NIL};
 use crate::class::ClassPicker;
 use crate::item::Charge;
 use crate::key::ReadyKeys;
-use crate::lanes::{Lanes, Rounds};
+use crate::lanes::Lanes;
 use crate::map::Map;
-use crate::recent::RecentlyIdle;
+use crate::recent::{Before, RecentStarts};
+use crate::recently_idle::RecentlyIdle;
 use crate::{Class, TenantLimits};
 
 /// How many sleepers one dispatch may free: more than it can add, so they never pile up.
@@ -60,15 +61,7 @@ pub(crate) struct FairTenants<T> {
     queued: [u32; Class::COUNT],
     /// What items cost lately, over all tenants; 0 while nothing was measured.
     average: u32,
-    /// As it was before the last start.
-    before: Before,
-}
-
-/// What a start changes for others.
-#[derive(Debug)]
-struct Before {
-    picker: ClassPicker,
-    rounds: Rounds,
+    recent: RecentStarts,
 }
 
 #[derive(Debug)]
@@ -102,6 +95,17 @@ impl<T> Tenant<T> {
     }
 }
 
+/// A head that starts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StartingHead {
+    /// Its number.
+    pub(crate) item: u64,
+    /// It was tried before.
+    pub(crate) again: bool,
+    /// What was said of its cost.
+    pub(crate) cost: Option<u32>,
+}
+
 /// A start that may be taken back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Started {
@@ -109,8 +113,8 @@ pub(crate) struct Started {
     pub(crate) class: Class,
     pub(crate) again: bool,
     pub(crate) charge: Charge,
-    /// Nothing started since.
-    pub(crate) is_last: bool,
+    /// The item's number.
+    pub(crate) item: u64,
 }
 
 impl<T: Hash + Eq + Clone> FairTenants<T> {
@@ -124,7 +128,7 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
             picker: ClassPicker::new(class_period),
             queued: [0; Class::COUNT],
             average: 0,
-            before: Before { picker: ClassPicker::new(class_period), rounds: Rounds::default() },
+            recent: RecentStarts::new(),
         }
     }
 
@@ -180,6 +184,9 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
     /// One item of the tenant no longer waits and does not run either.
     pub(crate) fn dequeue(&mut self, tenant: u32, class: Class) {
         self.leave_queue(tenant, class);
+        if self.queued[class.index()] == 0 {
+            self.recent.empty(class);
+        }
         self.rest(tenant);
     }
 
@@ -205,11 +212,13 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
     }
 
     /// A head of the lane starts, and its key has left the ready ones: the tenant is charged.
-    pub(crate) fn start(&mut self, lane: u32, again: bool, cost: Option<u32>) -> Charge {
+    pub(crate) fn start(&mut self, lane: u32, head: StartingHead) -> Charge {
+        let StartingHead { item, again, cost } = head;
         let (tenant, class) = self.lanes.owner(lane);
         // Not after this start has moved the rounds: it may yet be taken back.
         self.free_sleepers(class);
-        let before = Before { picker: self.picker.clone(), rounds: self.lanes.rounds(class) };
+        let rounds = self.lanes.rounds(class);
+        self.recent.add(Before::new(item, class, self.picker.clone(), rounds));
         self.picker.served(class, self.lanes.ready());
         let in_line = self.lanes.in_line(lane);
         let Tenant { limits, average, running, queued, .. } = &mut self.tenants[tenant];
@@ -225,7 +234,6 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
             self.lanes.leave(lane, weight);
         }
         self.leave_class(class);
-        self.before = before;
         charge
     }
 
@@ -268,17 +276,24 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
 
     /// Invariant 5.
     fn take_back(&mut self, started: Started) {
-        let Started { tenant, class, again, charge, is_last } = started;
+        let Started { tenant, class, again, charge, item } = started;
         let lane = self.tenants[tenant].lanes[class.index()];
         if lane != NIL {
             self.lanes.unserve(lane, charge, again);
         }
-        self.lanes.move_back(class, charge, is_last.then_some(self.before.rounds));
-        if is_last {
-            self.picker = self.before.picker.clone();
-            if self.queued[class.index()] == 0 {
-                self.picker.forget(class);
+        let moved_back = self.lanes.rounds(class).moved_back(charge);
+        self.lanes.set_rounds(class, moved_back);
+        self.recent.take_back(item, |later| {
+            if later.class == class {
+                later.rounds = later.rounds.moved_back(charge);
             }
+        });
+        while let Some(before) = self.recent.pop_taken_back() {
+            self.lanes.set_rounds(before.class, before.rounds);
+            self.picker = before.picker;
+        }
+        if self.queued[class.index()] == 0 {
+            self.picker.forget(class);
         }
     }
 
@@ -314,6 +329,7 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
             }
         }
         self.lanes.rewind();
+        self.recent.clear();
     }
 
     fn lanes_of(&self, tenant: u32) -> impl Iterator<Item = u32> + use<T> {
@@ -335,7 +351,6 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
         *queued -= 1;
         if *queued == 0 {
             self.picker.forget(class);
-            self.before.picker.forget(class);
         }
     }
 

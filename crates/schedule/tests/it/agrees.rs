@@ -11,7 +11,7 @@ use crate::history::{History, Newcomer, Op, REASONS, Tested, history};
 use crate::model::{Counts, Model};
 
 proptest! {
-    #![proptest_config(Config { cases: 512, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() })]
+    #![proptest_config(Config { cases: 320, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() })]
 
     #[test]
     fn the_schedule_agrees_with_the_model(history in history(300)) {

@@ -62,7 +62,7 @@ fn beside_an_expensive_burst_nobody_waits_longer_than_one_service_time() {
 }
 
 /// (sum x)² / (n * sum x²): 1 when all are equal.
-fn jain(counts: &BTreeMap<u32, u64>, tenants: u32) -> f64 {
+pub(crate) fn jain(counts: &BTreeMap<u32, u64>, tenants: u32) -> f64 {
     let sum: u64 = counts.values().sum();
     let squares: u64 = counts.values().map(|count| count * count).sum();
     (sum * sum) as f64 / (f64::from(tenants) * squares as f64)
@@ -100,7 +100,7 @@ fn equal_tenants_get_equal_shares_however_they_send() {
 }
 
 /// How far the shares are from the weights, relative to the share that is due.
-fn error(shares: &[(u32, f64)], weights: &[(u32, f64)]) -> f64 {
+pub(crate) fn error(shares: &[(u32, f64)], weights: &[(u32, f64)]) -> f64 {
     let all: f64 = shares.iter().map(|(_, share)| share).sum();
     let of_all: f64 = weights.iter().map(|(_, weight)| weight).sum();
     let errors = shares.iter().zip(weights).map(|((_, share), (_, weight))| {
@@ -110,9 +110,9 @@ fn error(shares: &[(u32, f64)], weights: &[(u32, f64)]) -> f64 {
     errors.fold(0.0, f64::max)
 }
 
-const WEIGHTS: [(u32, f64); 3] = [(1, 1.0), (2, 2.0), (4, 4.0)];
+pub(crate) const WEIGHTS: [(u32, f64); 3] = [(1, 1.0), (2, 2.0), (4, 4.0)];
 
-fn weighted(concurrency: u32) -> Pool {
+pub(crate) fn weighted(concurrency: u32) -> Pool {
     let limits = WEIGHTS.iter().fold(Limits::new(concurrency, 1_000_000), |limits, (tenant, _)| {
         limits.tenant(*tenant, TenantLimits::new().weight(*tenant))
     });

@@ -43,14 +43,11 @@ impl Model {
         }
     }
 
-    /// Holds that are over end, the earliest first.
+    /// Holds that are over end, the earliest first, and of one moment those that began first.
     pub(crate) fn advance(&mut self, now: Moment) {
-        while let Some(due) = self.next_release().filter(|due| *due <= now) {
-            for item in &mut self.items {
-                if item.held() == Some(due) {
-                    item.let_go();
-                }
-            }
+        let due = |item: &Item| Some((item.held().filter(|due| *due <= now)?, item.wait()?));
+        while let Some((_, wait)) = self.items.iter().filter_map(due).min() {
+            self.items.iter_mut().filter(|i| i.wait() == Some(wait)).for_each(Item::let_go);
             self.settle();
         }
     }

@@ -2,6 +2,7 @@
 //! (2.9), from what can be seen outside and a list of what was admitted.
 
 mod limits;
+mod ready;
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -23,9 +24,11 @@ pub(crate) struct Watched {
     most: u32,
     /// Per class: dispatches in a row that it could have had and did not get.
     passed_over: [u32; Class::COUNT],
-    /// The same before the last start: one that is taken back at once was none.
-    before: Option<(ItemId, [u32; Class::COUNT])>,
+    /// The same before each start, and whether that was taken back: those that were, and nothing after
+    /// them was not, were none.
+    before: Vec<(ItemId, [u32; Class::COUNT], bool)>,
     draining: bool,
+    steps: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +41,10 @@ struct Seen {
     stage: Stage,
     /// It was put back, and may run again from this moment on.
     back: Option<Moment>,
+    /// It was tried before.
+    again: bool,
+    /// While nothing but limits keep it from starting: from which step on.
+    ready: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,8 +86,9 @@ impl Watched {
             ended: Vec::new(),
             most: setup.capacity + setup.concurrency,
             passed_over: [0; Class::COUNT],
-            before: None,
+            before: Vec::new(),
             draining: false,
+            steps: 0,
         }
     }
 
@@ -103,7 +111,11 @@ impl Watched {
             Op::Linger { nth, cost } => self.linger(nth, cost),
             Op::Retry { nth, delay, cost } => {
                 let (now, until) = (self.now, delay.after(self.now));
+                let id = self.nth(nth, Stage::Runs);
                 self.put_back(nth, until, |schedule, id| schedule.retry(now, id, until, cost));
+                if let Some(id) = id {
+                    self.seen(id).again = true;
+                }
             }
             Op::Postpone { nth, delay } => {
                 let (now, until) = (self.now, delay.after(self.now));
@@ -123,15 +135,14 @@ impl Watched {
         for class in Class::ALL {
             if self.count(|seen| seen.waits() && seen.class == class) == 0 {
                 self.passed_over[class as usize] = 0;
-                if !matches!(op, Op::Next)
-                    && let Some((_, before)) = &mut self.before
-                {
-                    before[class as usize] = 0;
+                if !matches!(op, Op::Next) {
+                    self.before.iter_mut().for_each(|(_, before, _)| before[class as usize] = 0);
                 }
             }
         }
         self.check_counts();
         self.check_stale();
+        self.note_ready();
     }
 
     /// Everything ends: what waits is taken out, what runs completes, and nothing is left.
@@ -194,7 +205,8 @@ impl Watched {
         let key = newcomer.key.map(|key| (key, newcomer.own_key.then_some(tenant)));
         let number = self.ids.len() as u64 + 1;
         assert_eq!(id.number(), number, "numbered in order of admission");
-        let seen = Seen { id, tenant, key, class, stage: Stage::Waits, back: None };
+        let stage = Stage::Waits;
+        let seen = Seen { id, tenant, key, class, stage, back: None, again: false, ready: None };
         self.items.insert(number, seen);
         self.ids.push(id);
     }
@@ -221,7 +233,8 @@ impl Watched {
                 assert!(!other.precedes(&started), "{other:?} goes before {started:?}");
             }
         }
-        self.before = Some((id, self.passed_over));
+        self.check_longest_ready(&started);
+        self.before.push((id, self.passed_over, false));
         self.seen(id).stage = Stage::Runs;
         let running = self.count(Seen::runs);
         assert!(running <= self.setup.concurrency, "{running} run");
@@ -239,9 +252,11 @@ impl Watched {
 
     /// The nth that runs did not run after all.
     fn take_back(&mut self, nth: usize) {
-        if let Some((last, passed_over)) = self.before
-            && self.nth(nth, Stage::Runs) == Some(last)
-        {
+        let Some(id) = self.nth(nth, Stage::Runs) else { return };
+        if let Some(start) = self.before.iter_mut().rev().find(|(started, ..)| *started == id) {
+            start.2 = true;
+        }
+        while let Some((_, passed_over, _)) = self.before.pop_if(|(_, _, taken_back)| *taken_back) {
             self.passed_over = passed_over;
         }
     }
