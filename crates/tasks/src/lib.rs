@@ -10,12 +10,11 @@
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-//! use sluicegate_tasks::{Context, Overload, TaskGroup};
+//! use sluicegate_tasks::{Context, TaskGroup};
 //! use std::time::Duration;
 //! use tokio::time::Instant;
 //!
-//! let queue = Overload::Queue { capacity: 100 };
-//! let group = TaskGroup::builder("mails", 8).overload(queue).build()?;
+//! let group = TaskGroup::new("mails", 8)?;
 //! let request = Context::new().with_timeout(Duration::from_secs(30));
 //! let sent = group.run(&request, |cx| async move { cx.check().map(|()| "sent") }).await?;
 //! assert_eq!(sent, Ok("sent"));
@@ -29,15 +28,17 @@
 //! keeps a codebase to it.
 
 mod context;
+mod current;
 mod drain;
+mod flag;
 mod group;
 mod hearing;
 mod histogram;
 mod line;
+mod lineage;
 mod overload;
 mod panic;
 mod permits;
-mod place;
 mod roster;
 mod sluice;
 mod stats;
@@ -46,7 +47,7 @@ mod task;
 mod turnstile;
 mod waitlist;
 
-pub use context::{Context, Interrupt};
+pub use context::{CancelOnDrop, Context, Interrupt};
 pub use drain::DrainReport;
 pub use group::{TaskGroup, TaskGroupBuilder};
 pub use hearing::Hearing;
@@ -55,7 +56,9 @@ pub use line::Entry;
 pub use line::entrance::WhyNot;
 pub use overload::{Overload, Refusal, Refused};
 pub use panic::{Panic, PanicLocation};
-pub use permits::{AtLimit, OwnedPermit, Permit, Permits};
+pub use permits::{
+    AcquireManyError, AtLimit, ManyPermits, OwnedManyPermits, OwnedPermit, Permit, Permits,
+};
 pub use roster::Running;
 pub use sluice::{Hold, Passage, Sluice, SluiceBuilder};
 pub use sluicegate_schedule::{Class, Fault, Invalid, ItemId, Rate, TenantLimits, TenantView, Why};

@@ -9,7 +9,7 @@ use sluicegate_schedule::Invalid;
 
 use crate::{AtLimit, Interrupt};
 
-/// What a group or a turnstile does with work that cannot start at once.
+/// What a turnstile does with work that cannot start at once.
 ///
 /// | policy | work waits | refused when |
 /// |---|---|---|
@@ -21,15 +21,17 @@ use crate::{AtLimit, Interrupt};
 /// Whatever the policy, refused work comes back by value in [`Refused`]: nothing is lost.
 ///
 /// ```
-/// use sluicegate_tasks::{Overload, TaskGroup};
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// use sluicegate_tasks::{Overload, Turnstile};
 /// use std::time::Duration;
 ///
-/// let group = TaskGroup::builder("orders", 8)
-///     .overload(Overload::HandBack { capacity: 160, retry_after: Duration::from_secs(30) })
-///     .build()?;
-/// let refused = TaskGroup::builder("orders", 8).overload(Overload::Queue { capacity: 0 }).build();
+/// let back = Overload::HandBack { capacity: 160, retry_after: Duration::from_secs(30) };
+/// let turnstile = Turnstile::builder("orders", 8).overload(back).build()?;
+/// let refused = Turnstile::builder("orders", 8).overload(Overload::Queue { capacity: 0 }).build();
 /// assert_eq!(refused.unwrap_err().field, "capacity");
 /// # Ok::<(), sluicegate_tasks::Invalid>(())
+/// # }).unwrap();
+/// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
