@@ -144,11 +144,12 @@ impl<T> Future for Task<T> {
                 Pin::new(handle).poll(poller).map(|ended| ended.unwrap_or_else(|_| gone()))
             }
             End::Told { told, driven } => {
-                if let (Poll::Pending, Some(handover)) = (Pin::new(&mut *told).poll(poller), driven)
-                {
+                let mut ended = Pin::new(&mut *told).poll(poller);
+                if let (Poll::Pending, Some(handover)) = (&ended, driven) {
                     handover.drive(poller);
+                    ended = Pin::new(told).poll(poller);
                 }
-                Pin::new(told).poll(poller).map(|ended| ended.unwrap_or_else(|_| gone()))
+                ended.map(|ended| ended.unwrap_or_else(|_| gone()))
             }
             End::Failed(why) => Poll::Ready(Err(why.clone())),
         }

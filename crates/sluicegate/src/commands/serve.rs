@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::{Arg, ArgMatches, Command};
 use sluicegate::dispatch::ShutdownReport;

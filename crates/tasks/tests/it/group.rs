@@ -6,6 +6,7 @@ mod blocking;
 mod cancelled;
 mod child;
 mod detached;
+mod maker;
 mod nested;
 mod panics;
 
