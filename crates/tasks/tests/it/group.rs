@@ -9,6 +9,7 @@ mod detached;
 mod maker;
 mod nested;
 mod panics;
+mod threads;
 
 use std::sync::Arc;
 

@@ -2,6 +2,8 @@
 //!
 //! `docs/rules.md#permit-1`, `docs/rules.md#permit-2`, `docs/rules.md#permit-3`, `docs/rules.md#permit-4`.
 
+mod many;
+mod many_model;
 mod model;
 mod stress;
 

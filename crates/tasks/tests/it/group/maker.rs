@@ -357,7 +357,11 @@ fn size(plan: &Plan) -> u32 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig {
+        cases: 64,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn no_more_than_the_limit_ever_run_and_all_of_it_ends(plans in plans(), limit in 1u32..4) {
