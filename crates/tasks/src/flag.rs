@@ -120,7 +120,7 @@ impl Registration {
     /// Whether one of the flags is raised; else the poller is woken once one is.
     pub(crate) fn poll<'f>(
         &mut self,
-        flags: impl Iterator<Item = &'f Flag> + Clone,
+        mut flags: impl Iterator<Item = &'f Flag> + Clone,
         poller: &Poller<'_>,
     ) -> Poll<()> {
         if flags.clone().any(Flag::is_raised_itself) {
@@ -138,7 +138,7 @@ impl Registration {
         }
         self.waker = Some(waker.clone());
         // Again, now that a raise from here on finds the waker.
-        if flags.clone().any(Flag::is_raised_itself) { Poll::Ready(()) } else { Poll::Pending }
+        if flags.any(Flag::is_raised_itself) { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// Whether that waker is the one it has left.

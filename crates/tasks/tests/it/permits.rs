@@ -6,6 +6,7 @@ mod many;
 mod many_model;
 mod model;
 mod stress;
+mod wakers;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
