@@ -182,6 +182,38 @@ impl ItemId {
     pub const fn number(self) -> u64 {
         self.seq
     }
+
+    /// The id as two plain numbers, for [`ItemId::from_parts`].
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, ItemId, Limits, Moment, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(1, 10).build()?, now);
+    /// let id = schedule.admit(now, Entry::of("alice"), ())?;
+    /// let (index, number) = id.into_parts();
+    /// assert_eq!(ItemId::from_parts(index, number), id);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn into_parts(self) -> (u32, u64) {
+        (self.index, self.seq)
+    }
+
+    /// The id of [`ItemId::into_parts`]. Of other numbers it is an id that finds nothing.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{ItemId, Limits, Moment, Schedule};
+    ///
+    /// let limits = Limits::new(1, 10).build()?;
+    /// let schedule = Schedule::<(), (), &str>::new(limits, Moment::ZERO);
+    /// assert_eq!(schedule.get(ItemId::from_parts(3, 7)), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn from_parts(index: u32, number: u64) -> Self {
+        Self { index, seq: number }
+    }
 }
 
 /// An item that was not let in, with the reason. The item itself comes back: nothing is lost.

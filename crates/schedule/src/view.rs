@@ -225,6 +225,24 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         }
     }
 
+    /// Whether an item runs.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(1, 10).build()?, now);
+    /// let id = schedule.admit(now, Entry::of("alice"), ())?;
+    /// assert!(!schedule.is_running(id));
+    /// schedule.next(now);
+    /// assert!(schedule.is_running(id));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn is_running(&self, id: ItemId) -> bool {
+        self.items.find_running(id).is_some()
+    }
+
     /// How many wait.
     ///
     /// ```

@@ -1,19 +1,27 @@
 //! The context work runs under: cancellation and one deadline, handed down from caller to task.
 
-use std::cell::Cell;
+pub(crate) mod blocking;
+mod cancel_on_drop;
+
+#[cfg(all(test, sluicegate_loom))]
+mod loom_tests;
+
+pub(crate) use crate::flag::Flag;
+pub(crate) use crate::lineage::{GroupId, Lineage};
+pub use cancel_on_drop::CancelOnDrop;
+
 use std::fmt;
 use std::future::Future;
-use std::num::NonZeroU32;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::task::{Context as Poller, Poll, Waker};
+use std::task::{Context as Poller, Poll};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use crate::Hearing;
+use crate::flag::Registration;
+use crate::lineage::{Inside, PermitId};
+use crate::{Hearing, current};
 
 /// What a task runs under: whether it is cancelled, and until when it may go on.
 ///
@@ -33,33 +41,10 @@ use crate::Hearing;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Context {
-    node: Arc<Node>,
+    flag: Arc<Flag>,
     deadline: Option<Instant>,
     /// The groups around: each cancels what runs in it when its drain deadline passes.
-    lineage: Option<Arc<Lineage>>,
-}
-
-/// One point in the tree of contexts.
-#[derive(Debug)]
-struct Node {
-    flag: Flag,
-    parent: Option<Arc<Node>>,
-}
-
-/// A one-way switch: looking at it is a load, waiting for it is the token's business.
-#[derive(Debug, Default)]
-pub(crate) struct Flag {
-    raised: AtomicBool,
-    token: CancellationToken,
-    /// Raised with it; a context looks at those above it by itself.
-    above: Option<Arc<Self>>,
-}
-
-/// Waits for a flag, by many polls of one task.
-#[derive(Debug)]
-pub(crate) struct Watch {
-    raised: Pin<Box<WaitForCancellationFutureOwned>>,
-    waker: Option<Waker>,
+    inside: Option<Inside>,
 }
 
 /// Why a context ended.
@@ -81,49 +66,6 @@ pub enum Interrupt {
     TimedOut,
 }
 
-/// The chain of groups that a task runs in, innermost first.
-#[derive(Debug)]
-pub(crate) struct Lineage {
-    pub(crate) path: Path,
-    /// Cancelled when the group's drain deadline passes.
-    pub(crate) kill: Arc<Flag>,
-    pub(crate) outer: Option<Arc<Self>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GroupId(NonZeroU32);
-
-/// The innermost groups of a lineage, small enough to be copied at every poll.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Path([Option<GroupId>; 4]);
-
-impl Path {
-    pub(crate) const NONE: Self = Self([None; 4]);
-
-    pub(crate) fn within(self, group: GroupId) -> Self {
-        let [first, second, third, _] = self.0;
-        Self([Some(group), first, second, third])
-    }
-
-    /// These groups, and around them those of `outer`.
-    fn inside(self, outer: Self) -> Self {
-        let mut groups = self.0.into_iter().chain(outer.0).flatten();
-        Self(std::array::from_fn(|_| groups.next()))
-    }
-
-    fn contains(self, group: GroupId) -> bool {
-        self.0.contains(&Some(group))
-    }
-}
-
-impl Lineage {
-    /// A group's own, as it is for tasks that were submitted from outside of any. The group itself
-    /// may be inside others: a child that was made in one of their tasks.
-    pub(crate) fn of(path: Path, kill: Flag) -> Self {
-        Self { path, kill: Arc::new(kill), outer: None }
-    }
-}
-
 impl Context {
     /// A context of its own: cancelled by nobody else, without a deadline.
     ///
@@ -136,8 +78,7 @@ impl Context {
     /// ```
     #[must_use]
     pub fn new() -> Self {
-        let node = Node { flag: Flag::default(), parent: None };
-        Self { node: Arc::new(node), deadline: None, lineage: None }
+        Self { flag: Arc::new(Flag::new()), deadline: None, inside: None }
     }
 
     /// A context that ends with this one, and can be cancelled by itself.
@@ -154,9 +95,8 @@ impl Context {
     /// ```
     #[must_use]
     pub fn child(&self) -> Self {
-        let flag = self.node.flag.child();
-        let node = Node { flag, parent: Some(Arc::clone(&self.node)) };
-        Self { node: Arc::new(node), deadline: self.deadline, lineage: self.lineage.clone() }
+        let flag = Arc::new(self.flag.below());
+        Self { flag, deadline: self.deadline, inside: self.inside.clone() }
     }
 
     /// A child that ends at `deadline`, or when this one does, whichever is sooner.
@@ -206,7 +146,7 @@ impl Context {
     /// assert!(part.is_cancelled());
     /// ```
     pub fn cancel(&self) {
-        self.node.flag.raise();
+        self.flag.raise();
     }
 
     /// When it ends by itself.
@@ -260,7 +200,7 @@ impl Context {
     /// # Errors
     /// Why not.
     pub fn check(&self) -> Result<(), Interrupt> {
-        if self.node.is_cancelled() || self.lineage().any(|group| group.kill.is_raised()) {
+        if self.flags().any(Flag::is_raised_itself) {
             Err(Interrupt::Cancelled)
         } else if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             Err(Interrupt::TimedOut)
@@ -303,18 +243,9 @@ impl Context {
                 None => std::future::pending().await,
             }
         };
-        let killed = async {
-            let mut groups = self.lineage();
-            match (groups.next(), groups.next()) {
-                (None, _) => std::future::pending().await,
-                (Some(group), None) => group.kill.raised().await,
-                (Some(_), Some(_)) => any_killed(self.lineage()).await,
-            }
-        };
         tokio::select! {
             biased;
-            () = self.node.flag.raised() => Interrupt::Cancelled,
-            () = killed => Interrupt::Cancelled,
+            () = Cancelled::new(self) => Interrupt::Cancelled,
             () = timed_out => Interrupt::TimedOut,
         }
     }
@@ -361,93 +292,65 @@ impl Context {
         }
     }
 
-    /// The same context as seen from inside a group.
+    /// The same context as seen from inside a group, by a task that is not let in yet.
     pub(crate) fn inside(&self, group: &Arc<Lineage>) -> Self {
-        let lineage = match &self.lineage {
-            None => Arc::clone(group),
-            Some(outer) => Arc::new(Lineage {
-                path: group.path.inside(outer.path),
-                kill: Arc::clone(&group.kill),
-                outer: Some(Arc::clone(outer)),
-            }),
-        };
-        Self { node: Arc::clone(&self.node), deadline: self.deadline, lineage: Some(lineage) }
+        let lineage = group.around(self.inside.as_ref());
+        let inside = Some(Inside { lineage, permit: PermitId::NONE });
+        Self { flag: Arc::clone(&self.flag), deadline: self.deadline, inside }
     }
 
-    /// Whether this context, made for a task of `group`, comes out of another of its tasks.
+    /// The same context for whoever holds that permit of the group it was made for by
+    /// [`Context::inside`].
+    pub(crate) fn holding(mut self, permit: PermitId) -> Self {
+        if let Some(inside) = &mut self.inside {
+            inside.permit = permit;
+        }
+        self
+    }
+
+    /// Whether this context, made for a task of `group`, comes out of another of its tasks that
+    /// still runs.
     pub(crate) fn reenters(&self, group: GroupId) -> bool {
-        self.lineage().skip(1).any(|around| around.path.contains(group)) || is_current(group)
+        self.inside.as_ref().is_some_and(|inside| inside.lineage.is_held_beyond(group))
+            || current::holds(group)
     }
 
     /// The groups around whatever runs under it.
-    pub(crate) fn path(&self) -> Path {
-        self.lineage.as_ref().map_or(Path::NONE, |innermost| innermost.path)
+    pub(crate) const fn around(&self) -> Option<&Inside> {
+        self.inside.as_ref()
     }
 
-    /// [`Context::path`], where there is more around a task than its own group says.
-    pub(crate) fn path_beyond(&self, group: &Lineage) -> Option<Box<Path>> {
-        let innermost = self.lineage.as_ref().filter(|innermost| innermost.outer.is_some())?;
-        (innermost.path != group.path).then(|| Box::new(innermost.path))
-    }
-
-    fn lineage(&self) -> impl Iterator<Item = &Arc<Lineage>> {
-        chain(self.lineage.as_ref())
+    /// Every flag that ends it.
+    pub(crate) fn flags(&self) -> impl Iterator<Item = &Flag> + Clone {
+        let groups = std::iter::successors(self.inside.as_ref(), |group| group.lineage.outer());
+        self.flag.chain().chain(groups.flat_map(|group| group.lineage.kill.chain()))
     }
 }
 
-impl Node {
-    /// Whether it or one above it is. Contexts are seldom nested deep, so the walk is short.
-    fn is_cancelled(&self) -> bool {
-        let above = std::iter::successors(Some(self), |node| node.parent.as_deref());
-        above.into_iter().any(|node| node.flag.is_raised())
+/// Waits until a context is cancelled; its deadline is another matter.
+struct Cancelled<'a> {
+    cx: &'a Context,
+    registration: Registration,
+}
+
+impl<'a> Cancelled<'a> {
+    const fn new(cx: &'a Context) -> Self {
+        Self { cx, registration: Registration::new() }
     }
 }
 
-impl Flag {
-    /// A flag that is waited for as raised once this one is.
-    pub(crate) fn child(&self) -> Self {
-        let raised = AtomicBool::new(self.is_raised());
-        Self { raised, token: self.token.child_token(), above: None }
-    }
+impl Future for Cancelled<'_> {
+    type Output = ();
 
-    /// A flag that is raised once this one is, to look at and to wait for.
-    pub(crate) fn below(self: &Arc<Self>) -> Self {
-        Self { above: Some(Arc::clone(self)), ..self.child() }
-    }
-
-    #[inline]
-    pub(crate) fn is_raised(&self) -> bool {
-        self.raised.load(Ordering::SeqCst)
-            || self.above.as_ref().is_some_and(|above| above.is_raised())
-    }
-
-    pub(crate) fn raise(&self) {
-        // The load first: whoever is woken by the token finds the flag raised.
-        self.raised.store(true, Ordering::SeqCst);
-        self.token.cancel();
-    }
-
-    pub(crate) async fn raised(&self) {
-        self.token.cancelled().await;
-    }
-
-    pub(crate) fn watch(&self) -> Watch {
-        Watch { raised: Box::pin(self.token.clone().cancelled_owned()), waker: None }
+    fn poll(mut self: Pin<&mut Self>, poller: &mut Poller<'_>) -> Poll<()> {
+        let Self { cx, registration } = &mut *self;
+        registration.poll(cx.flags(), poller)
     }
 }
 
-impl Watch {
-    /// Whether the flag it was made for is raised; else the poller is woken once it is.
-    pub(crate) fn poll(&mut self, flag: &Flag, poller: &mut Poller<'_>) -> Poll<()> {
-        if flag.is_raised() {
-            return Poll::Ready(());
-        }
-        // Taking a place in the token's list is dear; it is taken once for each waker.
-        if self.waker.as_ref().is_some_and(|known| known.will_wake(poller.waker())) {
-            return Poll::Pending;
-        }
-        self.waker = Some(poller.waker().clone());
-        self.raised.as_mut().poll(poller)
+impl Drop for Cancelled<'_> {
+    fn drop(&mut self) {
+        self.registration.leave(self.cx.flags());
     }
 }
 
@@ -467,53 +370,3 @@ impl fmt::Display for Interrupt {
 }
 
 impl std::error::Error for Interrupt {}
-
-fn chain(innermost: Option<&Arc<Lineage>>) -> impl Iterator<Item = &Arc<Lineage>> {
-    std::iter::successors(innermost, |group| group.outer.as_ref())
-}
-
-/// The rare case of groups within groups: a future each.
-async fn any_killed<'a>(groups: impl Iterator<Item = &'a Arc<Lineage>>) {
-    let mut kills: Vec<_> = groups.map(|group| Box::pin(group.kill.raised())).collect();
-    std::future::poll_fn(|poller| {
-        let ready = kills.iter_mut().any(|kill| kill.as_mut().poll(poller).is_ready());
-        if ready { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
-    })
-    .await;
-}
-
-impl GroupId {
-    pub(crate) fn next() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(1);
-        // Zero comes round once in four billion groups; two that share an id then could only
-        // mistake each other for nested if one were made inside the other's task.
-        Self(NonZeroU32::new(NEXT.fetch_add(1, Ordering::Relaxed)).unwrap_or(NonZeroU32::MAX))
-    }
-}
-
-thread_local! {
-    /// The groups around the task that this thread polls right now.
-    static CURRENT: Cell<Path> = const { Cell::new(Path::NONE) };
-}
-
-/// The groups around the task that this thread polls right now.
-pub(crate) fn current() -> Path {
-    CURRENT.get()
-}
-
-/// Whether this thread polls a task of that group, or of one inside it, right now.
-pub(crate) fn is_current(group: GroupId) -> bool {
-    current().contains(group)
-}
-
-/// Runs `work` as part of a task inside the groups of `path`, for as long as the call takes.
-pub(crate) fn within<R>(path: Path, work: impl FnOnce() -> R) -> R {
-    struct Restore(Path);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            CURRENT.set(self.0);
-        }
-    }
-    let _restore = Restore(CURRENT.replace(path));
-    work()
-}

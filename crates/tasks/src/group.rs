@@ -1,15 +1,22 @@
-//! A group of tasks: it lets them in, owns them, names them, and ends them.
+//! A group of tasks: it bounds them, owns them, names them, and ends them. It has no queue: who
+//! cannot start at once waits itself, or is refused.
 //!
 //! Invariants:
 //! 1. A task is counted before admission is checked for being open, and a drain closes admission
 //!    before it counts: it waits for every task that was let in.
-//! 2. A task holds its permit exactly while it runs, and is on the roster exactly as long.
+//! 2. A task holds its permit exactly while it runs, and is on the roster exactly as long: its own
+//!    group's, and that of every group that answers for it.
 //! 3. A handle's last drop ends the tasks; the tasks themselves hold no handle.
 //!
 //! `docs/rules.md#task-3`, `docs/rules.md#task-4`.
 
 mod builder;
+mod child;
+mod end;
 mod launch;
+pub(crate) mod nested;
+pub(crate) mod shared;
+pub(crate) mod threads;
 
 pub use builder::TaskGroupBuilder;
 
@@ -18,18 +25,12 @@ use std::future::Future;
 use std::panic::Location;
 use std::sync::Arc;
 
-use sluicegate_schedule::Invalid;
-use tokio::time::Instant;
-
-use crate::context::{Flag, GroupId, Lineage, current, is_current};
-use crate::drain::drain;
-use crate::place::{Place, Shared};
 use crate::roster::{Label, Name};
-use crate::stats::Gauges;
-use crate::task::{AnyValue, ByResult};
-use crate::{Context, DrainReport, Permits, Refusal, Refused, Running, Stats, Task, TaskError};
-use builder::Kin;
+use crate::task::{AnyValue, ByResult, TaskGuard};
+use crate::{Context, Refusal, Refused, Task, TaskError};
 use launch::Launch;
+use shared::Shared;
+use sluicegate_schedule::Invalid;
 
 /// A bounded group of tasks with one end.
 ///
@@ -88,9 +89,10 @@ impl TaskGroup {
     /// A group with more to say about it.
     ///
     /// ```
-    /// use sluicegate_tasks::{GroupOverload, TaskGroup};
+    /// use sluicegate_tasks::TaskGroup;
+    /// use std::time::Duration;
     ///
-    /// let group = TaskGroup::builder("thumbnails", 8).overload(GroupOverload::FailFast).build()?;
+    /// let group = TaskGroup::builder("thumbnails", 8).unwind(Duration::from_secs(1)).build()?;
     /// assert_eq!(group.stats().gauges.limit, 8);
     /// # Ok::<(), sluicegate_tasks::Invalid>(())
     /// ```
@@ -100,9 +102,9 @@ impl TaskGroup {
 
     /// Lets a task in under the caller's context.
     ///
-    /// Resolves once it is let in, which is where [`GroupOverload::Wait`](crate::GroupOverload::Wait) holds the
-    /// caller up; await the [`Task`] for its result. Dropped before it resolves, the work does not
-    /// run.
+    /// Resolves once it is let in: while every permit is in use, the caller is held up, first come,
+    /// first served, for as long as its context lets it. Await the [`Task`] for its result. Dropped
+    /// before it resolves, the work does not run.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
@@ -131,7 +133,7 @@ impl TaskGroup {
         T: Send + 'static,
     {
         let label = Label::Site(Location::caller());
-        self.launch(label, cx.borrow(), work, Place::spawn::<F, Fut, T, AnyValue>)
+        self.launch(label, cx.borrow(), work, TaskGuard::spawn::<F, Fut, T, AnyValue>)
     }
 
     /// [`TaskGroup::submit`] for work that may fail: an `Err` is counted as failed.
@@ -164,11 +166,10 @@ impl TaskGroup {
         E: Send + 'static,
     {
         let label = Label::Site(Location::caller());
-        self.launch(label, cx.borrow(), work, Place::spawn::<F, Fut, Result<T, E>, ByResult>)
+        self.launch(label, cx.borrow(), work, TaskGuard::spawn::<F, Fut, Result<T, E>, ByResult>)
     }
 
-    /// [`TaskGroup::submit`] without ever waiting: with [`GroupOverload::Wait`](crate::GroupOverload::Wait) a
-    /// task that cannot start at once is refused.
+    /// [`TaskGroup::submit`] without ever waiting: a task that cannot start at once is refused.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
@@ -199,9 +200,9 @@ impl TaskGroup {
         T: Send + 'static,
     {
         let label = Label::Site(Location::caller());
-        let cx = cx.borrow().inside(self.lineage());
+        let cx = cx.borrow().inside(&self.shared().lineage);
         match self.shared().admit(&cx, &label) {
-            Ok(place) => Ok(place.spawn::<F, Fut, T, AnyValue>(cx, work)),
+            Ok(guard) => Ok(guard.spawn::<F, Fut, T, AnyValue>(cx, work)),
             Err(why) => Err(self.shared().refuse(why, work)),
         }
     }
@@ -265,7 +266,7 @@ impl TaskGroup {
         T: Send + 'static,
     {
         let label = Label::Site(Location::caller());
-        self.launch(label, cx.borrow(), work, Place::spawn_blocking::<F, T>)
+        self.launch(label, cx.borrow(), work, TaskGuard::spawn_blocking::<F, T>)
     }
 
     /// Lets a task in that belongs to no caller: it runs under the service's own context, and is
@@ -303,151 +304,11 @@ impl TaskGroup {
             match Name::claim(Arc::clone(&name), &shared.names) {
                 None => Err(shared.refuse(Refusal::NameTaken { name: name.to_string() }, work)),
                 Some(name) => {
-                    let spawn = Place::spawn::<F, Fut, T, AnyValue>;
+                    let spawn = TaskGuard::spawn::<F, Fut, T, AnyValue>;
                     self.launch(Label::Named(name), &shared.service, work, spawn).await
                 }
             }
         }
-    }
-
-    /// A group within a task, for work that this task waits for.
-    ///
-    /// Made inside one of this group's tasks, it runs on the permit that this task holds and hands
-    /// over, one task at a time, and on further permits of this group only where they are free: it
-    /// never waits for one, so it cannot deadlock. Made outside, it shares this group's permits,
-    /// and this group answers for its tasks: its drain closes the child and waits for them. When
-    /// this group's drain deadline passes, so does the child's.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-    /// use sluicegate_tasks::{Context, TaskGroup};
-    ///
-    /// let group = TaskGroup::new("reports", 1)?;
-    /// let own = group.clone();
-    /// let report = group.run(Context::new(), |cx| async move {
-    ///     let pages = own.child("pages").ok()?;
-    ///     pages.run(&cx, |cx| async move { cx.check().is_ok() }).await.ok()
-    /// });
-    /// assert_eq!(report.await?, Some(true)); // although the report holds the only permit
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Names `name` when it is empty.
-    pub fn child(&self, name: impl Into<String>) -> Result<Self, Invalid> {
-        let parent = self.shared();
-        let builder = Self::builder(name, 1).service_context(parent.service.child());
-        let (kill, abort) = (self.lineage().kill.below(), parent.abort.child());
-        if is_current(parent.group) {
-            let lent = Some(Arc::clone(&parent.permits));
-            let group = GroupId::next();
-            let path = current().within(group);
-            // Its parent's drain lets a running task finish, with what it hands to its child.
-            let closing = Flag::default();
-            let kin = Kin { group, path, closing, kill, abort, parent: None };
-            builder.build_with(Arc::new(Permits::new(1)?), lent, kin)
-        } else {
-            // The same permits, so the same group to whoever holds one and asks for another.
-            let (group, path) = (parent.group, parent.lineage.path);
-            let (closing, of) = (parent.closing.below(), Some(Arc::clone(parent)));
-            let kin = Kin { group, path, closing, kill, abort, parent: of };
-            builder.build_with(Arc::clone(&parent.permits), None, kin)
-        }
-    }
-
-    /// Changes how many may run at once: see [`Permits::resize`].
-    ///
-    /// ```
-    /// use sluicegate_tasks::TaskGroup;
-    ///
-    /// let group = TaskGroup::new("thumbnails", 8)?;
-    /// group.resize(16)?;
-    /// assert_eq!(group.stats().gauges.limit, 16);
-    /// assert_eq!(group.resize(0).unwrap_err().field, "limit");
-    /// # Ok::<(), sluicegate_tasks::Invalid>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Names `limit` when it is zero or too large; then nothing changes.
-    pub fn resize(&self, limit: u32) -> Result<(), Invalid> {
-        self.shared().permits.resize(limit)
-    }
-
-    /// Ends the group: nothing more is let in, what waits is handed back unrun, what runs goes on
-    /// until the deadline and is then cancelled. The report names what was abandoned.
-    ///
-    /// Safe to call twice, also at once; dropped before it resolves, admission stays closed and
-    /// nothing else happens.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-    /// use sluicegate_tasks::{Context, Refusal, TaskGroup};
-    /// use std::time::Duration;
-    /// use tokio::time::Instant;
-    ///
-    /// let group = TaskGroup::new("thumbnails", 8)?;
-    /// let task = group.submit(Context::new(), |cx| async move { cx.check() }).await?;
-    /// let report = group.drain(Instant::now() + Duration::from_secs(5)).await;
-    /// assert_eq!((report.finished, task.await?), (1, Ok(())));
-    /// let late = group.submit(Context::new(), |cx| async move { cx.check() }).await;
-    /// assert_eq!(late.unwrap_err().why, Refusal::Draining);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub async fn drain(&self, deadline: Instant) -> DrainReport {
-        drain(&**self.shared(), deadline).await
-    }
-
-    /// All tasks that run, longest first: detached ones by their name, others by the place they
-    /// were submitted from.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-    /// use sluicegate_tasks::{Context, TaskGroup};
-    ///
-    /// let group = TaskGroup::new("jobs", 2)?;
-    /// let refresh = |cx: Context| async move { cx.cancelled().await };
-    /// let _task = group.submit_detached("refresh", refresh).await?;
-    /// assert_eq!(group.running()[0].name, "refresh");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    #[must_use]
-    pub fn running(&self) -> Vec<Running> {
-        self.shared().roster.list()
-    }
-
-    /// The counters and gauges.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-    /// use sluicegate_tasks::{Context, TaskGroup};
-    ///
-    /// let group = TaskGroup::new("thumbnails", 8)?;
-    /// group.run(Context::new(), |cx| async move { cx.check() }).await??;
-    /// let stats = group.stats();
-    /// assert_eq!((stats.admitted, stats.completed, stats.gauges.running), (1, 1, 0));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        let shared = self.shared();
-        let permits = &shared.permits;
-        // A child counts its own tasks, whoever's permits they hold.
-        let listed = || u32::try_from(shared.roster.list().len()).unwrap_or(u32::MAX);
-        let gauges = Gauges {
-            queued: permits.waiting(),
-            running: if shared.is_child() { listed() } else { permits.in_use() },
-            limit: permits.limit(),
-            oldest_wait: permits.oldest_wait(),
-        };
-        shared.counters.snapshot(gauges, shared.roster.ledger())
     }
 
     /// The group's name.
@@ -467,13 +328,9 @@ impl TaskGroup {
         &self.handle.shared
     }
 
-    fn lineage(&self) -> &Arc<Lineage> {
-        &self.shared().lineage
-    }
-
     fn launch<F, T, S>(&self, label: Label, cx: &Context, work: F, spawn: S) -> Launch<'_, F, S>
     where
-        S: FnOnce(Place, Context, F) -> Task<T>,
+        S: FnOnce(TaskGuard, Context, F) -> Task<T>,
     {
         let shared = self.shared();
         Launch::new(shared, label, cx.inside(&shared.lineage), work, spawn)
@@ -482,8 +339,6 @@ impl TaskGroup {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.shared.closing.raise();
-        self.shared.lineage.kill.raise();
-        self.shared.abort.raise();
+        self.shared.end();
     }
 }

@@ -3,8 +3,11 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context as Poller, Poll, Waker};
+use std::task::{Context as Poller, Poll};
 
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::flag::Registration;
 use crate::{Context, Interrupt};
 
 /// Waits for a context's end beside whatever else is polled.
@@ -34,15 +37,14 @@ use crate::{Context, Interrupt};
 #[must_use = "it hears nothing unless it is polled"]
 pub struct Hearing {
     cx: Context,
-    ended: Pin<Box<dyn Future<Output = Interrupt> + Send>>,
-    /// Whom the context's end wakes.
-    waker: Option<Waker>,
+    registration: Registration,
+    /// Its deadline, once it was waited for.
+    deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl Hearing {
     pub(crate) fn new(cx: &Context) -> Self {
-        let (cx, own) = (cx.clone(), cx.clone());
-        Self { cx, ended: Box::pin(async move { own.cancelled().await }), waker: None }
+        Self { cx: cx.clone(), registration: Registration::new(), deadline: None }
     }
 }
 
@@ -50,16 +52,23 @@ impl Future for Hearing {
     type Output = Interrupt;
 
     fn poll(mut self: Pin<&mut Self>, poller: &mut Poller<'_>) -> Poll<Interrupt> {
-        // The flag is raised before anybody is woken, so who was woken finds it raised.
-        if let Err(why) = self.cx.check() {
-            return Poll::Ready(why);
+        let Self { cx, registration, deadline } = &mut *self;
+        let is_known = registration.knows(poller.waker());
+        if registration.poll(cx.flags(), poller).is_ready() {
+            return Poll::Ready(Interrupt::Cancelled);
         }
-        let waker = poller.waker();
-        if self.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+        let Some(at) = cx.deadline() else { return Poll::Pending };
+        if is_known && Instant::now() < at {
             return Poll::Pending;
         }
-        self.waker = Some(waker.clone());
-        self.ended.as_mut().poll(poller)
+        let sleep = deadline.get_or_insert_with(|| Box::pin(sleep_until(at)));
+        sleep.as_mut().poll(poller).map(|()| Interrupt::TimedOut)
+    }
+}
+
+impl Drop for Hearing {
+    fn drop(&mut self) {
+        self.registration.leave(self.cx.flags());
     }
 }
 

@@ -27,14 +27,16 @@
 //! keeps a codebase to it.
 
 mod context;
+mod current;
 mod drain;
+mod flag;
 mod group;
 mod hearing;
 mod histogram;
-mod overload;
+mod lineage;
 mod panic;
 mod permits;
-mod place;
+mod refused;
 mod roster;
 mod sluice;
 mod stats;
@@ -42,14 +44,16 @@ mod sync;
 mod task;
 mod waitlist;
 
-pub use context::{Context, Interrupt};
+pub use context::{CancelOnDrop, Context, Interrupt};
 pub use drain::DrainReport;
 pub use group::{TaskGroup, TaskGroupBuilder};
 pub use hearing::Hearing;
 pub use histogram::HistogramSnapshot;
-pub use overload::{GroupOverload, Refusal, Refused};
 pub use panic::{Panic, PanicLocation};
-pub use permits::{AtLimit, OwnedPermit, Permit, Permits};
+pub use permits::{
+    AcquireManyError, AtLimit, ManyPermits, OwnedManyPermits, OwnedPermit, Permit, Permits,
+};
+pub use refused::{Refusal, Refused};
 pub use roster::Running;
 pub use sluice::{
     Admitted, Entry, KeyHold, LastMinute, Overload, Pause, Sluice, SluiceBuilder, Turn,

@@ -8,32 +8,35 @@
 //! 1. `WAITERS` is set exactly while the list is not empty; both change under the lock.
 //! 2. While it is set nobody gets a permit but by hand-over to the first in line: no overtaking.
 //! 3. A returned permit is handed over without being counted out and in, and a growing limit and the
-//!    permits that it grants change in one step, so while somebody waits `in_use >= limit` holds at
-//!    every instant.
-//! 4. Lock order: the list's lock is the innermost; no waker is called under it.
+//!    permits that it grants change in one step. Who wants many and is first has those that are free
+//!    set aside, and they count as in use. So while somebody waits `in_use >= limit` holds at every
+//!    instant, and a look at the counts alone keeps everybody from overtaking.
+//! 4. While `WAITERS` is set the word changes under the lock only.
+//! 5. Lock order: the list's lock is the innermost; no waker is cloned, called or dropped under it.
 //!
 //! `docs/rules.md#permit-1`, `docs/rules.md#permit-2`, `docs/rules.md#permit-3`, `docs/rules.md#permit-4`.
 
+mod acquire;
 mod guard;
-mod turn;
+mod line;
+mod many;
 
 #[cfg(all(test, sluicegate_loom))]
 mod loom_tests;
 
+pub(crate) use acquire::Acquire;
 pub use guard::{AtLimit, OwnedPermit, Permit};
-pub(crate) use turn::Turn;
+pub use many::{AcquireManyError, ManyPermits, OwnedManyPermits};
 
 use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use sluicegate_schedule::Invalid;
-use tokio::time::Instant;
-
 use crate::sync::{AtomicU64, Mutex, Ordering};
-use crate::waitlist::WaitList;
 use crate::{Context, Interrupt};
+use line::{Joined, Line, Wakers};
+use sluicegate_schedule::Invalid;
 
 /// A bound on concurrency that can change while it is in use.
 ///
@@ -49,14 +52,7 @@ use crate::{Context, Interrupt};
 /// ```
 pub struct Permits {
     state: AtomicU64,
-    queue: Mutex<WaitList<Waiter>>,
-}
-
-#[derive(Debug)]
-struct Waiter {
-    waker: Option<Waker>,
-    since: Instant,
-    granted: bool,
+    line: Mutex<Line>,
 }
 
 const COUNT_BITS: u32 = 31;
@@ -94,7 +90,7 @@ impl Permits {
     /// Names `limit` when it is zero or above [`Permits::MAX`].
     pub fn new(limit: u32) -> Result<Self, Invalid> {
         Invalid::check_count("limit", limit, Self::MAX)?;
-        Ok(Self { state: AtomicU64::new(with_limit(0, limit)), queue: Mutex::new(WaitList::new()) })
+        Ok(Self { state: AtomicU64::new(with_limit(0, limit)), line: Mutex::new(Line::new()) })
     }
 
     /// Takes a permit if one is free and nobody waits for it.
@@ -166,7 +162,7 @@ impl Permits {
         if let Ok(permit) = self.try_acquire() {
             return Ok(permit);
         }
-        cx.until_interrupted(Turn::new(self)).await?;
+        cx.until_interrupted(Acquire::one(self)).await?;
         Ok(Permit { permits: self })
     }
 
@@ -194,12 +190,13 @@ impl Permits {
         if let Ok(permit) = self.try_acquire_owned() {
             return Ok(permit);
         }
-        cx.until_interrupted(Turn::new(Arc::clone(self))).await?;
+        cx.until_interrupted(Acquire::one(Arc::clone(self))).await?;
         Ok(OwnedPermit { permits: Arc::clone(self) })
     }
 
     /// Changes the limit. A higher one lets those who wait in at once; a lower one takes nothing
-    /// from anybody: nobody enters until enough permits have come back. Never blocks.
+    /// from anybody: nobody enters until enough permits have come back. Who waits for more than
+    /// there are now is told so. Never blocks.
     ///
     /// ```
     /// use sluicegate_tasks::Permits;
@@ -219,23 +216,25 @@ impl Permits {
     /// Names `limit` when it is zero or above [`Permits::MAX`]; then nothing changes.
     pub fn resize(&self, new: u32) -> Result<(), Invalid> {
         Invalid::check_count("limit", new, Self::MAX)?;
-        let mut queue = self.queue.lock();
+        let mut wakers = Wakers::default();
+        let mut line = self.line.lock();
+        let returned = u64::from(line.turn_away(new, &mut wakers));
         let mut state = self.state.load(Ordering::Relaxed);
         let grants = loop {
-            let grants = new.saturating_sub(in_use(state)).min(queue.len());
-            let mut next = with_limit(state, new) + u64::from(grants);
-            if grants == queue.len() {
+            let left = state - returned;
+            let grants = u64::from(new.saturating_sub(in_use(left))).min(line.owed());
+            let mut next = with_limit(left, new) + grants;
+            if grants == line.owed() {
                 next &= !WAITERS;
             }
             match self.swap(state, next) {
-                Ok(_) => break grants,
+                Ok(_) => break grants as u32,
                 Err(actual) => state = actual,
             }
         };
-        let mut wakers: Vec<Waker> = Vec::with_capacity(grants as usize);
-        wakers.extend((0..grants).filter_map(|_| grant_first(&mut queue)));
-        drop(queue);
-        wakers.into_iter().for_each(Waker::wake);
+        line.grant(grants, &mut wakers);
+        drop(line);
+        wakers.wake();
         Ok(())
     }
 
@@ -254,7 +253,7 @@ impl Permits {
         limit(self.state.load(Ordering::Relaxed))
     }
 
-    /// How many are in use.
+    /// How many are in use, or set aside for the first in line that wants many.
     ///
     /// ```
     /// use sluicegate_tasks::Permits;
@@ -289,7 +288,7 @@ impl Permits {
     /// ```
     #[must_use]
     pub fn waiting(&self) -> u32 {
-        self.queue.lock().len()
+        self.line.lock().len()
     }
 
     /// How long the first in line has waited.
@@ -315,7 +314,7 @@ impl Permits {
     /// ```
     #[must_use]
     pub fn oldest_wait(&self) -> Duration {
-        self.queue.lock().front().map_or(Duration::ZERO, |first| first.since.elapsed())
+        self.line.lock().oldest_wait()
     }
 
     /// Takes a permit without a guard: the caller is the guard.
@@ -354,77 +353,72 @@ impl Permits {
                 Err(actual) => state = actual,
             }
         }
-        self.hand_over();
+        self.hand_over(1);
     }
 
-    /// Passes a returned permit to the first in line, or counts it out.
+    /// Passes returned permits to the first in line, or counts them out.
     #[cold]
-    fn hand_over(&self) {
-        let mut queue = self.queue.lock();
+    fn hand_over(&self, returned: u32) {
+        let mut wakers = Wakers::default();
+        let mut line = self.line.lock();
         let mut state = self.state.load(Ordering::Relaxed);
-        let passes = loop {
-            // After a shrink the permit is one too many: it is not passed on.
-            let passes = !queue.is_empty() && in_use(state) <= limit(state);
-            let next = if !passes {
-                state - ONE
-            } else if queue.len() == 1 {
-                state & !WAITERS
-            } else {
-                state
-            };
+        let passed = loop {
+            // After a shrink there are some too many: they are not passed on.
+            let surplus = in_use(state).saturating_sub(limit(state)).min(returned);
+            let passed = u64::from(returned - surplus).min(line.owed());
+            let mut next = state - (u64::from(returned) - passed);
+            if passed == line.owed() {
+                next &= !WAITERS;
+            }
             match self.swap(state, next) {
-                Ok(_) => break passes,
+                Ok(_) => break passed as u32,
                 Err(actual) => state = actual,
             }
         };
-        let waker = if passes { grant_first(&mut queue) } else { None };
-        drop(queue);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        line.grant(passed, &mut wakers);
+        drop(line);
+        wakers.wake();
     }
 
-    /// Takes a free permit, or a place in line. `None` is a permit.
-    fn take_or_queue(&self, waker: Option<&Waker>, max_waiting: u32) -> Result<Option<u32>, u32> {
-        let mut queue = self.queue.lock();
+    /// Takes free permits, or a place in line with what is free set aside.
+    fn take_or_join(&self, wanted: u32, waker: Waker) -> Joined {
+        let mut line = self.line.lock();
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
-            let free = queue.is_empty() && in_use(state) < limit(state);
-            if !free && queue.len() >= max_waiting {
-                return Err(queue.len());
+            if wanted > limit(state) {
+                return Joined::TooMany { limit: limit(state) };
             }
-            match self.swap(state, if free { state + ONE } else { state | WAITERS }) {
-                Ok(_) if free => return Ok(None),
-                Ok(_) => break,
+            let free = limit(state).saturating_sub(in_use(state));
+            let got = if line.is_empty() { free.min(wanted) } else { 0 };
+            let next = state + u64::from(got);
+            match self.swap(state, if got == wanted { next } else { next | WAITERS }) {
+                Ok(_) if got == wanted => {
+                    drop(line);
+                    return Joined::Taken;
+                }
+                Ok(_) => return Joined::Waits(line.join(wanted, got, waker)),
                 Err(actual) => state = actual,
             }
         }
-        let waker = waker.cloned();
-        Ok(Some(queue.push_back(Waiter { waker, since: Instant::now(), granted: false })))
     }
 
-    /// Leaves the line. A permit that was already handed over goes on to the next.
-    fn leave(&self, place: u32) {
-        let mut queue = self.queue.lock();
-        let granted = queue.free(place).is_some_and(|waiter| waiter.granted);
-        if !granted && queue.is_empty() {
+    /// Leaves the line. What was set aside or already handed over goes on to the next.
+    fn leave(&self, waiter: u32) {
+        let mut line = self.line.lock();
+        let (got, waker) = line.leave(waiter);
+        if line.is_empty() {
             self.state.fetch_and(!WAITERS, Ordering::Relaxed);
         }
-        drop(queue);
-        if granted {
-            self.give_back();
+        drop(line);
+        drop(waker);
+        if got > 0 {
+            self.give_back_many(got);
         }
     }
 
     fn swap(&self, state: u64, next: u64) -> Result<u64, u64> {
         self.state.compare_exchange(state, next, Ordering::AcqRel, Ordering::Relaxed)
     }
-}
-
-fn grant_first(queue: &mut WaitList<Waiter>) -> Option<Waker> {
-    let first = queue.pop_front()?;
-    first.granted = true;
-    first.waker.take()
 }
 
 impl fmt::Debug for Permits {

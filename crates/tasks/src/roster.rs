@@ -6,6 +6,7 @@
 #[cfg(all(test, sluicegate_loom))]
 mod loom_tests;
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::fmt;
 use std::panic::Location;
@@ -16,16 +17,20 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::lineage::PermitId;
 use crate::stats::Ledger;
 use crate::sync::{AtomicBool, Mutex, Ordering};
 
 const SHARDS: usize = if cfg!(sluicegate_loom) { 2 } else { 8 };
 
 thread_local! {
-    /// The shard that this thread enters tasks into.
-    static SHARD: u8 = {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        (NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % SHARDS as u32) as u8
+    /// The shard that this thread enters tasks into, and the number of the next one. The upper bits
+    /// are the thread's own, so that no two tasks of a process have the same number, and nobody
+    /// meets anybody for it.
+    static NEXT: (u16, Cell<u64>) = {
+        static THREADS: AtomicU32 = AtomicU32::new(1);
+        let thread = THREADS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        ((thread % SHARDS as u32) as u16, Cell::new(u64::from(thread) << 40))
     };
 }
 
@@ -39,16 +44,18 @@ pub(crate) struct Roster {
 
 #[derive(Debug, Default)]
 struct Shard {
-    entries: Vec<Option<Entry>>,
+    records: Vec<Option<Record>>,
     free: Vec<u32>,
     ledger: Ledger,
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
+struct Record {
+    /// The number of the permit that is held.
+    number: u64,
     label: Label,
-    /// Since when it holds its permit; nothing while it waits for one.
-    since: Option<Instant>,
+    /// Since when it holds its permit.
+    since: Instant,
 }
 
 /// What a task is called.
@@ -119,13 +126,13 @@ pub(crate) trait HasRoster {
 
 /// Being on the roster. Dropping it leaves.
 #[derive(Debug)]
-pub(crate) struct Seat<S: HasRoster> {
+pub(crate) struct RosterEntry<S: HasRoster> {
     pub(crate) of: Arc<S>,
-    place: u32,
-    shard: u8,
-    /// Whether it has run to its end.
+    /// Where it is, and the number of the permit that is held.
+    pub(crate) permit: PermitId,
+    /// Whether the task has run to its end.
     pub(crate) completed: bool,
-    /// The seat it also has with a group that this one is a child of.
+    /// The same with the group that this one is a child of.
     pub(crate) outer: Option<Box<Self>>,
 }
 
@@ -138,15 +145,16 @@ impl Roster {
         }
     }
 
-    /// All that run, longest first.
-    pub(crate) fn list(&self) -> Vec<Running> {
+    /// All that run but those, longest first.
+    pub(crate) fn list(&self, except: &[u64]) -> Vec<Running> {
         let now = Instant::now();
         let mut all: Vec<Running> = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
-            all.extend(shard.entries.iter().flatten().filter_map(|entry| {
-                let running_for = now.saturating_duration_since(entry.since?);
-                Some(Running { name: entry.label.to_string(), running_for })
+            let others = shard.records.iter().flatten().filter(|one| !except.contains(&one.number));
+            all.extend(others.map(|record| {
+                let running_for = now.saturating_duration_since(record.since);
+                Running { name: record.label.to_string(), running_for }
             }));
         }
         all.sort_by(Running::longest_first);
@@ -160,22 +168,30 @@ impl Roster {
         all
     }
 
-    fn is_empty(&self) -> bool {
-        self.shards.iter().all(|shard| shard.lock().is_empty())
+    /// Whether nobody is there but those.
+    pub(crate) fn is_empty(&self, except: &[u64]) -> bool {
+        self.shards.iter().all(|shard| shard.lock().is_empty_but(except))
     }
 
-    /// Waits until nobody is there. Cancel safe.
+    pub(crate) fn holds(&self, permit: PermitId) -> bool {
+        let Some(shard) = self.shards.get(usize::from(permit.shard)) else { return false };
+        let shard = shard.lock();
+        let record = shard.records.get(permit.index as usize).and_then(Option::as_ref);
+        record.is_some_and(|record| record.number == permit.number)
+    }
+
+    /// Waits until nobody is there but those. Cancel safe.
     ///
     /// Only of use once nobody new is let in. Whoever entered a shard before this looks into it is
     /// waited for; whoever enters it later comes after this lock, and so sees that admission was
     /// closed before.
-    pub(crate) async fn emptied(&self) {
+    pub(crate) async fn emptied(&self, except: &[u64]) {
         self.watched.store(true, Ordering::SeqCst);
         loop {
             // Registered before looking, so that a leave in between is not missed.
             let mut left = std::pin::pin!(self.someone_left.notified());
             left.as_mut().enable();
-            if self.is_empty() {
+            if self.is_empty(except) {
                 return;
             }
             left.await;
@@ -185,78 +201,75 @@ impl Roster {
 
 impl Shard {
     const fn is_empty(&self) -> bool {
-        self.entries.len() == self.free.len()
+        self.records.len() == self.free.len()
     }
 
-    fn enter(&mut self, entry: Entry) -> u32 {
+    fn is_empty_but(&self, except: &[u64]) -> bool {
+        let mut records = self.records.iter().flatten();
+        self.is_empty() || records.all(|record| except.contains(&record.number))
+    }
+
+    fn enter(&mut self, record: Record) -> u32 {
         match self.free.pop() {
-            Some(place) => {
-                self.entries[place as usize] = Some(entry);
-                place
+            Some(index) => {
+                self.records[index as usize] = Some(record);
+                index
             }
             None => {
-                self.entries.push(Some(entry));
-                self.entries.len() as u32 - 1
+                self.records.push(Some(record));
+                self.records.len() as u32 - 1
             }
         }
     }
 
     /// Returns since when it ran.
-    fn leave(&mut self, place: u32) -> Option<Instant> {
-        let entry = self.entries[place as usize].take();
-        self.free.push(place);
-        if self.is_empty() && self.entries.len() > 64 {
+    fn leave(&mut self, index: u32) -> Option<Instant> {
+        let record = self.records[index as usize].take();
+        self.free.push(index);
+        if self.is_empty() && self.records.len() > 64 {
             // The last one out gives a crowd's memory back.
-            (self.entries, self.free) = (Vec::new(), Vec::new());
+            (self.records, self.free) = (Vec::new(), Vec::new());
         }
-        entry?.since
+        Some(record?.since)
     }
 }
 
-impl<S: HasRoster> Seat<S> {
-    /// Enters, running `since` then, or not running yet; unless admission is closed. A task that
-    /// another roster counts is not counted here.
+impl<S: HasRoster> RosterEntry<S> {
+    /// Enters, running since then; unless admission is closed. A task has one `number` on all the
+    /// rosters it is on, and is counted on one of them.
     ///
-    /// The entry is made first, then `closed` is asked, under the lock that a drain takes to look
-    /// for entries: either the drain sees the entry, or this sees that it is closed.
+    /// The record is made first, then `closed` is asked, under the lock that a drain takes to look
+    /// for records: either the drain sees the record, or this sees that it is closed.
     pub(crate) fn enter(
         of: Arc<S>,
         label: Label,
-        since: Option<Instant>,
+        since: Instant,
+        number: Option<u64>,
         counted: bool,
-        closed: impl FnOnce(&S) -> bool,
+        closed: impl FnOnce() -> bool,
     ) -> Option<Self> {
-        let shard_at = SHARD.with(|shard| *shard);
+        let (shard_at, next) = NEXT.with(|(shard, next)| (*shard, next.replace(next.get() + 1)));
+        let number = number.unwrap_or(next);
         let mut shard = of.roster().shards[usize::from(shard_at)].lock();
-        let place = shard.enter(Entry { label, since });
-        if closed(&of) {
-            shard.leave(place);
+        let index = shard.enter(Record { number, label, since });
+        if closed() {
+            shard.leave(index);
             return None;
         }
         shard.ledger.admitted += u64::from(counted);
         drop(shard);
-        Some(Self { of, place, shard: shard_at, completed: false, outer: None })
-    }
-
-    /// It runs from `since` on.
-    pub(crate) fn begin(&self, since: Instant) {
-        let mut shard = self.of.roster().shards[usize::from(self.shard)].lock();
-        if let Some(entry) = &mut shard.entries[self.place as usize] {
-            entry.since = Some(since);
-        }
-        drop(shard);
-        if let Some(outer) = &self.outer {
-            outer.begin(since);
-        }
+        let permit = PermitId { number, index, shard: shard_at };
+        Some(Self { of, permit, completed: false, outer: None })
     }
 }
 
-impl<S: HasRoster> Drop for Seat<S> {
+impl<S: HasRoster> Drop for RosterEntry<S> {
     fn drop(&mut self) {
         let roster = self.of.roster();
         let now = self.completed.then(Instant::now);
-        let mut shard = roster.shards[usize::from(self.shard)].lock();
-        let since = shard.leave(self.place);
+        let PermitId { shard, index, .. } = self.permit;
+        let mut shard = roster.shards[usize::from(shard)].lock();
+        let since = shard.leave(index);
         if let (Some(now), Some(since)) = (now, since) {
             shard.ledger.run_time.record(now - since);
         }

@@ -151,12 +151,12 @@ impl Counters {
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-/// use sluicegate_tasks::{Context, Overload, TaskGroup};
+/// use sluicegate_tasks::{Context, TaskGroup};
 ///
-/// let group = TaskGroup::builder("orders", 1).overload(Overload::FailFast).build()?;
+/// let group = TaskGroup::new("orders", 1)?;
 /// let work = |cx: Context| async move { cx.remaining().ok_or("no deadline") };
 /// let task = group.submit_fallible(Context::new(), work).await?;
-/// assert!(group.submit(Context::new(), work).await.is_err()); // the only permit is taken
+/// assert!(group.try_submit(Context::new(), work).is_err()); // the only permit is taken
 /// assert_eq!(task.await?, Err("no deadline"));
 /// let stats = group.stats();
 /// assert_eq!((stats.admitted, stats.started, stats.completed, stats.failed), (1, 1, 1, 1));
@@ -203,15 +203,13 @@ pub struct Stats {
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-/// use sluicegate_tasks::{Context, Overload, TaskGroup};
+/// use sluicegate_tasks::{Context, TaskGroup};
 ///
-/// let queue = Overload::Queue { capacity: 10 };
-/// let group = TaskGroup::builder("orders", 1).overload(queue).build()?;
+/// let group = TaskGroup::new("orders", 1)?;
 /// let wait = |cx: Context| async move { cx.cancelled().await };
 /// let _first = group.submit(Context::new(), wait).await?;
-/// let _second = group.submit(Context::new(), wait).await?;
 /// let now = group.stats().gauges;
-/// assert_eq!((now.running, now.limit, now.queued), (1, 1, 1));
+/// assert_eq!((now.running, now.limit, now.queued), (1, 1, 0));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// # Ok::<(), std::io::Error>(())

@@ -64,6 +64,28 @@ impl<W> WaitList<W> {
         self.nodes.get(self.first as usize)?.waiter.as_ref()
     }
 
+    pub(crate) fn front_mut(&mut self) -> Option<&mut W> {
+        self.nodes.get_mut(self.first as usize)?.waiter.as_mut()
+    }
+
+    /// The first's node.
+    pub(crate) fn first(&self) -> Option<u32> {
+        (self.first != NIL).then_some(self.first)
+    }
+
+    /// The node behind one that is in line.
+    pub(crate) fn behind(&self, at: u32) -> Option<u32> {
+        let behind = self.nodes.get(at as usize)?.behind;
+        (behind != NIL).then_some(behind)
+    }
+
+    /// Takes one out of line, wherever it is. Its node stays until [`WaitList::free`].
+    pub(crate) fn take_out(&mut self, at: u32) {
+        if self.nodes[at as usize].linked {
+            self.unlink(at);
+        }
+    }
+
     /// Takes the first out of line. Its node stays until [`WaitList::free`].
     pub(crate) fn pop_front(&mut self) -> Option<&mut W> {
         let at = self.first;

@@ -143,13 +143,7 @@ impl Worker<'_, '_> {
 
     /// In order, the failed message stays here at the front, and its key waits. Otherwise it comes
     /// again from its source, which keeps it meanwhile.
-    fn retry(
-        &mut self,
-        mut turn: Turn<Item>,
-        letter: &Letter,
-        after: Duration,
-        why: &str,
-    ) -> Next {
+    fn retry(&mut self, mut turn: Turn<Item>, letter: &Letter, after: Duration, why: &str) -> Next {
         let item = turn.value_mut();
         item.failed = item.failed.saturating_add(1);
         let failed = item.failed;

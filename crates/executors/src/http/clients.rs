@@ -18,7 +18,7 @@ use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::TokioTimer;
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
-use sluicegate_tasks::{Context, Invalid, GroupOverload, TaskGroup};
+use sluicegate_tasks::{Context, Invalid, TaskGroup};
 
 use super::dial::{Connector, DialError, Dialer, Rules};
 use super::lanes::{Lane, Lanes, Unanswered};
@@ -272,9 +272,7 @@ impl Crew {
     const MAX_TASKS: u32 = 1 << 20;
 
     fn new() -> Result<Self, Invalid> {
-        let group = |name: &str| {
-            TaskGroup::builder(name, Self::MAX_TASKS).overload(GroupOverload::FailFast).build()
-        };
+        let group = |name: &str| TaskGroup::new(name, Self::MAX_TASKS);
         let groups = [
             group("http connections")?,
             group("http connections, inner")?,

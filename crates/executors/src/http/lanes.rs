@@ -30,7 +30,7 @@ use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use parking_lot::Mutex;
 use sluicegate_dispatch::Target;
-use sluicegate_tasks::{Context, Invalid, GroupOverload, TaskGroup};
+use sluicegate_tasks::{Context, Invalid, TaskGroup};
 use tokio::time::sleep;
 use tower_service::Service;
 
@@ -101,8 +101,7 @@ struct Driven<'a> {
 
 impl Lanes {
     pub(crate) fn new(connector: Connector) -> Result<Self, Invalid> {
-        let sweepers = TaskGroup::builder("idle http connections", 2);
-        let sweepers = sweepers.overload(GroupOverload::FailFast).build()?;
+        let sweepers = TaskGroup::new("idle http connections", 2)?;
         Ok(Self { connector, idle: Arc::default(), sweepers, cx: Context::new() })
     }
 

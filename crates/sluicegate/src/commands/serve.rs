@@ -2,12 +2,13 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::{Arg, ArgMatches, Command};
 use sluicegate::dispatch::ShutdownReport;
 use sluicegate::server::settings::{LogFormat, Settings};
 use sluicegate::server::{ApplyReport, Daemon, StartError, log};
-use sluicegate::tasks::{Context, GroupOverload, TaskGroup};
+use sluicegate::tasks::{Context, Invalid, Permits, TaskGroup};
 use tokio::net::TcpListener;
 
 use super::configuration;
@@ -93,10 +94,7 @@ async fn serve(settings: Settings, file: Option<PathBuf>) -> Result<(), Failure>
         }
     }
     screen::line("ready").ok();
-    let reloads = TaskGroup::builder("reloads", 1)
-        .overload(GroupOverload::Queue { capacity: 1 })
-        .build()
-        .map_err(Failure::failed)?;
+    let reloads = Reloads::new().map_err(Failure::failed)?;
     loop {
         tokio::select! {
             told = signals.next() => match told {
@@ -148,11 +146,26 @@ async fn end(daemon: &Daemon, front: Front, signals: &mut Signals) -> Result<(),
     Err(Failure::failed("not everything was settled or handed back"))
 }
 
+/// The reloads that run or wait.
+struct Reloads {
+    group: TaskGroup,
+    /// Held by the one that runs.
+    runs: Arc<Permits>,
+}
+
+impl Reloads {
+    fn new() -> Result<Self, Invalid> {
+        Ok(Self { group: TaskGroup::new("reloads", 2)?, runs: Arc::new(Permits::new(1)?) })
+    }
+}
+
 /// Reads the file again, beside everything else. One reload runs and one waits: a third would see
 /// nothing that the second does not.
-fn reload(daemon: &Daemon, reloads: &TaskGroup) {
-    let own = daemon.clone();
+fn reload(daemon: &Daemon, reloads: &Reloads) {
+    let (own, runs) = (daemon.clone(), Arc::clone(&reloads.runs));
     let read = move |cx: Context| async move {
+        // The daemon may end while it waits.
+        let Ok(_runs) = runs.acquire(&cx).await else { return };
         match cx.until_interrupted(own.reload()).await {
             Ok(Ok(report)) => say(&report),
             Ok(Err(why)) => tracing::error!("not reloaded: {why}"),
@@ -160,7 +173,7 @@ fn reload(daemon: &Daemon, reloads: &TaskGroup) {
             Err(_) => {}
         }
     };
-    if reloads.try_submit(daemon.context(), read).is_err() {
+    if reloads.group.try_submit(daemon.context(), read).is_err() {
         tracing::info!("a reload is waiting already");
     }
 }

@@ -4,11 +4,10 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use futures_util::FutureExt;
 use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension, params};
 use sluicegate_dispatch::SourceError;
-use sluicegate_tasks::{Context, GroupOverload, TaskGroup};
+use sluicegate_tasks::{Context, Permits, TaskGroup};
 
 use super::file;
 use super::front::{Errand, Fresh, Haul};
@@ -29,16 +28,26 @@ pub(crate) struct Readers {
     path: PathBuf,
     idle: Mutex<Vec<Connection>>,
     group: TaskGroup,
+    /// Those that wait to read for a caller.
+    callers: Permits,
+    /// Those that wait to read for a queue, which waits for none of them.
+    errands: TaskGroup,
     cx: Context,
 }
 
 impl Readers {
     pub(crate) fn new(path: PathBuf) -> Arc<Self> {
-        let group = TaskGroup::builder("sqlite-readers", READERS)
-            .overload(GroupOverload::Queue { capacity: WAITING })
-            .build()
-            .expect("the name and the limits are constants");
-        Arc::new(Self { path, idle: Mutex::default(), group, cx: Context::new() })
+        let group = |name, limit| {
+            TaskGroup::new(name, limit).expect("the name and the limit are constants")
+        };
+        Arc::new(Self {
+            path,
+            idle: Mutex::default(),
+            group: group("sqlite-readers", READERS),
+            callers: Permits::new(WAITING).expect("it is not zero"),
+            errands: group("sqlite-errands", WAITING),
+            cx: Context::new(),
+        })
     }
 
     /// Reads on a thread of its own.
@@ -58,6 +67,7 @@ impl Readers {
         connection: Option<Connection>,
         query: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<(Connection, T), SourceError> {
+        let _caller = self.callers.try_acquire().map_err(SourceError::new)?;
         let path = self.path.clone();
         let task = self.group.submit_blocking(&self.cx, move |cx| {
             cx.check().map_err(SourceError::new)?;
@@ -70,12 +80,18 @@ impl Readers {
     pub(crate) fn fetch(self: &Arc<Self>, queue: Arc<Queue>, errand: Errand) {
         let readers = Arc::clone(self);
         let guard = Fetch { queue, errand: Some(errand) };
-        let task = self.group.submit_blocking(&self.cx, move |cx| {
-            let mut guard = guard;
-            while cx.check().is_ok() && guard.go(&readers) {}
+        let begun = self.errands.try_submit(&self.cx, move |cx| async move {
+            let own = Arc::clone(&readers);
+            let task = readers.group.submit_blocking(&cx, move |cx| {
+                let mut guard = guard;
+                while cx.check().is_ok() && guard.go(&own) {}
+            });
+            if let Ok(task) = task.await {
+                drop(task.await);
+            }
         });
-        // It is let in at once, or refused: then the guard has said so to those who wait.
-        drop(task.now_or_never());
+        // What is refused is dropped: then the guard has said so to those who wait.
+        drop(begun);
     }
 
     /// Reads on this thread.

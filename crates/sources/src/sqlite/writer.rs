@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use parking_lot::Mutex;
 use rusqlite::{Connection, TransactionBehavior};
 use sluicegate_dispatch::SourceError;
-use sluicegate_tasks::{Context, GroupOverload, OwnedPermit, Permits, TaskGroup};
+use sluicegate_tasks::{Context, OwnedPermit, Permits, TaskGroup};
 use tokio::sync::oneshot;
 
 use super::reader::cause;
@@ -81,10 +81,9 @@ impl std::fmt::Debug for dyn Pending {
 
 impl Writer {
     pub(crate) fn new(connection: Connection) -> Arc<Self> {
-        let group = TaskGroup::builder("sqlite-writer", 1)
-            .overload(GroupOverload::Queue { capacity: 8 })
-            .build()
-            .expect("the name and the limits are constants");
+        // One writes; others may still be on their way out after they handed the line over.
+        let group =
+            TaskGroup::new("sqlite-writer", 9).expect("the name and the limit are constants");
         Arc::new(Self {
             connection: Mutex::new(connection),
             line: Mutex::default(),

@@ -1,32 +1,35 @@
 //! The settings of a group, checked once when it is built.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use sluicegate_schedule::{Fault, Invalid};
 
+use super::nested::Handover;
+use super::shared::Shared;
+use super::threads::Threads;
 use super::{Handle, TaskGroup};
-use crate::context::{Flag, GroupId, Lineage, Path};
-use crate::place::Shared;
+use crate::context::{Flag, GroupId, Lineage};
+use crate::lineage::Inside;
 use crate::roster::Roster;
 use crate::stats::Counters;
-use crate::{Context, GroupOverload, Permits};
+use crate::{Context, Permits};
 
 /// Settings of a [`TaskGroup`] that are not checked yet.
 ///
 /// ```
-/// use sluicegate_tasks::{GroupOverload, TaskGroup};
+/// use sluicegate_tasks::TaskGroup;
+/// use std::time::Duration;
 ///
-/// let unchecked = TaskGroup::builder("orders", 8).overload(GroupOverload::Queue { capacity: 0 });
-/// assert_eq!(unchecked.clone().build().unwrap_err().field, "capacity");
-/// assert!(unchecked.overload(GroupOverload::Queue { capacity: 160 }).build().is_ok());
+/// let unchecked = TaskGroup::builder("orders", 8).unwind(Duration::ZERO);
+/// assert_eq!(unchecked.clone().build().unwrap_err().field, "unwind");
+/// assert!(unchecked.unwind(Duration::from_secs(1)).build().is_ok());
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "build() makes the group"]
 pub struct TaskGroupBuilder {
     name: String,
     limit: u32,
-    overload: GroupOverload,
     unwind: Duration,
     service: Context,
 }
@@ -34,18 +37,29 @@ pub struct TaskGroupBuilder {
 /// What a group has from the one it is a child of.
 pub(super) struct Kin {
     pub(super) group: GroupId,
-    pub(super) path: Path,
+    pub(super) maker: Option<Inside>,
+    pub(super) lent: Option<Arc<Permits>>,
+    pub(super) handover: Option<Arc<Handover>>,
     pub(super) closing: Flag,
     pub(super) kill: Flag,
     pub(super) abort: Flag,
     pub(super) parent: Option<Arc<Shared>>,
+    pub(super) threads: Arc<Threads>,
 }
 
 impl Kin {
     fn none() -> Self {
-        let ((closing, kill, abort), group) = (Default::default(), GroupId::next());
-        let path = Path::NONE.within(group);
-        Self { group, path, closing, kill, abort, parent: None }
+        Self {
+            group: GroupId::next(),
+            maker: None,
+            lent: None,
+            handover: None,
+            closing: Flag::new(),
+            kill: Flag::new(),
+            abort: Flag::new(),
+            parent: None,
+            threads: Arc::default(),
+        }
     }
 }
 
@@ -53,27 +67,7 @@ impl TaskGroupBuilder {
     const UNWIND: Duration = Duration::from_millis(100);
 
     pub(super) fn new(name: String, limit: u32) -> Self {
-        let (overload, unwind) = (GroupOverload::Wait, Self::UNWIND);
-        Self { name, limit, overload, unwind, service: Context::new() }
-    }
-
-    /// What to do with work that cannot start at once; [`GroupOverload::Wait`] unless told.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-    /// use sluicegate_tasks::{Context, GroupOverload, TaskGroup};
-    ///
-    /// let group = TaskGroup::builder("orders", 1).overload(GroupOverload::FailFast).build()?;
-    /// let _first = group.submit(Context::new(), |cx| async move { cx.cancelled().await }).await?;
-    /// let second = group.submit(Context::new(), |cx| async move { cx.check() }).await;
-    /// assert_eq!(second.unwrap_err().why.label(), "at_limit"); // at once
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub const fn overload(mut self, overload: GroupOverload) -> Self {
-        self.overload = overload;
-        self
+        Self { name, limit, unwind: Self::UNWIND, service: Context::new() }
     }
 
     /// The context of detached tasks: the service's own, not a request's.
@@ -135,44 +129,40 @@ impl TaskGroupBuilder {
     /// ```
     ///
     /// # Errors
-    /// Names the field that cannot work: `name` (empty), `limit`, `capacity`, `unwind` (zero).
+    /// Names the field that cannot work: `name` (empty), `limit`, `unwind` (zero).
     pub fn build(self) -> Result<TaskGroup, Invalid> {
         let permits = Arc::new(Permits::new(self.limit)?);
-        self.build_with(permits, None, Kin::none())
+        self.build_with(permits, Kin::none())
     }
 
-    pub(super) fn build_with(
-        self,
-        permits: Arc<Permits>,
-        lent: Option<Arc<Permits>>,
-        kin: Kin,
-    ) -> Result<TaskGroup, Invalid> {
+    pub(super) fn build_with(self, permits: Arc<Permits>, kin: Kin) -> Result<TaskGroup, Invalid> {
         if self.name.is_empty() {
             return Err(Invalid::new("name", Fault::Empty));
         }
         if self.unwind.is_zero() {
             return Err(Invalid::new("unwind", Fault::Zero));
         }
-        self.overload.check()?;
         crate::panic::watch();
-        let Kin { group, path, closing, kill, abort, parent } = kin;
-        let lineage = Arc::new(Lineage::of(path, kill));
-        let shared = Shared {
-            name: self.name,
-            permits,
-            lent,
-            parent,
-            overload: self.overload,
-            unwind: self.unwind,
-            service: self.service,
-            group,
-            lineage,
-            closing: Arc::new(closing),
-            abort,
-            roster: Roster::new(),
-            names: Arc::default(),
-            counters: Counters::new(),
-        };
-        Ok(TaskGroup { handle: Arc::new(Handle { shared: Arc::new(shared) }) })
+        let shared = Arc::new_cyclic(|shared: &Weak<Shared>| {
+            let lineage = Lineage::new(kin.group, kin.kill, Weak::<Shared>::clone(shared));
+            Shared {
+                name: self.name,
+                permits,
+                lent: kin.lent,
+                handover: kin.handover,
+                parent: kin.parent,
+                unwind: self.unwind,
+                service: self.service,
+                group: kin.group,
+                lineage: Arc::new(lineage.made_in(kin.maker)),
+                closing: Arc::new(kin.closing),
+                abort: Arc::new(kin.abort),
+                roster: Roster::new(),
+                names: Arc::default(),
+                threads: kin.threads,
+                counters: Counters::new(),
+            }
+        });
+        Ok(TaskGroup { handle: Arc::new(Handle { shared }) })
     }
 }

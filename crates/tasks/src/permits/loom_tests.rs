@@ -6,9 +6,20 @@ use loom::future::block_on;
 use loom::sync::Arc as Shared;
 use loom::sync::atomic::{AtomicUsize, Ordering as Order};
 use loom::thread;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Context as Poller;
 
 fn permits(limit: u32) -> Shared<Permits> {
     Shared::new(Permits::new(limit).unwrap())
+}
+
+/// Somebody in line already.
+fn queued(permits: &Shared<Permits>, wanted: u32) -> Acquire<Shared<Permits>> {
+    let mut acquire = Acquire::many(Shared::clone(permits), wanted);
+    let poll = Pin::new(&mut acquire).poll(&mut Poller::from_waker(Waker::noop()));
+    assert!(poll.is_pending());
+    acquire
 }
 
 /// Nothing is left: nobody holds, nobody waits, and whoever comes next gets in.
@@ -47,7 +58,7 @@ fn loom_what_one_writes_the_next_holder_sees() {
         let waiter = thread::spawn({
             let (permits, value) = (Shared::clone(&permits), Shared::clone(&value));
             move || {
-                block_on(Turn::new(Shared::clone(&permits)));
+                block_on(Acquire::one(Shared::clone(&permits)));
                 // Relaxed: it is the permit that carries the order.
                 assert_eq!(value.load(Order::Relaxed), 7);
                 permits.give_back();
@@ -68,12 +79,12 @@ fn loom_a_returned_permit_reaches_whoever_waits() {
         let waiter = thread::spawn({
             let permits = Shared::clone(&permits);
             move || {
-                block_on(Turn::new(Shared::clone(&permits)));
+                block_on(Acquire::one(Shared::clone(&permits)));
                 permits.give_back();
             }
         });
         drop(held);
-        block_on(Turn::new(Shared::clone(&permits)));
+        block_on(Acquire::one(Shared::clone(&permits)));
         permits.give_back();
         waiter.join().unwrap();
         assert_idle(&permits, 1);
@@ -87,11 +98,11 @@ fn loom_leaving_the_line_loses_no_permit() {
         let held = permits.try_acquire().unwrap();
         // The first in line leaves while the permit may just be handed to it; the second must get
         // it either way.
-        let first = Turn::queued(Shared::clone(&permits), 10).unwrap();
-        let second = Turn::queued(Shared::clone(&permits), 10).unwrap();
+        let first = queued(&permits, 1);
+        let second = queued(&permits, 1);
         let leaver = thread::spawn(move || drop(first));
         drop(held);
-        block_on(second);
+        assert_eq!(block_on(second), Ok(()));
         permits.give_back();
         leaver.join().unwrap();
         assert_idle(&permits, 1);
@@ -103,7 +114,7 @@ fn loom_nobody_overtakes_the_line() {
     loom::model(|| {
         let permits = permits(1);
         let held = permits.try_acquire().unwrap();
-        let waiter = Turn::queued(Shared::clone(&permits), 10).unwrap();
+        let waiter = queued(&permits, 1);
         let overtaker = thread::spawn({
             let permits = Shared::clone(&permits);
             move || permits.try_acquire().is_ok()
@@ -111,7 +122,7 @@ fn loom_nobody_overtakes_the_line() {
         drop(held);
         // While somebody waits or was handed the permit, there is none to take.
         assert!(!overtaker.join().unwrap());
-        block_on(waiter);
+        assert_eq!(block_on(waiter), Ok(()));
         permits.give_back();
         assert_idle(&permits, 1);
     });
@@ -125,7 +136,7 @@ fn loom_growing_lets_in_whoever_waits() {
         let waiter = thread::spawn({
             let permits = Shared::clone(&permits);
             move || {
-                block_on(Turn::new(Shared::clone(&permits)));
+                block_on(Acquire::one(Shared::clone(&permits)));
                 permits.give_back();
             }
         });
@@ -142,14 +153,14 @@ fn loom_shrinking_and_returning_meet_the_new_limit() {
     loom::model(|| {
         let permits = permits(2);
         let (one, two) = (permits.try_acquire().unwrap(), permits.try_acquire().unwrap());
-        let waiter = Turn::queued(Shared::clone(&permits), 10).unwrap();
+        let waiter = queued(&permits, 1);
         let shrinker = thread::spawn({
             let permits = Shared::clone(&permits);
             move || permits.resize(1).unwrap()
         });
         drop(one);
         drop(two);
-        block_on(waiter);
+        assert_eq!(block_on(waiter), Ok(()));
         shrinker.join().unwrap();
         assert_eq!((permits.in_use(), permits.limit()), (1, 1));
         assert!(permits.try_acquire().is_err());
@@ -159,20 +170,60 @@ fn loom_shrinking_and_returning_meet_the_new_limit() {
 }
 
 #[test]
-fn loom_the_bound_of_the_line_holds() {
+fn loom_who_wants_many_gets_all_of_them_however_they_come_back() {
     loom::model(|| {
-        let permits = permits(1);
-        let held = permits.try_acquire().unwrap();
-        let join = |permits: &Shared<Permits>| Turn::queued(Shared::clone(permits), 1);
+        let permits = permits(2);
+        let (one, two) = (permits.try_acquire().unwrap(), permits.try_acquire().unwrap());
+        let many = queued(&permits, 2);
         let other = thread::spawn({
             let permits = Shared::clone(&permits);
-            move || join(&permits).is_ok()
+            move || permits.try_acquire().is_ok()
         });
-        let mine = join(&permits);
+        drop(one);
+        drop(two);
+        // What is set aside is nobody else's.
+        assert!(!other.join().unwrap());
+        assert_eq!(block_on(many), Ok(()));
+        assert_eq!(permits.in_use(), 2);
+        permits.give_back_many(2);
+        assert_idle(&permits, 2);
+    });
+}
+
+#[test]
+fn loom_who_wanted_many_and_leaves_loses_nothing_for_the_next() {
+    loom::model(|| {
+        let permits = permits(2);
+        let held = permits.try_acquire().unwrap();
+        let many = queued(&permits, 2);
+        let next = queued(&permits, 1);
+        let leaver = thread::spawn(move || drop(many));
         drop(held);
-        // With nobody leaving in between, one of the two may be refused, never both.
-        assert!(other.join().unwrap() || mine.is_ok());
-        drop(mine);
+        assert_eq!(block_on(next), Ok(()));
+        permits.give_back();
+        leaver.join().unwrap();
+        assert_idle(&permits, 2);
+    });
+}
+
+#[test]
+fn loom_a_lower_limit_turns_away_who_wants_more() {
+    loom::model(|| {
+        let permits = permits(2);
+        let held = permits.try_acquire().unwrap();
+        let many = queued(&permits, 2);
+        let next = queued(&permits, 1);
+        let shrinker = thread::spawn({
+            let permits = Shared::clone(&permits);
+            move || permits.resize(1).unwrap()
+        });
+        drop(held);
+        if block_on(many).is_ok() {
+            permits.give_back_many(2);
+        }
+        assert_eq!(block_on(next), Ok(()));
+        permits.give_back();
+        shrinker.join().unwrap();
         assert_idle(&permits, 1);
     });
 }

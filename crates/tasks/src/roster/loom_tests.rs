@@ -26,17 +26,18 @@ fn loom_a_drain_waits_for_everyone_that_was_let_in() {
         let task = thread::spawn({
             let group = Shared::clone(&group);
             move || {
+                let now = Instant::now();
                 let label = Label::Site(std::panic::Location::caller());
-                let closed = |group: &Group| group.closing.load(Ordering::SeqCst);
-                let seat = Seat::enter(Arc::clone(&group), label, None, true, closed);
-                if seat.is_some() {
+                let closed = || group.closing.load(Ordering::SeqCst);
+                let entry = RosterEntry::enter(Arc::clone(&group), label, now, None, true, closed);
+                if entry.is_some() {
                     group.ran.store(true, Ordering::Relaxed);
                 }
-                drop(seat);
+                drop(entry);
             }
         });
         group.closing.store(true, Ordering::SeqCst);
-        if group.roster.is_empty() {
+        if group.roster.is_empty(&[]) {
             // Empty after closing: whatever was let in has run and left, nothing runs from now on.
             let before = group.ran.load(Ordering::Relaxed);
             task.join().unwrap();
@@ -44,6 +45,6 @@ fn loom_a_drain_waits_for_everyone_that_was_let_in() {
         } else {
             task.join().unwrap();
         }
-        assert!(group.roster.is_empty());
+        assert!(group.roster.is_empty(&[]));
     });
 }

@@ -1,7 +1,7 @@
 //! The settings of a sluice, checked once when it is built.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use sluicegate_schedule::{Fault, Invalid, Limits, LimitsBuilder, Rate, TenantLimits};
@@ -10,7 +10,8 @@ use super::alarm::Alarm;
 use super::ledger::Ledger;
 use super::line::Line;
 use super::{Handle, OnDropped, Overload, Shared, Sluice, keep_time};
-use crate::context::{Flag, GroupId, Lineage, Path};
+use crate::context::{Flag, GroupId, Lineage};
+use crate::lineage::HoldsPermits;
 use crate::stats::Counters;
 
 /// Settings of a [`Sluice`] that are not checked yet.
@@ -276,7 +277,7 @@ impl<V> SluiceBuilder<V> {
         let (limits, alarm) = (self.limits.build()?, Alarm::new());
         let ledger = Ledger::new(self.recent_times);
         let group = GroupId::next();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new_cyclic(|shared: &Weak<Shared<V>>| Shared {
             line: Line::new(limits, self.queue_timeout, ledger, alarm.now()),
             name: self.name,
             alarm,
@@ -286,7 +287,10 @@ impl<V> SluiceBuilder<V> {
             queue_timeout: self.queue_timeout,
             unwind: self.unwind,
             group,
-            lineage: Arc::new(Lineage::of(Path::NONE.within(group), Flag::default())),
+            lineage: {
+                let holder: Weak<dyn HoldsPermits> = shared.clone();
+                Arc::new(Lineage::new(group, Flag::default(), holder))
+            },
             on_dropped: self.on_dropped,
         });
         tokio::spawn(keep_time(Arc::clone(&shared)));

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::line::{After, Line, Runner, Slot, State};
 use super::turn::{Running, Turn};
-use super::{Overload, Shared};
+use super::{Overload, Shared, permit_of};
 use crate::{Context, Entry, Refusal, Refused};
 
 /// An item of a caller that was let in and waits for its turn. Dropped, it leaves the queue.
@@ -157,7 +157,8 @@ impl<V> Waiting<V> {
         let Some((shared, id)) = &self.item else { return Err((Refusal::Draining, None)) };
         if let (Some(at), Ok(())) = (self.at_once, self.cx.check()) {
             let (shared, id) = self.item.take().expect("looked at just now");
-            return Ok(Running::new(shared, id, at, at, Some(self.cx.clone())));
+            let cx = self.cx.clone().holding(permit_of(id));
+            return Ok(Running::new(shared, id, at, at, Some(cx)));
         }
         let (shared, id) = (Arc::clone(shared), *id);
         let heard = self.cx.until_interrupted(poll_fn(|poller| {
@@ -171,7 +172,8 @@ impl<V> Waiting<V> {
             Ok(Heard::Turn(admitted)) => match self.cx.check() {
                 Ok(()) => {
                     self.item = None;
-                    let (cx, now) = (Some(self.cx.clone()), Instant::now());
+                    let cx = Some(self.cx.clone().holding(permit_of(id)));
+                    let now = Instant::now();
                     let admitted = shared.alarm.instant(admitted).unwrap_or(now);
                     return Ok(Running::new(shared, id, admitted, now, cx));
                 }
@@ -248,14 +250,13 @@ impl<V> Line<V> {
     }
 
     fn withdraw_caller(&self, now: Moment, id: ItemId) -> After<V, bool> {
-        let After { result, alarm, expired } =
-            self.change(now, |state, _| {
-                let slot = state.cancel(id).or_else(|| state.fair.revoke(id));
-                if slot.as_ref().is_some_and(|slot| slot.at_once) {
-                    state.ledger.not_started();
-                }
-                slot
-            });
+        let After { result, alarm, expired } = self.change(now, |state, _| {
+            let slot = state.cancel(id).or_else(|| state.fair.revoke(id));
+            if slot.as_ref().is_some_and(|slot| slot.at_once) {
+                state.ledger.not_started();
+            }
+            slot
+        });
         After { result: result.is_some(), alarm, expired }
     }
 }

@@ -43,6 +43,7 @@ use sluicegate_schedule::{Entry as ScheduleEntry, ItemId, Refusal as Full, Refus
 use tokio::time::Instant;
 
 use crate::context::{Flag, GroupId, Lineage};
+use crate::lineage::{HoldsPermits, PermitId};
 use crate::stats::Counters;
 use crate::{AtLimit, Context, Refusal, Refused};
 use alarm::Alarm;
@@ -328,9 +329,7 @@ impl<V> Sluice<V> {
             }
         };
         match entered {
-            Ok((id, at_once)) => {
-                Ok(Admitted::new(Arc::clone(shared), id, inside, value, at_once))
-            }
+            Ok((id, at_once)) => Ok(Admitted::new(Arc::clone(shared), id, inside, value, at_once)),
             Err(why) => Err(shared.refuse(why, value)),
         }
     }
@@ -504,6 +503,19 @@ async fn keep_time<V>(shared: Arc<Shared<V>>) {
             }
         }
     }
+}
+
+/// A turn holds its permit while its item runs.
+impl<V: Send> HoldsPermits for Shared<V> {
+    fn holds(&self, permit: PermitId) -> bool {
+        let id = ItemId::from_parts(permit.index, permit.number);
+        self.line.view(|fair| fair.is_running(id))
+    }
+}
+
+fn permit_of(id: ItemId) -> PermitId {
+    let (index, number) = id.into_parts();
+    PermitId { number, index, shard: 0 }
 }
 
 impl<V> Drop for Handle<V> {

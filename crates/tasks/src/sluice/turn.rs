@@ -10,10 +10,10 @@ use std::time::Duration;
 use sluicegate_schedule::{ItemId, Moment};
 use tokio::time::Instant;
 
-use super::Shared;
 use super::callers::Admitted;
 use super::line::{Pulled, Runner, in_millis};
 use super::workers::Back;
+use super::{Shared, permit_of};
 use crate::Context;
 
 /// The right to run one item now: a permit, the item's key and its tenant's charge, with the value.
@@ -468,7 +468,9 @@ impl<V> Running<V> {
     fn context(&self) -> Context {
         match (&self.cx, &self.shared) {
             (Some(cx), _) => cx.clone(),
-            (None, Some(shared)) => Context::new().inside(&shared.lineage),
+            (None, Some(shared)) => {
+                Context::new().inside(&shared.lineage).holding(permit_of(self.id))
+            }
             (None, None) => Context::new(),
         }
     }

@@ -52,8 +52,6 @@ async fn of_a_group() {
         (TaskGroup::new("", 1).map(drop), "name", Fault::Empty),
         (TaskGroup::new("group", 0).map(drop), "limit", Fault::Zero),
         (builder().unwind(Duration::ZERO).build().map(drop), "unwind", Fault::Zero),
-        (builder().overload(NO_CAPACITY[0]).build().map(drop), "capacity", Fault::Zero),
-        (builder().overload(NO_CAPACITY[1]).build().map(drop), "capacity", Fault::Zero),
         (group.child("").map(drop), "name", Fault::Empty),
         (inside, "name", Fault::Empty),
         (group.resize(0), "limit", Fault::Zero),

@@ -3,22 +3,21 @@
 //! `docs/rules.md#drain-1`, `docs/rules.md#drain-2`, `docs/rules.md#drain-3`.
 
 mod again;
+mod own;
 mod race;
 mod turnstile;
 
 use std::future::pending;
 use std::sync::{Arc, mpsc};
 
-use sluicegate_tasks::{Context, DrainReport, Interrupt, Overload, Refusal, TaskError, TaskGroup};
+use sluicegate_tasks::{Context, DrainReport, Interrupt, Refusal, TaskError, TaskGroup};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::probe::{Busy, ByHand, Count, Guard, ms, settle};
 
-const QUEUE: Overload = Overload::Queue { capacity: 8 };
-
-fn queueing(limit: u32) -> TaskGroup {
-    TaskGroup::builder("orders", limit).overload(QUEUE).build().unwrap()
+fn orders(limit: u32) -> TaskGroup {
+    TaskGroup::new("orders", limit).unwrap()
 }
 
 /// After a drain with nothing abandoned, nothing is left.
@@ -39,7 +38,7 @@ fn counts(report: &DrainReport) -> (u64, u64, usize, usize) {
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_group_is_drained_at_once() {
-    let group = queueing(1);
+    let group = orders(1);
     group.run(Context::new(), |cx| async move { cx.check() }).await.unwrap().unwrap();
     let report = group.drain(Instant::now() + ms(1000)).await;
     assert_eq!((counts(&report), report.took), ((0, 0, 0, 0), ms(0)), "what ended before is past");
@@ -48,8 +47,8 @@ async fn an_idle_group_is_drained_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_finishes_and_what_waits_is_handed_back_unrun() {
-    let group = queueing(2);
+async fn what_runs_finishes_and_who_waits_to_submit_keeps_its_work() {
+    let group = orders(2);
     let ran = Arc::<Count>::default();
     let mut running = Vec::new();
     for _ in 0..2 {
@@ -60,32 +59,30 @@ async fn what_runs_finishes_and_what_waits_is_handed_back_unrun() {
         });
         running.push(task.await.unwrap());
     }
-    let (guard, dropped) = Guard::new();
-    let held = Arc::new(guard);
-    let mut queued = Vec::new();
-    for _ in 0..3 {
-        let (ran, held) = (Arc::clone(&ran), Arc::clone(&held));
-        let work = |cx: Context| async move {
-            ran.add();
-            drop((held, cx));
-        };
-        queued.push(group.submit(Context::new(), work).await.unwrap());
-    }
-    drop(held);
+    let waiting: Vec<_> = (0..3)
+        .map(|_| {
+            let (group, ran) = (group.clone(), Arc::clone(&ran));
+            let work = |cx: Context| async move {
+                ran.add();
+                drop(cx);
+            };
+            tokio::spawn(async move { group.submit(Context::new(), work).await })
+        })
+        .collect();
     settle().await;
     let report = group.drain(Instant::now() + ms(1000)).await;
-    assert_eq!((counts(&report), report.took), ((2, 3, 0, 0), ms(300)));
-    assert_eq!(report.to_string(), "orders drained in 300.0ms: 2 finished, 3 handed back");
-    assert_eq!((ran.get(), dropped.get()), (2, 1), "unrun, and what they held is given back");
-    for task in queued {
-        assert_eq!(task.await, Err(TaskError::HandedBack), "told");
+    assert_eq!((counts(&report), report.took), ((2, 0, 0, 0), ms(300)));
+    assert_eq!(report.to_string(), "orders drained in 300.0ms: 2 finished, 0 handed back");
+    for submitter in waiting {
+        let refused = submitter.await.unwrap().unwrap_err();
+        assert_eq!(refused.why, Refusal::Draining, "told");
     }
     for task in running {
         assert_eq!(task.await, Ok(Ok(())), "not interrupted");
     }
     assert_eq!(ran.get(), 2, "nothing ran twice");
     assert_zero(&group);
-    assert_eq!(group.stats().handed_back, 3);
+    assert_eq!(group.stats().rejected, [("draining", 3)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,7 +123,7 @@ async fn at_the_deadline_contexts_are_cancelled_then_futures_dropped() {
 
 #[tokio::test(start_paused = true)]
 async fn work_that_does_not_yield_is_named_as_abandoned() {
-    let group = queueing(3);
+    let group = orders(3);
     let (release, released) = mpsc::channel::<()>();
     let (begins, begun) = oneshot::channel();
     let task = group.submit_blocking(Context::new(), move |cx| {
@@ -185,36 +182,34 @@ async fn those_who_wait_to_submit_are_told_and_keep_their_work() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_let_in_once_a_drain_has_begun() {
-    for overload in [Overload::Wait, QUEUE, Overload::FailFast] {
-        let group = TaskGroup::builder("orders", 4).overload(overload).build().unwrap();
-        let hold = group.submit(Context::new(), |cx| async move { cx.cancelled().await });
-        let hold = hold.await.unwrap();
-        let mut drain = ByHand::new(group.drain(Instant::now() + ms(20)));
-        assert!(drain.poll().is_none());
-        let cx = Context::new();
-        let refused = |when: &str| {
-            let refused = group.try_submit(&cx, |cx| async move { cx.check() }).unwrap_err();
-            assert_eq!(refused.why, Refusal::Draining, "{when}, {overload:?}");
-        };
-        refused("while it drains");
-        let detached = group.submit_detached("sweeper", |cx| async move { cx.check() }).await;
-        assert_eq!(detached.unwrap_err().why, Refusal::Draining);
-        settle().await;
-        tokio::time::advance(ms(21)).await;
-        settle().await;
-        assert!(drain.poll().is_none() || hold.is_finished());
-        refused("after the deadline");
-        assert_eq!(hold.await, Ok(Interrupt::Cancelled));
-        settle().await;
-        refused("when it is over");
-        assert_zero(&group);
-        assert_eq!(group.stats().rejected, [("draining", 4)]);
-    }
+    let group = orders(4);
+    let hold = group.submit(Context::new(), |cx| async move { cx.cancelled().await });
+    let hold = hold.await.unwrap();
+    let mut drain = ByHand::new(group.drain(Instant::now() + ms(20)));
+    assert!(drain.poll().is_none());
+    let cx = Context::new();
+    let refused = |when: &str| {
+        let refused = group.try_submit(&cx, |cx| async move { cx.check() }).unwrap_err();
+        assert_eq!(refused.why, Refusal::Draining, "{when}");
+    };
+    refused("while it drains");
+    let detached = group.submit_detached("sweeper", |cx| async move { cx.check() }).await;
+    assert_eq!(detached.unwrap_err().why, Refusal::Draining);
+    settle().await;
+    tokio::time::advance(ms(21)).await;
+    settle().await;
+    assert!(drain.poll().is_none() || hold.is_finished());
+    refused("after the deadline");
+    assert_eq!(hold.await, Ok(Interrupt::Cancelled));
+    settle().await;
+    refused("when it is over");
+    assert_zero(&group);
+    assert_eq!(group.stats().rejected, [("draining", 4)]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_during_a_drain_is_told_and_counted_as_an_end() {
-    let group = queueing(2);
+    let group = orders(2);
     let panics = group.submit(Context::new(), |cx| async move {
         cx.until_interrupted(tokio::time::sleep(ms(10))).await.unwrap();
         panic!("at the worst moment")
@@ -230,56 +225,30 @@ async fn a_panic_during_a_drain_is_told_and_counted_as_an_end() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deadline_that_is_past_cancels_at_once() {
-    let group = queueing(1);
+    let group = orders(1);
     let runs = group.submit(Context::new(), |cx| async move { cx.cancelled().await });
     let runs = runs.await.unwrap();
-    let waits = group.submit(Context::new(), |cx| async move { cx.check() }).await.unwrap();
     settle().await;
     let report = group.drain(Instant::now()).await;
-    assert_eq!((counts(&report), report.took), ((0, 1, 1, 0), ms(0)), "{report}");
+    assert_eq!((counts(&report), report.took), ((0, 0, 1, 0), ms(0)), "{report}");
     assert_eq!(runs.await, Ok(Interrupt::Cancelled));
-    assert_eq!(waits.await, Err(TaskError::HandedBack));
     assert_zero(&group);
 }
 
-/// When dropped, polls a drain once: does it say that all is over while this is still held?
+/// When dropped, looks at the roster: is the task still listed while this is held?
 struct Watch(TaskGroup, Arc<Count>);
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        if ByHand::new(self.0.drain(Instant::now() + ms(60_000))).poll().is_some() {
+        if self.0.running().is_empty() {
             self.1.add();
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_is_not_over_before_what_was_handed_back_is_given_up() {
-    let group = queueing(1);
-    let busy = Busy::all_of(&group).await;
-    let early = Arc::<Count>::default();
-    let watch = || Watch(group.clone(), Arc::clone(&early));
-    let (ended, cx) = (Context::new(), Context::new());
-    let mut tasks = Vec::new();
-    for (under, watch) in [(&cx, watch()), (&ended, watch()), (&cx, watch())] {
-        let work = |cx: Context| async move { drop((watch, cx)) };
-        tasks.push(group.submit(under, work).await.unwrap());
-    }
-    settle().await;
-    busy.end().await;
-    ended.cancel();
-    let report = group.drain(Instant::now() + ms(100)).await;
-    for task in tasks {
-        task.await.ok();
-    }
-    assert!(report.is_clean());
-    assert_eq!(early.get(), 0, "it said it was over while work was still held");
-    assert_zero(&group);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_drain_is_not_over_before_what_never_started_is_given_up() {
-    let group = queueing(1);
+    let group = orders(1);
     let (early, cx) = (Arc::<Count>::default(), Context::new());
     let watch = Watch(group.clone(), Arc::clone(&early));
     let task = group.submit(&cx, |cx| async move { drop((watch, cx)) }).await.unwrap();

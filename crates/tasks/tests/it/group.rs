@@ -6,15 +6,17 @@ mod blocking;
 mod cancelled;
 mod child;
 mod detached;
+mod maker;
 mod nested;
 mod panics;
+mod threads;
 
 use std::sync::Arc;
 
-use sluicegate_tasks::{AtLimit, Context, Interrupt, Overload, Refusal, TaskError, TaskGroup};
+use sluicegate_tasks::{AtLimit, Context, Interrupt, Refusal, TaskError, TaskGroup};
 use tokio::sync::oneshot;
 
-use crate::probe::{Busy, Count, Guard, ms, settle};
+use crate::probe::{Busy, ByHand, Count, Guard, ms, settle};
 
 fn group(limit: u32) -> TaskGroup {
     TaskGroup::new("group", limit).unwrap()
@@ -138,7 +140,7 @@ async fn a_submit_that_is_dropped_before_it_is_let_in_does_not_run() {
     let group = group(1);
     let busy = Busy::all_of(&group).await;
     let (guard, dropped) = Guard::new();
-    let mut waits = crate::probe::ByHand::new(group.submit(Context::new(), |cx| async move {
+    let mut waits = ByHand::new(group.submit(Context::new(), |cx| async move {
         drop((guard, cx));
         unreachable!("never let in");
     }));
@@ -153,14 +155,14 @@ async fn a_submit_that_is_dropped_before_it_is_let_in_does_not_run() {
 
 #[tokio::test(start_paused = true)]
 async fn refused_work_comes_back_by_value_with_its_guards_intact() {
-    let group = TaskGroup::builder("group", 1).overload(Overload::FailFast).build().unwrap();
+    let group = group(1);
     let busy = Busy::all_of(&group).await;
     let (guard, dropped) = Guard::new();
     let work = |cx: Context| async move {
         drop(guard);
         cx.check()
     };
-    let refused = group.submit(Context::new(), work).await.unwrap_err();
+    let refused = group.try_submit(Context::new(), work).unwrap_err();
     assert_eq!(refused.why, Refusal::AtLimit(AtLimit { limit: 1, in_use: 1 }));
     let refused = group.try_submit(Context::new(), refused.work).unwrap_err();
     assert_eq!(dropped.get(), 0, "refused twice, and still there");
@@ -171,19 +173,45 @@ async fn refused_work_comes_back_by_value_with_its_guards_intact() {
 
 #[tokio::test(start_paused = true)]
 async fn run_says_why_it_was_refused() {
-    let group = TaskGroup::builder("group", 1).overload(Overload::FailFast).build().unwrap();
-    let busy = Busy::all_of(&group).await;
+    let group = group(1);
+    drop(group.drain(tokio::time::Instant::now()).await);
     let refused = group.run(Context::new(), |cx| async move { cx.check() }).await.unwrap_err();
-    let at_limit = AtLimit { limit: 1, in_use: 1 };
-    assert_eq!(refused, TaskError::Refused(Refusal::AtLimit(at_limit)));
-    assert_eq!(refused.to_string(), "at the limit: 1 of 1 in use");
+    assert_eq!(refused, TaskError::Refused(Refusal::Draining));
+    assert_eq!(refused.to_string(), "draining: nothing more is let in");
+}
+
+#[tokio::test(start_paused = true)]
+async fn submitters_wait_first_come_first_served() {
+    let group = group(1);
+    let busy = Busy::all_of(&group).await;
+    let started = Arc::<std::sync::Mutex<Vec<u32>>>::default();
+    let mut line = Vec::new();
+    for n in 0..4 {
+        let started = Arc::clone(&started);
+        let mut waits = ByHand::new(group.submit(Context::new(), move |cx| async move {
+            started.lock().unwrap().push(n);
+            cx.check()
+        }));
+        assert!(waits.poll().is_none());
+        line.push(waits);
+    }
+    assert_eq!(group.stats().gauges.queued, 4);
     busy.end().await;
+    for next in 0..4 {
+        assert!(
+            line.iter_mut().skip(next + 1).all(|waits| waits.poll().is_none()),
+            "no overtaking"
+        );
+        assert!(group.try_submit(Context::new(), |cx| async move { cx.check() }).is_err());
+        let task = line[next].poll().unwrap().unwrap();
+        assert_eq!(task.await, Ok(Ok(())));
+    }
+    assert_eq!(*started.lock().unwrap(), [0, 1, 2, 3]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_last_handles_drop_ends_the_tasks_and_gives_everything_back() {
-    let overload = Overload::Queue { capacity: 4 };
-    let group = TaskGroup::builder("group", 2).overload(overload).build().unwrap();
+    let group = group(2);
     let (guard, dropped) = Guard::new();
     let heeds = group.submit(Context::new(), |cx| async move { cx.cancelled().await });
     let heeds = heeds.await.unwrap();
@@ -192,19 +220,15 @@ async fn the_last_handles_drop_ends_the_tasks_and_gives_everything_back() {
         std::future::pending::<()>().await;
     });
     let ignores = ignores.await.unwrap();
-    let (queued_guard, queued_dropped) = Guard::new();
-    let queued = group.submit(Context::new(), |cx| async move { drop((queued_guard, cx)) });
-    let queued = queued.await.unwrap();
     settle().await;
     let clone = group.clone();
     drop(group);
     settle().await;
     assert!(!ignores.is_finished(), "a handle is left");
     drop(clone);
-    assert_eq!(queued.await, Err(TaskError::HandedBack));
     assert_eq!(ignores.await, Err(TaskError::Aborted));
     assert!(matches!(heeds.await, Ok(Interrupt::Cancelled) | Err(TaskError::Aborted)));
-    assert_eq!((dropped.get(), queued_dropped.get()), (1, 1));
+    assert_eq!(dropped.get(), 1);
 }
 
 #[tokio::test(start_paused = true)]

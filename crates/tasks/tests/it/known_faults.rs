@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use sluicegate_tasks::{
-    AtLimit, Class, Context, Entry, Interrupt, Overload, Permits, Refusal, TaskError, TaskGroup,
-    Turnstile,
+    AtLimit, Class, Context, Entry, Interrupt, Permits, Refusal, TaskError, TaskGroup, Turnstile,
 };
 use tokio::sync::Barrier;
 use tokio::time::{Duration, Instant};
@@ -46,30 +45,33 @@ impl Drop for Delivery {
 /// 000: workers left on cancellation while the hand-off buffer was full; up to twice as many
 /// deliveries as workers were dropped without an answer.
 #[tokio::test(start_paused = true)]
-async fn workers_that_stop_with_a_full_buffer_answer_for_every_delivery() {
-    let overload = Overload::Queue { capacity: 8 };
-    let group = TaskGroup::builder("consumers", 4).overload(overload).build().unwrap();
+async fn workers_that_stop_with_submitters_waiting_answer_for_every_delivery() {
+    let group = TaskGroup::new("consumers", 4).unwrap();
     let tally = Arc::<Tally>::default();
-    let mut tasks = Vec::new();
-    for n in 0..16 {
-        let delivery = Delivery::of(&tally);
-        let offered = group.submit(Context::new(), move |cx| async move {
-            let takes = if n < 2 { ms(1) } else { ms(60_000) };
-            if cx.until_interrupted(tokio::time::sleep(takes)).await.is_ok() {
-                delivery.ack();
-            }
-        });
-        tasks.extend(offered.await.ok());
-    }
+    let submitters: Vec<_> = (0..16)
+        .map(|n| {
+            let (group, delivery) = (group.clone(), Delivery::of(&tally));
+            tokio::spawn(async move {
+                let work = move |cx: Context| async move {
+                    let takes = if n < 2 { ms(1) } else { ms(60_000) };
+                    if cx.until_interrupted(tokio::time::sleep(takes)).await.is_ok() {
+                        delivery.ack();
+                    }
+                };
+                group.run(Context::new(), work).await
+            })
+        })
+        .collect();
+    settle().await;
     let report = group.drain(Instant::now() + ms(50)).await;
     assert!(report.abandoned.is_empty(), "{report}");
-    assert_eq!((tally.acked.get(), tally.handed_back.get()), (2, 14), "each exactly once");
     let mut told = 0;
-    for task in tasks {
-        drop(task.await);
+    for submitter in submitters {
+        drop(submitter.await.unwrap());
         told += 1;
     }
-    assert_eq!(told, 12, "and every submitter is told");
+    assert_eq!(told, 16, "every submitter is told");
+    assert_eq!((tally.acked.get(), tally.handed_back.get()), (2, 14), "each exactly once");
 }
 
 /// 001: a slot stayed taken when a request went away while it waited or ran.
@@ -191,8 +193,7 @@ async fn a_drain_leaves_nothing_tracked() {
 /// 002: a shutdown interrupted the calls in flight, and then retried them.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_lets_calls_in_flight_finish_and_tries_none_again() {
-    let overload = Overload::Queue { capacity: 4 };
-    let group = TaskGroup::builder("router", 1).overload(overload).build().unwrap();
+    let group = TaskGroup::new("router", 1).unwrap();
     let calls = Arc::<Count>::default();
     let counted = Arc::clone(&calls);
     let call = group.submit(Context::new(), |cx| async move {

@@ -1,4 +1,4 @@
-//! What cannot start at once: the four policies, for groups and for turnstiles, as one table.
+//! What cannot start at once: the four policies of a turnstile, and the two ways into a group.
 //!
 //! `docs/rules.md#overload-1`, `docs/rules.md#overload-2`.
 
@@ -10,7 +10,7 @@ use sluicegate_tasks::{
     AtLimit, Context, Entry, Overload, Rate, Refusal, TaskGroup, TenantLimits, Turnstile,
 };
 
-use crate::probe::{Busy, ByHand, Count, ms, settle};
+use crate::probe::{Busy, Count, ms};
 
 const LATER: Duration = Duration::from_secs(30);
 const HAND_BACK: Overload = Overload::HandBack { capacity: 2, retry_after: LATER };
@@ -33,52 +33,6 @@ const CASES: [Case; 4] = [
     Case { overload: QUEUE, waits: 2, refused: Some((FULL, None)) },
     Case { overload: Overload::FailFast, waits: 0, refused: Some((AT_LIMIT, None)) },
 ];
-
-#[tokio::test(start_paused = true)]
-async fn a_group_does_with_six_offers_what_its_policy_says() {
-    for Case { overload, waits, refused } in CASES {
-        let group = TaskGroup::builder("group", 2).overload(overload).build().unwrap();
-        let (end, ran) = (Context::new(), Arc::<Count>::default());
-        let mut offers: Vec<_> = (0..6)
-            .map(|_| {
-                let (end, ran) = (end.clone(), Arc::clone(&ran));
-                ByHand::new(group.submit(Context::new(), |cx| async move {
-                    ran.add();
-                    end.cancelled().await;
-                    cx.check()
-                }))
-            })
-            .collect();
-        let mut tasks = Vec::new();
-        let mut refusals = Vec::new();
-        offers.retain_mut(|offer| match offer.poll() {
-            None => true,
-            Some(Ok(task)) => {
-                tasks.push(task);
-                false
-            }
-            Some(Err(refusal)) => {
-                refusals.push((refusal.why, refusal.retry_after));
-                false
-            }
-        });
-        settle().await;
-        let gauges = group.stats().gauges;
-        assert_eq!((gauges.running, gauges.queued, ran.get()), (2, waits, 2), "{overload:?}");
-        let expected = refused.map_or(Vec::new(), |why| vec![why; 4 - waits as usize]);
-        assert_eq!(refusals, expected, "{overload:?}");
-        end.cancel();
-        while let Some(mut offer) = (!offers.is_empty()).then(|| offers.remove(0)) {
-            settle().await;
-            tasks.push(offer.poll().unwrap().unwrap());
-        }
-        for task in tasks {
-            assert_eq!(task.await, Ok(Ok(())));
-        }
-        let gauges = group.stats().gauges;
-        assert_eq!((gauges.running, gauges.queued, ran.get()), (0, 0, 2 + waits), "{overload:?}");
-    }
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_turnstile_does_with_six_offers_what_its_policy_says() {
@@ -165,7 +119,7 @@ async fn a_tenants_own_depth_is_kept_but_for_those_who_run_the_system() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_the_policy_to_wait_a_try_is_refused_at_once() {
+async fn a_try_is_refused_at_once_by_a_group() {
     let group = TaskGroup::new("group", 2).unwrap();
     let busy = Busy::all_of(&group).await;
     let refused = group.try_submit(Context::new(), |cx| async move { cx.check() }).unwrap_err();
@@ -175,9 +129,9 @@ async fn with_the_policy_to_wait_a_try_is_refused_at_once() {
     assert_eq!(task.await, Ok(Ok(())));
 }
 
-/// Submits a hundred to a group of one; the order in which they started.
-async fn order_of_starts(overload: Overload) -> Vec<u32> {
-    let group = TaskGroup::builder("group", 1).overload(overload).build().unwrap();
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_submitted_one_after_the_other_starts_so() {
+    let group = TaskGroup::new("group", 1).unwrap();
     let (started, mut tasks) = (Arc::<Mutex<Vec<u32>>>::default(), Vec::new());
     for n in 0..100 {
         let started = Arc::clone(&started);
@@ -190,25 +144,7 @@ async fn order_of_starts(overload: Overload) -> Vec<u32> {
     for task in tasks {
         assert_eq!(task.await, Ok(Ok(())));
     }
-    let started = started.lock().unwrap();
-    started.clone()
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_queue_is_first_come_first_served() {
-    let order = order_of_starts(Overload::Queue { capacity: 100 }).await;
-    assert_eq!(order, Vec::from_iter(0..100));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_queue_is_first_come_first_served_on_many_threads() {
-    for overload in [
-        Overload::Queue { capacity: 100 },
-        Overload::HandBack { capacity: 100, retry_after: LATER },
-        Overload::Wait,
-    ] {
-        assert_eq!(order_of_starts(overload).await, Vec::from_iter(0..100), "{overload:?}");
-    }
+    assert_eq!(*started.lock().unwrap(), Vec::from_iter(0..100));
 }
 
 /// Four submitters, fifty offers each, at once; how many were let in, and the refusals by count.
@@ -234,19 +170,24 @@ async fn crowd<T: Send + 'static>(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_groups_capacity_is_exact_under_many_submitters() {
+async fn a_groups_refusals_are_exact_under_many_submitters() {
     for round in 0..20 {
-        let group = TaskGroup::builder("group", 2).overload(Overload::Queue { capacity: 10 });
-        let group = group.build().unwrap();
-        let busy = Busy::all_of(&group).await;
-        let to = group.clone();
-        let work = |cx: Context| async move { cx.check() };
-        let offers = crowd(move || to.try_submit(Context::new(), work).map_err(Refusal::from));
+        let group = TaskGroup::new("group", 10).unwrap();
+        let (to, end) = (group.clone(), Context::new());
+        let ended = end.clone();
+        let offers = crowd(move || {
+            let ended = ended.clone();
+            let work = |cx: Context| async move {
+                ended.cancelled().await;
+                cx.check()
+            };
+            to.try_submit(Context::new(), work).map_err(Refusal::from)
+        });
         let (let_in, refused) = offers.await;
         assert_eq!(let_in.len(), 10, "round {round}");
-        assert_eq!(refused, BTreeMap::from([("queue full: 10 of 10".to_owned(), 190)]));
-        assert_eq!(group.stats().gauges.queued, 10);
-        busy.end().await;
+        let all = BTreeMap::from([("at the limit: 10 of 10 in use".to_owned(), 190)]);
+        assert_eq!(refused, all);
+        end.cancel();
         for task in let_in {
             assert_eq!(task.await, Ok(Ok(())));
         }

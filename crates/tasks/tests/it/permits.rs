@@ -2,8 +2,11 @@
 //!
 //! `docs/rules.md#permit-1`, `docs/rules.md#permit-2`, `docs/rules.md#permit-3`, `docs/rules.md#permit-4`.
 
+mod many;
+mod many_model;
 mod model;
 mod stress;
+mod wakers;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -56,8 +56,7 @@ fn assert_holds(histogram: &HistogramSnapshot, zeros: u64, others: &[u64]) {
 }
 
 fn group() -> TaskGroup {
-    let overload = Overload::Queue { capacity: 2 };
-    TaskGroup::builder("day", 2).overload(overload).unwind(ms(10)).build().unwrap()
+    TaskGroup::builder("day", 2).unwind(ms(10)).build().unwrap()
 }
 
 async fn sleeps(cx: Context, millis: u64) {
@@ -80,37 +79,47 @@ async fn a_group_counts_each_thing_once_where_it_happens() {
         Err::<(), _>("at last")
     });
     let fails = fails.await.unwrap();
-    let panics = group.submit(&cx, |cx| async move {
+    let mut panics = ByHand::new(group.submit(&cx, |cx| async move {
         sleeps(cx, 50).await;
         panic!("in between")
-    });
-    let panics = panics.await.unwrap();
+    }));
     let request = Context::new();
-    let cancelled = group.submit(&request, |cx| sleeps(cx, 1)).await.unwrap();
-    let refused = group.submit(&cx, |cx| sleeps(cx, 1)).await.unwrap_err();
-    assert_eq!(refused.why, Refusal::QueueFull { queued: 2, capacity: 2 });
+    let mut cancelled = ByHand::new(group.submit(&request, |cx| sleeps(cx, 1)));
+    assert!(panics.poll().is_none() && cancelled.poll().is_none());
+    let refused = group.try_submit(&cx, |cx| sleeps(cx, 1)).unwrap_err();
+    assert_eq!(refused.why.label(), "at_limit");
     settle().await;
-    assert_eq!(seen(), ((2, 2, 2, ms(0)), [2, 0, 0, 0, 0, 0, 0]));
+    let waiting = |queued, oldest, counted| ((queued, 2, 2, ms(oldest)), counted);
+    assert_eq!(raw(&group), waiting(2, 0, [2, 0, 0, 0, 0, 0, 0]));
     pass(40).await;
-    assert_eq!(seen(), ((2, 2, 2, ms(40)), [2, 0, 0, 0, 0, 0, 0]));
+    assert_eq!(raw(&group), waiting(2, 40, [2, 0, 0, 0, 0, 0, 0]));
     request.cancel();
-    settle().await;
-    assert_eq!(seen(), ((1, 2, 2, ms(40)), [2, 0, 0, 0, 1, 0, 0]));
+    assert_eq!(cancelled.poll().unwrap().unwrap_err().why.label(), "cancelled");
+    assert_eq!(raw(&group), waiting(1, 40, [2, 0, 0, 0, 0, 0, 0]), "never let in");
     pass(60).await;
-    assert_eq!(seen(), ((0, 2, 2, ms(0)), [3, 1, 0, 0, 1, 0, 0]), "one ends, the next starts");
-    let late = group.submit(cx.with_timeout(ms(20)), |cx| sleeps(cx, 1)).await.unwrap();
-    pass(21).await;
-    assert_eq!(seen(), ((0, 2, 2, ms(0)), [3, 1, 0, 0, 1, 1, 0]));
-    pass(30).await;
-    assert_eq!(seen(), ((0, 1, 2, ms(0)), [3, 1, 0, 1, 1, 1, 0]));
+    let panics = panics.poll().unwrap().unwrap();
+    settle().await;
+    assert_eq!(seen(), ((0, 2, 2, ms(0)), [3, 1, 0, 0, 0, 0, 0]), "one ends, the next starts");
+    pass(51).await;
+    assert_eq!(seen(), ((0, 1, 2, ms(0)), [3, 1, 0, 1, 0, 0, 0]));
+    let request = Context::new();
+    let too_late = group.submit(&request, |cx| sleeps(cx, 1)).await.unwrap();
+    request.cancel();
+    assert!(too_late.await.is_err());
+    assert_eq!(seen(), ((0, 1, 2, ms(0)), [3, 1, 0, 1, 1, 0, 0]), "let in, and never ran");
     pass(150).await;
-    assert_eq!(seen(), ((0, 0, 2, ms(0)), [3, 2, 1, 1, 1, 1, 0]));
+    assert_eq!(seen(), ((0, 0, 2, ms(0)), [3, 2, 1, 1, 1, 0, 0]));
     let stats = group.stats();
-    assert_eq!((stats.admitted, stats.rejected), (5, vec![("queue_full", 1)]));
+    assert_eq!((stats.admitted, stats.rejected), (4, vec![("at_limit", 1), ("cancelled", 1)]));
     assert_holds(&stats.wait_time, 2, &[100]);
     assert_eq!(stats.run_time.count(), 2);
     assert!(ends.is_finished() && fails.is_finished() && panics.is_finished());
-    assert!(cancelled.await.is_err() && late.await.is_err());
+}
+
+/// Gauges and counters while submitters wait, whom nobody has let in.
+fn raw(group: &TaskGroup) -> ((u32, u32, u32, Duration), [u64; 7]) {
+    let stats = group.stats();
+    (gauges(&stats), counters(&stats))
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,13 +134,12 @@ async fn a_group_counts_what_its_drain_does() {
         };
         tasks.push(group.submit(&cx, ignores).await.unwrap());
     }
-    tasks.push(group.submit(&cx, |cx| sleeps(cx, 1)).await.unwrap());
     settle().await;
     let report = group.drain(Instant::now() + ms(5)).await;
-    assert_eq!((report.cancelled.len(), report.handed_back, report.finished), (2, 1, 0));
+    assert_eq!((report.cancelled.len(), report.handed_back, report.finished), (2, 0, 0));
     let stats = group.stats();
-    assert_eq!((gauges(&stats), stats.admitted), ((0, 0, 2, ms(0)), 3));
-    assert_eq!(counters(&stats), [2, 0, 0, 0, 2, 0, 1]);
+    assert_eq!((gauges(&stats), stats.admitted), ((0, 0, 2, ms(0)), 2));
+    assert_eq!(counters(&stats), [2, 0, 0, 0, 2, 0, 0]);
     assert_eq!(stats.run_time.count(), 0, "of what completed only");
     for task in tasks {
         assert!(task.await.is_err());
@@ -152,7 +160,7 @@ async fn run_times_are_those_of_the_permit() {
 
 #[tokio::test(start_paused = true)]
 async fn every_refusal_is_counted_by_its_reason() {
-    let group = TaskGroup::builder("day", 1).overload(Overload::FailFast).build().unwrap();
+    let group = TaskGroup::new("day", 1).unwrap();
     let ended = Context::new();
     ended.cancel();
     let late = Context::new().with_deadline(Instant::now());
@@ -244,8 +252,7 @@ async fn the_oldest_wait_is_the_longest_waiters_not_the_next_ones() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn after_a_busy_day_on_many_threads_everything_adds_up() {
-    let overload = Overload::Queue { capacity: 5 };
-    let group = TaskGroup::builder("day", 3).overload(overload).build().unwrap();
+    let group = TaskGroup::new("day", 3).unwrap();
     let submitters: Vec<_> = (0..6)
         .map(|n| {
             let group = group.clone();
@@ -257,7 +264,7 @@ async fn after_a_busy_day_on_many_threads_everything_adds_up() {
                         cx.until_interrupted(tokio::task::yield_now()).await.ok();
                         assert_ne!((n + m) % 17, 0, "one in a while panics");
                     };
-                    match group.submit(&cx, work).await {
+                    match group.try_submit(&cx, work) {
                         Err(_) => refused += 1,
                         Ok(task) => {
                             if m % 5 == 0 {

@@ -1,6 +1,6 @@
 //! Detached tasks: named, listed, one of a name at a time, under the service's own context.
 
-use sluicegate_tasks::{Context, Interrupt, Overload, Refusal, TaskError, TaskGroup};
+use sluicegate_tasks::{Context, Interrupt, Refusal, TaskError, TaskGroup};
 use tokio::sync::oneshot;
 
 use crate::probe::{Busy, ByHand, Guard, settle};
@@ -52,8 +52,7 @@ async fn a_name_is_taken_while_its_task_is_there_and_free_afterwards() {
 
 #[tokio::test(start_paused = true)]
 async fn a_name_is_free_again_however_its_task_ended() {
-    let group = TaskGroup::builder("group", 1).overload(Overload::Queue { capacity: 1 });
-    let group = group.build().unwrap();
+    let group = TaskGroup::new("group", 1).unwrap();
     let panics = group.submit_detached("sweeper", |cx| async move {
         cx.check().unwrap();
         panic!("swept too far")
@@ -61,13 +60,12 @@ async fn a_name_is_free_again_however_its_task_ended() {
     let panics: Result<(), _> = panics.await.unwrap().await;
     assert!(matches!(panics, Err(TaskError::Panicked(_))));
     let busy = Busy::all_of(&group).await;
-    let queued = group.submit_detached("sweeper", |cx| async move { cx.check() }).await.unwrap();
+    let mut waits = ByHand::new(group.submit_detached("sweeper", |cx| async move { cx.check() }));
+    assert!(waits.poll().is_none());
     let refused = group.submit_detached("sweeper", |cx| async move { cx.check() }).await;
-    assert!(matches!(refused.unwrap_err().why, Refusal::NameTaken { .. }), "taken by one in line");
-    let refused = group.submit_detached("rescuer", |cx| async move { cx.check() }).await;
-    assert_eq!(refused.unwrap_err().why, Refusal::QueueFull { queued: 1, capacity: 1 });
+    assert!(matches!(refused.unwrap_err().why, Refusal::NameTaken { .. }), "taken by who waits");
     busy.end().await;
-    assert_eq!(queued.await, Ok(Ok(())));
+    assert_eq!(waits.poll().unwrap().unwrap().await, Ok(Ok(())));
     for name in ["sweeper", "rescuer"] {
         let task = group.submit_detached(name, |cx| async move { cx.check() }).await.unwrap();
         assert_eq!(task.await, Ok(Ok(())), "{name}");

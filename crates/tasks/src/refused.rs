@@ -1,84 +1,11 @@
-//! What happens to work that cannot start at once: a policy, chosen by name.
+//! Being refused: the reason, and what was offered back by value.
 //!
-//! `docs/rules.md#overload-1`, `docs/rules.md#overload-2`.
+//! `docs/rules.md#overload-2`.
 
 use std::fmt;
 use std::time::Duration;
 
-use sluicegate_schedule::Invalid;
-
 use crate::{AtLimit, Interrupt};
-
-/// What a group or a turnstile does with work that cannot start at once.
-///
-/// | policy | work waits | refused when |
-/// |---|---|---|
-/// | `Wait` | with the submitter, who is held up (backpressure) | never for want of room |
-/// | `HandBack` | in a bounded queue | the queue is full: back to its source, for later |
-/// | `Queue` | in a bounded queue | the queue is full: with a typed reason |
-/// | `FailFast` | not at all | it cannot start at once |
-///
-/// Whatever the policy, refused work comes back by value in [`Refused`]: nothing is lost.
-///
-/// ```
-/// use sluicegate_tasks::{GroupOverload, TaskGroup};
-/// use std::time::Duration;
-///
-/// let group = TaskGroup::builder("orders", 8)
-///     .overload(GroupOverload::HandBack { capacity: 160, retry_after: Duration::from_secs(30) })
-///     .build()?;
-/// let refused = TaskGroup::builder("orders", 8).overload(GroupOverload::Queue { capacity: 0 }).build();
-/// assert_eq!(refused.unwrap_err().field, "capacity");
-/// # Ok::<(), sluicegate_tasks::Invalid>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum GroupOverload {
-    /// The submitter waits, first come first served, for as long as its context lets it.
-    #[default]
-    Wait,
-    /// Up to `capacity` wait; the next is handed back, to be offered again after `retry_after`.
-    HandBack {
-        /// How many may wait.
-        capacity: u32,
-        /// When the source should offer it again.
-        retry_after: Duration,
-    },
-    /// Up to `capacity` wait; the next is refused.
-    Queue {
-        /// How many may wait.
-        capacity: u32,
-    },
-    /// Nothing waits.
-    FailFast,
-}
-
-impl GroupOverload {
-    pub(crate) fn check(self) -> Result<(), Invalid> {
-        match self {
-            Self::Wait | Self::FailFast => Ok(()),
-            Self::HandBack { capacity, .. } | Self::Queue { capacity } => {
-                Invalid::check_count("capacity", capacity, u32::MAX)
-            }
-        }
-    }
-
-    /// How many may wait in a queue of ours. Those who wait with their caller bound themselves.
-    pub(crate) const fn capacity(self) -> u32 {
-        match self {
-            Self::HandBack { capacity, .. } | Self::Queue { capacity } => capacity,
-            Self::Wait | Self::FailFast => u32::MAX,
-        }
-    }
-
-    /// When refused work should be offered again, if the policy says.
-    pub(crate) const fn retry_after(self) -> Option<Duration> {
-        match self {
-            Self::HandBack { retry_after, .. } => Some(retry_after),
-            Self::Wait | Self::Queue { .. } | Self::FailFast => None,
-        }
-    }
-}
 
 /// Work that was not let in, with the reason. The work itself comes back: nothing is lost.
 ///
@@ -105,7 +32,7 @@ impl GroupOverload {
 pub struct Refused<W> {
     /// The reason.
     pub why: Refusal,
-    /// When to offer it again, where the policy says ([`GroupOverload::HandBack`]).
+    /// When to offer it again, where the policy says ([`Overload::HandBack`](crate::Overload::HandBack)).
     pub retry_after: Option<Duration>,
     /// What was offered.
     pub work: W,

@@ -1,0 +1,99 @@
+//! The task that this thread runs right now.
+//!
+//! A context says what it was made for, but a task may well make one afresh: so what a task holds is
+//! also known to the thread, for as long as a poll of it takes. The frame is moved in and out, which
+//! costs no count that threads share.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use crate::Context;
+use crate::group::nested::{Children, Handover};
+use crate::group::shared::Shared;
+use crate::lineage::{GroupId, Inside};
+
+/// What is known of a task while it is polled.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    inside: Option<Inside>,
+    /// Where its permit was handed over to it, if it runs on its maker's.
+    handover: Option<Arc<Handover>>,
+    /// The groups that were made inside it.
+    pub(crate) children: Option<Box<Children>>,
+    /// Whether it waits in a drain of its own group right now.
+    pub(crate) drains: bool,
+}
+
+impl Frame {
+    const NONE: Self = Self { inside: None, handover: None, children: None, drains: false };
+
+    pub(crate) fn of(cx: &Context, handover: Option<&Arc<Handover>>) -> Self {
+        Self { inside: cx.around().cloned(), handover: handover.cloned(), ..Self::NONE }
+    }
+}
+
+thread_local! {
+    static CURRENT: RefCell<Frame> = const { RefCell::new(Frame::NONE) };
+}
+
+/// Runs `work` as part of the task of `frame`, for as long as the call takes.
+pub(crate) fn within<R>(frame: &mut Frame, work: impl FnOnce() -> R) -> R {
+    struct Restore<'a>(&'a mut Frame);
+    impl Drop for Restore<'_> {
+        fn drop(&mut self) {
+            swap(self.0);
+        }
+    }
+    frame.drains = false;
+    swap(frame);
+    let _restore = Restore(frame);
+    work()
+}
+
+fn swap(frame: &mut Frame) {
+    CURRENT.with_borrow_mut(|current| std::mem::swap(current, frame));
+}
+
+/// Whether what this thread runs holds a permit of that group, itself or further out.
+pub(crate) fn holds(group: GroupId) -> bool {
+    CURRENT.with_borrow(|current| current.inside.as_ref().is_some_and(|inside| inside.holds(group)))
+}
+
+/// What this thread runs in.
+pub(crate) fn inside() -> Option<Inside> {
+    CURRENT.with_borrow(|current| current.inside.clone())
+}
+
+/// Where the permit was handed over that the current task runs on.
+pub(crate) fn handover() -> Option<Arc<Handover>> {
+    CURRENT.with_borrow(|current| current.handover.clone())
+}
+
+/// The numbers of the permits that what this thread runs holds.
+pub(crate) fn numbers() -> Vec<u64> {
+    let mut numbers = Vec::new();
+    CURRENT.with_borrow(|current| {
+        if let Some(inside) = &current.inside {
+            inside.numbers(&mut numbers);
+        }
+    });
+    numbers
+}
+
+/// Notes a group that the current task made: it ends with the task.
+pub(crate) fn made(child: Arc<Shared>) {
+    CURRENT.with_borrow_mut(|current| current.children.get_or_insert_default().push(child));
+}
+
+/// Notes that the current task waits in a drain of that group, if it is one of its tasks.
+pub(crate) fn drains(group: GroupId) {
+    CURRENT.with_borrow_mut(|current| {
+        let own = current.inside.as_ref();
+        current.drains |= own.is_some_and(|inside| inside.lineage.group == group);
+    });
+}
+
+/// Takes that back.
+pub(crate) fn no_longer_drains() {
+    CURRENT.with_borrow_mut(|current| current.drains = false);
+}

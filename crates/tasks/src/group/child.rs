@@ -1,0 +1,87 @@
+//! Groups within groups.
+//!
+//! `docs/rules.md#task-5`.
+
+use std::sync::Arc;
+
+use sluicegate_schedule::Invalid;
+
+use super::TaskGroup;
+use super::builder::Kin;
+use super::nested::Handover;
+use crate::context::{Flag, GroupId};
+use crate::{Permits, current};
+
+impl TaskGroup {
+    /// A group within a task, for work that this task waits for.
+    ///
+    /// Made inside one of this group's tasks, it belongs to that task, its maker. Each of its tasks
+    /// borrows a permit of this group where one is free, and never waits for one; without, one of
+    /// them at a time runs on the maker's own permit, whenever the maker awaits the child: a task's
+    /// result, a submit that is held up, a drain. So it cannot deadlock, as long as the maker awaits
+    /// its tasks themselves, not only what they send, and no more than the limit run at once. It ends
+    /// with its maker: what is left of it then is cancelled and dropped, and only after that is the
+    /// maker's permit free. A handle that is kept gets refusals.
+    ///
+    /// Made outside, it shares this group's permits, and this group answers for its tasks: its drain
+    /// closes the child and waits for them. When this group's drain deadline passes, so does the
+    /// child's.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, TaskGroup};
+    ///
+    /// let group = TaskGroup::new("reports", 1)?;
+    /// let own = group.clone();
+    /// let report = group.run(Context::new(), |cx| async move {
+    ///     let pages = own.child("pages").ok()?;
+    ///     pages.run(&cx, |cx| async move { cx.check().is_ok() }).await.ok()
+    /// });
+    /// assert_eq!(report.await?, Some(true)); // although the report holds the only permit
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Names `name` when it is empty.
+    pub fn child(&self, name: impl Into<String>) -> Result<Self, Invalid> {
+        let parent = self.shared();
+        let builder = Self::builder(name, 1).service_context(parent.service.child());
+        let kill = parent.lineage.kill.below();
+        let (abort, threads) = (parent.abort.below(), Arc::clone(&parent.threads));
+        if current::holds(parent.group) {
+            // Permits that were handed over cannot be borrowed once more.
+            let lent = parent.lent.as_ref().unwrap_or(&parent.permits);
+            let kin = Kin {
+                group: GroupId::next(),
+                maker: current::inside(),
+                lent: Some(Arc::clone(lent)),
+                handover: Some(Handover::new(current::handover())),
+                // Its parent's drain lets a running task finish, with what it hands to its child.
+                closing: Flag::new(),
+                kill,
+                abort,
+                parent: Some(Arc::clone(parent)),
+                threads,
+            };
+            let child = builder.build_with(Arc::new(Permits::new(1)?), kin)?;
+            current::made(Arc::clone(child.shared()));
+            Ok(child)
+        } else {
+            let kin = Kin {
+                // The same permits, so the same group to whoever holds one and asks for another.
+                group: parent.group,
+                maker: parent.lineage.maker().cloned(),
+                lent: parent.lent.clone(),
+                handover: parent.handover.clone(),
+                closing: parent.closing.below(),
+                kill,
+                abort,
+                parent: Some(Arc::clone(parent)),
+                threads,
+            };
+            builder.build_with(Arc::clone(&parent.permits), kin)
+        }
+    }
+}

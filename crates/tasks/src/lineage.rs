@@ -1,0 +1,127 @@
+//! What a context runs in: the groups around it, and the permits of them that are held for it.
+//!
+//! A task that asks for a permit of a group while it holds one could wait for ever, so it is told
+//! at once. What counts is the permit, not the ancestry: a context that somebody keeps after the
+//! task has ended asks for nothing that is held.
+//!
+//! `docs/rules.md#task-3`.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+use crate::flag::Flag;
+
+/// The permits of one group: a child that shares them has its parent's id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GroupId(NonZeroU32);
+
+/// One held permit: where its holder looks for it, and a number that no other has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PermitId {
+    pub(crate) number: u64,
+    pub(crate) index: u32,
+    pub(crate) shard: u16,
+}
+
+/// Who can say whether a permit that it gave is still held.
+pub(crate) trait HoldsPermits: fmt::Debug + Send + Sync {
+    fn holds(&self, permit: PermitId) -> bool;
+}
+
+/// A group as those see it who run in it.
+#[derive(Debug)]
+pub(crate) struct Lineage {
+    pub(crate) group: GroupId,
+    /// Raised when the group's drain deadline passes.
+    pub(crate) kill: Arc<Flag>,
+    holder: Weak<dyn HoldsPermits>,
+    /// The task that made the group, if it was made inside one.
+    maker: Option<Inside>,
+    /// What the submitter ran in.
+    outer: Option<Inside>,
+}
+
+/// A group, and the permit of it that is held.
+#[derive(Clone, Debug)]
+pub(crate) struct Inside {
+    pub(crate) lineage: Arc<Lineage>,
+    pub(crate) permit: PermitId,
+}
+
+impl Lineage {
+    pub(crate) fn new(group: GroupId, kill: Flag, holder: Weak<dyn HoldsPermits>) -> Self {
+        Self { group, kill: Arc::new(kill), holder, maker: None, outer: None }
+    }
+
+    /// The same for a group that was made inside a task.
+    pub(crate) fn made_in(mut self, maker: Option<Inside>) -> Self {
+        self.maker = maker;
+        self
+    }
+
+    /// This group around what a submitter hands in that runs in `outer` itself.
+    pub(crate) fn around(self: &Arc<Self>, outer: Option<&Inside>) -> Arc<Self> {
+        match outer {
+            None => Arc::clone(self),
+            Some(outer) => Arc::new(Self {
+                group: self.group,
+                kill: Arc::clone(&self.kill),
+                holder: self.holder.clone(),
+                maker: self.maker.clone(),
+                outer: Some(outer.clone()),
+            }),
+        }
+    }
+
+    pub(crate) const fn maker(&self) -> Option<&Inside> {
+        self.maker.as_ref()
+    }
+
+    pub(crate) const fn outer(&self) -> Option<&Inside> {
+        self.outer.as_ref()
+    }
+
+    /// Those around it.
+    fn beyond(&self) -> impl Iterator<Item = &Inside> {
+        self.maker.iter().chain(&self.outer)
+    }
+
+    /// Whether a permit of that group is held further out.
+    pub(crate) fn is_held_beyond(&self, group: GroupId) -> bool {
+        self.beyond().any(|around| around.holds(group))
+    }
+
+    fn still_holds(&self, permit: PermitId) -> bool {
+        self.holder.upgrade().is_some_and(|holder| holder.holds(permit))
+    }
+}
+
+impl Inside {
+    /// Whether a permit of that group is held here or further out.
+    pub(crate) fn holds(&self, group: GroupId) -> bool {
+        (self.lineage.group == group && self.lineage.still_holds(self.permit))
+            || self.lineage.is_held_beyond(group)
+    }
+
+    /// The numbers of all permits held here and further out.
+    pub(crate) fn numbers(&self, into: &mut Vec<u64>) {
+        into.push(self.permit.number);
+        self.lineage.beyond().for_each(|around| around.numbers(into));
+    }
+}
+
+impl PermitId {
+    /// No permit: not let in yet.
+    pub(crate) const NONE: Self = Self { number: 0, index: u32::MAX, shard: 0 };
+}
+
+impl GroupId {
+    pub(crate) fn next() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        // Zero comes round once in four billion groups; two that share an id then could only
+        // mistake each other for nested if one were made inside the other's task.
+        Self(NonZeroU32::new(NEXT.fetch_add(1, Ordering::Relaxed)).unwrap_or(NonZeroU32::MAX))
+    }
+}

@@ -1,0 +1,325 @@
+//! A task from its start to its end, with every edge guarded.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as Poller, Poll, ready};
+
+use pin_project_lite::pin_project;
+use tokio::sync::oneshot;
+
+use super::{Task, TaskError};
+use crate::Context;
+use crate::context::Flag;
+use crate::context::blocking::block_on;
+use crate::current::{Frame, within};
+use crate::flag::Raised;
+use crate::group::nested::Handover;
+use crate::group::shared::Shared;
+use crate::panic::catch;
+use crate::permits::OwnedPermit;
+use crate::roster::RosterEntry;
+
+/// What a task holds while it runs. All of it comes back by drop, on every path, and the entry last:
+/// whoever waits for the group to be empty finds everything else given back.
+pub(crate) struct TaskGuard {
+    pub(crate) permit: TaskPermit,
+    pub(crate) entry: RosterEntry<Shared>,
+}
+
+/// Whose permit a task holds.
+pub(crate) enum TaskPermit {
+    /// Its group's. The entry already keeps the group alive, so a count less to keep.
+    Own,
+    /// One that was borrowed.
+    Lent { _permit: OwnedPermit },
+}
+
+impl Drop for TaskGuard {
+    fn drop(&mut self) {
+        if let TaskPermit::Own = self.permit {
+            self.entry.of.permits.give_back();
+        }
+    }
+}
+
+/// What a value that a task returned means for the count of failures.
+pub(crate) trait Verdict<T> {
+    fn is_failure(value: &T) -> bool;
+}
+
+/// Whatever came back is fine.
+pub(crate) struct AnyValue;
+
+/// An error is a failure.
+pub(crate) struct ByResult;
+
+impl<T> Verdict<T> for AnyValue {
+    fn is_failure(_: &T) -> bool {
+        false
+    }
+}
+
+impl<T, E> Verdict<Result<T, E>> for ByResult {
+    fn is_failure(value: &Result<T, E>) -> bool {
+        value.is_err()
+    }
+}
+
+pin_project! {
+    /// Written by hand because an `async fn` keeps its arguments twice, and copying that larger
+    /// future about was a fifth of what a task costs.
+    struct Run<F, Fut, T, D> {
+        guard: Option<TaskGuard>,
+        frame: Frame,
+        abort: Option<Box<Raised<Arc<Flag>>>>,
+        // Its work is over, and groups that it made are not: seldom, so boxed.
+        ending: Option<Box<Ending<T>>>,
+        #[pin]
+        stage: Stage<F, Fut>,
+        verdict: PhantomData<fn() -> D>,
+    }
+}
+
+pin_project! {
+    #[project = StageProjected]
+    enum Stage<F, Fut> {
+        Fresh { work: Option<(F, Context)> },
+        Running { #[pin] future: Fut },
+        Gone,
+    }
+}
+
+/// What a task that is over waits for before it gives anything back.
+struct Ending<T> {
+    children: Pin<Box<dyn Future<Output = ()> + Send>>,
+    ended: Result<T, TaskError>,
+}
+
+impl<F, Fut, T, D> Run<F, Fut, T, D> {
+    fn new(guard: TaskGuard, cx: Context, work: F) -> Self {
+        let cx = cx.holding(guard.entry.permit);
+        let frame = Frame::of(&cx, guard.handover());
+        let stage = Stage::Fresh { work: Some((work, cx)) };
+        Self { guard: Some(guard), frame, abort: None, ending: None, stage, verdict: PhantomData }
+    }
+}
+
+impl<F, Fut, T, D> Future for Run<F, Fut, T, D>
+where
+    F: FnOnce(Context) -> Fut,
+    Fut: Future<Output = T>,
+    D: Verdict<T>,
+{
+    type Output = Result<T, TaskError>;
+
+    fn poll(mut self: Pin<&mut Self>, poller: &mut Poller<'_>) -> Poll<Self::Output> {
+        if self.ending.is_some() {
+            return self.poll_ending(poller);
+        }
+        let this = self.as_mut().project();
+        let Some(guard) = this.guard else {
+            return Poll::Ready(Err(TaskError::Aborted));
+        };
+        let mut stage = this.stage;
+        if let StageProjected::Fresh { work: Some((_, cx)) } = stage.as_mut().project()
+            && let Err(never_ran) = guard.begin(cx)
+        {
+            // It says why it never ran, even if giving the work up panics.
+            drop(stage.give_up(this.frame));
+            *this.guard = None;
+            return Poll::Ready(Err(never_ran));
+        }
+        // A permit that is on a thread is not here to be run on.
+        let has_permit = match &this.frame.children {
+            None => true,
+            Some(children) => children.poll_permit(poller).is_ready(),
+        };
+        let step = || if has_permit { stage.as_mut().step(poller) } else { Poll::Pending };
+        let ended = match within(this.frame, || catch(step)) {
+            Ok(Poll::Ready(value)) => Ok(value),
+            Ok(Poll::Pending) => {
+                // Watched only once the work waits: short work never pays for it. And not while
+                // it is the one that drains the group.
+                if this.frame.drains {
+                    return Poll::Pending;
+                }
+                let abort = || Box::new(Raised::new(Arc::clone(&guard.entry.of.abort)));
+                ready!(Pin::new(this.abort.get_or_insert_with(abort)).poll(poller));
+                stage.give_up(this.frame).map_or_else(Err, |()| Err(TaskError::Aborted))
+            }
+            Err(panic) => {
+                // What the unfinished work leaves may panic once more: the first one counts.
+                drop(stage.give_up(this.frame));
+                Err(TaskError::Panicked(panic))
+            }
+        };
+        guard.end::<T, D>(&ended);
+        let Some(children) = this.frame.children.take() else {
+            // Everything is given back before anybody hears of the end.
+            *this.guard = None;
+            return Poll::Ready(ended);
+        };
+        *this.ending = Some(Box::new(Ending { children: Box::pin(children.ended()), ended }));
+        self.poll_ending(poller)
+    }
+}
+
+impl<F, Fut, T, D> Run<F, Fut, T, D> {
+    /// Waits until nothing is left of the groups that the task made.
+    fn poll_ending(self: Pin<&mut Self>, poller: &mut Poller<'_>) -> Poll<Result<T, TaskError>> {
+        let this = self.project();
+        let Some(ending) = this.ending else { return Poll::Pending };
+        ready!(ending.children.as_mut().poll(poller));
+        *this.guard = None;
+        match this.ending.take() {
+            Some(ending) => Poll::Ready(ending.ended),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl<F, Fut, T> Stage<F, Fut>
+where
+    F: FnOnce(Context) -> Fut,
+    Fut: Future<Output = T>,
+{
+    /// Makes the future if need be, polls it, and drops it when it is done. Any of it may panic.
+    fn step(mut self: Pin<&mut Self>, poller: &mut Poller<'_>) -> Poll<T> {
+        if let StageProjected::Fresh { work } = self.as_mut().project()
+            && let Some((work, cx)) = work.take()
+        {
+            let future = work(cx);
+            self.as_mut().set(Self::Running { future });
+        }
+        match self.as_mut().project() {
+            StageProjected::Running { future } => {
+                let value = ready!(future.poll(poller));
+                self.set(Self::Gone);
+                Poll::Ready(value)
+            }
+            _ => Poll::Pending,
+        }
+    }
+
+    /// Drops the future where it stands.
+    fn give_up(mut self: Pin<&mut Self>, frame: &mut Frame) -> Result<(), TaskError> {
+        within(frame, || catch(|| self.set(Self::Gone))).map_err(TaskError::Panicked)
+    }
+}
+
+/// [`Run`] for work that blocks its thread. The guard moves to that thread: a permit is in use for as
+/// long as the work really runs. `over` is called when it is, before anything is given back.
+pub(crate) fn on_thread<F, T>(
+    mut guard: TaskGuard,
+    cx: Context,
+    work: F,
+    over: impl FnOnce(),
+) -> Result<T, TaskError>
+where
+    F: FnOnce(Context) -> T,
+{
+    let permit = guard.handover().map(Handover::to_thread);
+    let cx = cx.holding(guard.entry.permit);
+    // Looked at here: it may have waited long for a thread.
+    let ended = match guard.begin(&cx) {
+        Err(never_ran) => {
+            drop(catch(|| drop(work)));
+            Err(never_ran)
+        }
+        Ok(()) => {
+            let mut frame = Frame::of(&cx, guard.handover());
+            let ended = within(&mut frame, || catch(|| work(cx))).map_err(TaskError::Panicked);
+            guard.end::<T, AnyValue>(&ended);
+            if let Some(children) = frame.children.take() {
+                block_on(children.ended());
+            }
+            ended
+        }
+    };
+    over();
+    drop(guard);
+    drop(permit);
+    ended
+}
+
+impl TaskGuard {
+    /// Starts the work.
+    pub(crate) fn spawn<F, Fut, T, D>(self, cx: Context, work: F) -> Task<T>
+    where
+        F: FnOnce(Context) -> Fut + Send + 'static,
+        Fut: Future<Output = T> + Send + 'static,
+        T: Send + 'static,
+        D: Verdict<T> + 'static,
+    {
+        match self.handover().cloned() {
+            None => Task::spawned(tokio::spawn(Box::pin(Run::<F, Fut, T, D>::new(self, cx, work)))),
+            Some(handover) => handed_over(handover, Run::<F, Fut, T, D>::new(self, cx, work)),
+        }
+    }
+
+    /// Starts work that blocks its thread.
+    pub(crate) fn spawn_blocking<F, T>(self, cx: Context, work: F) -> Task<T>
+    where
+        F: FnOnce(Context) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let handover = self.handover().cloned();
+        let run = async move {
+            let blocking = tokio::task::spawn_blocking(move || on_thread(self, cx, work, || ()));
+            blocking.await.unwrap_or(Err(TaskError::Aborted))
+        };
+        match handover {
+            None => Task::spawned(tokio::spawn(run)),
+            Some(handover) => handed_over(handover, run),
+        }
+    }
+
+    /// Where the work is driven, if it has the permit of its group's maker.
+    fn handover(&self) -> Option<&Arc<Handover>> {
+        match self.permit {
+            TaskPermit::Own => self.entry.of.handover.as_ref(),
+            TaskPermit::Lent { .. } => None,
+        }
+    }
+
+    /// The last look before the work runs.
+    fn begin(&self, cx: &Context) -> Result<(), TaskError> {
+        let counters = &self.entry.of.counters;
+        if let Err(why) = cx.check() {
+            counters.interrupted(why);
+            return Err(TaskError::Interrupted(why));
+        }
+        counters.started.count();
+        Ok(())
+    }
+
+    fn end<T, D: Verdict<T>>(&mut self, ended: &Result<T, TaskError>) {
+        let counters = &self.entry.of.counters;
+        match ended {
+            Ok(value) => {
+                self.entry.completed = true;
+                if D::is_failure(value) {
+                    counters.failed.count();
+                }
+            }
+            Err(TaskError::Panicked(_)) => counters.panicked.count(),
+            Err(_) => {
+                counters.cancelled.count();
+                counters.aborted.count();
+            }
+        }
+    }
+}
+
+/// Leaves work to whoever awaits its group.
+fn handed_over<T: Send + 'static>(
+    handover: Arc<Handover>,
+    run: impl Future<Output = Result<T, TaskError>> + Send + 'static,
+) -> Task<T> {
+    let (tell, told) = oneshot::channel();
+    // Whoever asked may be gone.
+    handover.put(Box::pin(async move { drop(tell.send(run.await)) }));
+    Task::told(told, Some(handover))
+}
