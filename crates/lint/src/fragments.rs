@@ -5,11 +5,12 @@
 //! and read piece by piece; in a piece that still cannot be read, every call chain is read by
 //! itself, and every bracket is opened. Nothing is skipped but what a test attribute stands on.
 
-use proc_macro2::{Delimiter, Group, Punct, Spacing, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Ident, Punct, Spacing, TokenStream, TokenTree};
 use syn::parse::{ParseStream, Parser};
 use syn::punctuated::Punctuated;
 use syn::{Block, Expr, Item, Stmt, Token};
 
+use crate::names::types::plain;
 use crate::testcode::is_test_attribute;
 
 /// A piece of code found in a macro.
@@ -224,17 +225,26 @@ fn chain_length(tokens: &[TokenTree]) -> usize {
     length
 }
 
-/// `$x` becomes `x`, `$crate` becomes `crate`, and `$( … ),*` becomes what it repeats.
+/// What the names of metavariables begin with once their `$` is gone.
+pub(crate) const METAVARIABLE: &str = "__meta_";
+
+/// `$x` becomes a name of its own, `$crate` becomes `crate`, and `$( … ),*` what it repeats.
 fn without_metavariables(tokens: TokenStream) -> TokenStream {
-    let mut plain = Vec::new();
+    let mut plain_tokens = Vec::new();
     let mut tokens = tokens.into_iter().peekable();
     while let Some(token) = tokens.next() {
         match token {
             TokenTree::Punct(punct) if punct.as_char() == '$' => match tokens.peek() {
                 Some(TokenTree::Group(group)) => {
-                    plain.extend(without_metavariables(group.stream()));
+                    plain_tokens.extend(without_metavariables(group.stream()));
                     tokens.next();
-                    drop_repetition(&mut tokens, &mut plain);
+                    drop_repetition(&mut tokens, &mut plain_tokens);
+                }
+                Some(TokenTree::Ident(name)) if name != "crate" => {
+                    let marked = format!("{METAVARIABLE}{}", plain(name));
+                    // The place stays, so that findings point at what was written.
+                    plain_tokens.push(TokenTree::Ident(Ident::new(&marked, name.span())));
+                    tokens.next();
                 }
                 _ => continue,
             },
@@ -242,12 +252,12 @@ fn without_metavariables(tokens: TokenStream) -> TokenStream {
                 let inner = without_metavariables(group.stream());
                 let mut copy = Group::new(group.delimiter(), inner);
                 copy.set_span(group.span());
-                plain.push(TokenTree::Group(copy));
+                plain_tokens.push(TokenTree::Group(copy));
             }
-            token => plain.push(token),
+            token => plain_tokens.push(token),
         }
     }
-    plain.into_iter().collect()
+    plain_tokens.into_iter().collect()
 }
 
 /// Takes the `,*` behind a repetition away, and leaves the separator.

@@ -34,6 +34,8 @@ pub(crate) enum Ty {
     /// A child group, and how many task closures were around where it was made.
     Child(usize),
     Context,
+    /// A queue that has no bounded form: `SegQueue`.
+    Queue,
     /// A future or closure: something to run.
     Work,
     /// A type of the checked code.

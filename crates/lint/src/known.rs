@@ -2,6 +2,12 @@
 //!
 //! Everything here is a path from the crate's name down. `core` and `alloc` are written `std`.
 
+mod queues;
+mod wrappers;
+
+pub(crate) use self::queues::{is_bounded, is_unbounded};
+pub(crate) use self::wrappers::{hands_over, is_map, is_wrapper, keeps_type};
+
 use crate::infer::Ty;
 
 /// Functions and methods that start a task or a thread, whatever runtime they belong to.
@@ -130,7 +136,10 @@ pub(crate) fn is_scope(path: &[String]) -> bool {
 
 /// Whether a name is that of a crate in the tables.
 pub(crate) fn is_crate(name: &str) -> bool {
-    name == "core" || is_kernel(name) || RUNTIMES.iter().any(|runtime| runtime[0] == name)
+    name == "core"
+        || is_kernel(name)
+        || queues::is_queue_crate(name)
+        || RUNTIMES.iter().any(|runtime| runtime[0] == name)
 }
 
 /// The crates of this project.
@@ -154,6 +163,8 @@ pub(crate) fn is_known(path: &[String]) -> bool {
     is_spawn(path)
         || is_scope(path)
         || is_forget(path)
+        || is_unbounded(path)
+        || is_bounded(path)
         || !matches!(type_of(path), Ty::Foreign)
         || !matches!(type_of(parent), Ty::Foreign)
 }
@@ -171,6 +182,7 @@ pub(crate) fn type_of(path: &[String]) -> Ty {
         "ThreadPoolBuilder" if in_runtime(path) => Ty::SpawnerBuilder,
         "Builder" if in_runtime(path) => Ty::Spawner,
         _ if in_runtime(path) && SPAWNERS.contains(&name) => Ty::Spawner,
+        _ if queues::is_endless(path) => Ty::Queue,
         "TaskGroup" => Ty::TaskGroup,
         "Context" if ours => Ty::Context,
         "Permits" | "Semaphore" if ours || krate != "std" => Ty::Semaphore,
@@ -189,143 +201,10 @@ pub(crate) fn type_by_name(name: &str) -> Option<Ty> {
         "TaskGroup" => Some(Ty::TaskGroup),
         "Semaphore" => Some(Ty::Semaphore),
         "SemaphorePermit" | "OwnedSemaphorePermit" => Some(Ty::Permit),
+        "SegQueue" => Some(Ty::Queue),
         _ if FAMOUS.contains(&name) => Some(Ty::Spawner),
         _ => None,
     }
-}
-
-/// Types that hold another and hand it out: seen through.
-pub(crate) fn is_wrapper(name: &str) -> bool {
-    const WRAPPERS: &[&str] = &[
-        "Arc",
-        "ArcSwap",
-        "AssertUnwindSafe",
-        "Box",
-        "Cell",
-        "Cow",
-        "Deref",
-        "DerefMut",
-        "Future",
-        "IntoIter",
-        "IntoIterator",
-        "Iterator",
-        "Lazy",
-        "LazyCell",
-        "LazyLock",
-        "ManuallyDrop",
-        "Mutex",
-        "MutexGuard",
-        "Once",
-        "OnceCell",
-        "OnceLock",
-        "Option",
-        "OwnedMutexGuard",
-        "Pin",
-        "Rc",
-        "Ref",
-        "RefCell",
-        "RefMut",
-        "Result",
-        "RwLock",
-        "RwLockReadGuard",
-        "RwLockWriteGuard",
-        "Vec",
-        "VecDeque",
-        "Weak",
-    ];
-    WRAPPERS.binary_search(&name).is_ok()
-}
-
-/// Maps: their last argument is what one gets out.
-pub(crate) fn is_map(name: &str) -> bool {
-    ["BTreeMap", "DashMap", "HashMap", "IndexMap"].contains(&name)
-}
-
-/// Methods that lead from a wrapper, a builder or a reference to the thing itself.
-pub(crate) fn keeps_type(method: &str) -> bool {
-    const KEEPING: &[&str] = &[
-        "as_deref",
-        "as_deref_mut",
-        "as_mut",
-        "as_ref",
-        "await",
-        "blocking_lock",
-        "borrow",
-        "borrow_mut",
-        "by_ref",
-        "clone",
-        "cloned",
-        "context",
-        "copied",
-        "deref",
-        "deref_mut",
-        "entry",
-        "expect",
-        "first",
-        "first_mut",
-        "flatten",
-        "get",
-        "get_mut",
-        "get_or_init",
-        "get_or_insert_with",
-        "handle",
-        "insert",
-        "into_inner",
-        "into_iter",
-        "iter",
-        "iter_mut",
-        "last",
-        "last_mut",
-        "load",
-        "lock",
-        "map_err",
-        "next",
-        "ok",
-        "ok_or",
-        "ok_or_else",
-        "or_default",
-        "or_insert",
-        "or_insert_with",
-        "pop",
-        "pop_front",
-        "read",
-        "remove",
-        "replace",
-        "spawner",
-        "take",
-        "to_owned",
-        "try_lock",
-        "unwrap",
-        "unwrap_or",
-        "unwrap_or_default",
-        "unwrap_or_else",
-        "upgrade",
-        "values",
-        "values_mut",
-        "with_context",
-        "write",
-    ];
-    KEEPING.binary_search(&method).is_ok()
-}
-
-/// Methods whose closure receives what the receiver holds.
-pub(crate) fn hands_over(method: &str) -> bool {
-    const HANDING: &[&str] = &[
-        "and_then",
-        "filter",
-        "filter_map",
-        "flat_map",
-        "for_each",
-        "inspect",
-        "is_some_and",
-        "map",
-        "map_or",
-        "map_or_else",
-        "with",
-        "with_borrow",
-        "with_borrow_mut",
-    ];
-    HANDING.binary_search(&method).is_ok()
 }
 
 #[cfg(test)]
@@ -333,15 +212,5 @@ mod tests {
     #[test]
     fn tables_are_sorted() {
         assert!(super::SPAWNS.is_sorted() && super::UNMISTAKABLE.is_sorted());
-        // Each entry finds itself only if the private tables are in order.
-        for name in ["ArcSwap", "Arc", "Weak", "Mutex", "Option", "IntoIter", "Once", "OnceCell"] {
-            assert!(super::is_wrapper(name), "{name}");
-        }
-        for name in ["as_deref", "clone", "get", "get_or_init", "handle", "write", "unwrap", "ok"] {
-            assert!(super::keeps_type(name), "{name}");
-        }
-        for name in ["and_then", "for_each", "is_some_and", "map", "with_borrow_mut"] {
-            assert!(super::hands_over(name), "{name}");
-        }
     }
 }

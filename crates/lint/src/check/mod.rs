@@ -3,9 +3,11 @@
 mod attributes;
 mod bind;
 mod context;
+mod expected;
 mod mentions;
 mod nested;
 mod permit;
+mod queue;
 mod spawn;
 mod tasks;
 mod walk;
@@ -46,6 +48,7 @@ pub(crate) fn check_file(
         submitted: HashSet::new(),
         handled: HashSet::new(),
         submitted_functions: tasks::submitted_names(|visitor| visitor.visit_file(syntax)),
+        returns: Ty::Unknown,
         found: Vec::new(),
     };
     checker.visit_file(syntax);
@@ -79,6 +82,8 @@ pub(crate) struct Checker<'i> {
     handled: HashSet<String>,
     /// The same as `submitted`, of the whole file: functions passed by name.
     submitted_functions: tasks::TaskNames,
+    /// What the function around returns; unknown inside closures.
+    returns: Ty,
     found: Vec<Raw>,
 }
 

@@ -16,6 +16,7 @@ use syn::spanned::Spanned;
 
 use super::{Checker, joined};
 use crate::finding::Rule;
+use crate::fragments::METAVARIABLE;
 use crate::infer::Ty;
 use crate::known;
 use crate::names::PathRef;
@@ -55,9 +56,13 @@ impl Checker<'_> {
 
     fn check_extern(&mut self, path: &syn::ExprPath, real: &[String]) -> bool {
         let span = path_span(path);
-        let shown = real.join("::");
+        let shown = real.join("::").replace(METAVARIABLE, "$");
         if known::is_spawn(real) {
             self.report_spawn(span, &shown, real[0] == "std");
+            return true;
+        }
+        if known::is_unbounded(real) {
+            self.report_queue(span, &format!("`{shown}`"));
             return true;
         }
         if known::is_forget(real) {
@@ -75,6 +80,16 @@ impl Checker<'_> {
         let Some(name) = path.path.segments.last().map(|last| plain(&last.ident)) else {
             return;
         };
+        if let TypeExpr::Path(owner, _) = of {
+            for target in self.targets(owner) {
+                if let Target::Extern(mut real) = target {
+                    real.push(name.clone());
+                    if self.check_extern(path, &real) {
+                        return;
+                    }
+                }
+            }
+        }
         self.check_associated(path_span(path), &ty, &name);
     }
 
@@ -118,7 +133,7 @@ impl Checker<'_> {
         }
     }
 
-    fn report_spawn(&mut self, span: proc_macro2::Span, shown: &str, thread: bool) {
+    pub(super) fn report_spawn(&mut self, span: proc_macro2::Span, shown: &str, thread: bool) {
         let blocking = thread || shown.contains("blocking");
         let what = if thread { "thread" } else { "task" };
         let message = format!("`{shown}` starts a {what} that no group owns");

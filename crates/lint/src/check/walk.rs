@@ -39,6 +39,17 @@ impl<'ast> Visit<'ast> for Checker<'_> {
         self.module = outer;
     }
 
+    fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
+        self.check_derived_default(item);
+        visit::visit_item_struct(self, item);
+    }
+
+    fn visit_item_static(&mut self, item: &'ast syn::ItemStatic) {
+        let ty = self.type_of(&TypeExpr::of(&item.ty));
+        self.check_expected(&item.expr, &ty);
+        visit::visit_item_static(self, item);
+    }
+
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
         let names = generics(&item.generics);
         self.with_names(names, |checker| {
@@ -122,6 +133,10 @@ impl<'ast> Visit<'ast> for Checker<'_> {
         if let Some((_, otherwise)) = &init.diverge {
             self.visit_expr(otherwise);
         }
+        if let Pat::Type(typed) = &local.pat {
+            let written = self.type_of(&TypeExpr::of(&typed.ty));
+            self.check_expected(&init.expr, &written);
+        }
         let ty = self.infer(&init.expr);
         self.bind(&local.pat, &ty);
     }
@@ -135,11 +150,37 @@ impl<'ast> Visit<'ast> for Checker<'_> {
 
     fn visit_expr_path(&mut self, path: &'ast syn::ExprPath) {
         self.check_path(path);
+        if let Some(last) = path.path.segments.last()
+            && let syn::PathArguments::AngleBracketed(of) = &last.arguments
+            && last.ident == "collect"
+        {
+            self.check_collected(last.ident.span(), of);
+        }
         visit::visit_expr_path(self, path);
+    }
+
+    fn visit_expr_struct(&mut self, literal: &'ast syn::ExprStruct) {
+        self.check_literal(literal);
+        visit::visit_expr_struct(self, literal);
+    }
+
+    fn visit_expr_return(&mut self, end: &'ast syn::ExprReturn) {
+        if let Some(value) = &end.expr {
+            let expected = self.returns.clone();
+            self.check_expected(value, &expected);
+        }
+        visit::visit_expr_return(self, end);
+    }
+
+    fn visit_expr_async(&mut self, block: &'ast syn::ExprAsync) {
+        let outer = std::mem::replace(&mut self.returns, Ty::Unknown);
+        visit::visit_expr_async(self, block);
+        self.returns = outer;
     }
 
     fn visit_expr_call(&mut self, call: &'ast syn::ExprCall) {
         self.check_leak_call(call);
+        self.check_bound(call);
         if let Some(submit) = self.submit_by_path(call) {
             return self.submit(&submit);
         }
@@ -156,6 +197,9 @@ impl<'ast> Visit<'ast> for Checker<'_> {
     fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
         self.check_spawn_method(call);
         self.check_permit_method(call);
+        if let (true, Some(of)) = (call.method == "collect", &call.turbofish) {
+            self.check_collected(call.method.span(), of);
+        }
         if let Some(submit) = self.submit_by_method(call) {
             return self.submit(&submit);
         }
@@ -177,6 +221,8 @@ impl<'ast> Visit<'ast> for Checker<'_> {
 
     fn visit_expr_assign(&mut self, assign: &'ast syn::ExprAssign) {
         visit::visit_expr_assign(self, assign);
+        let expected = self.infer(&assign.left);
+        self.check_expected(&assign.right, &expected);
         // `let handle; … handle = Handle::current();`
         if let Expr::Path(path) = &*assign.left
             && let Some(name) = path.path.get_ident().map(plain)
@@ -300,7 +346,9 @@ impl Checker<'_> {
         let depth = std::mem::take(&mut self.task_depth);
         let in_task = std::mem::take(&mut self.in_task);
         let has_context = std::mem::take(&mut self.has_context);
+        let returns = std::mem::replace(&mut self.returns, Ty::Unknown);
         walk(self);
+        self.returns = returns;
         self.in_task = in_task;
         self.has_context = has_context;
         self.task_depth = depth;
@@ -319,6 +367,9 @@ impl Checker<'_> {
                 for input in &signature.inputs {
                     checker.parameter(input);
                 }
+                let written = checker.type_of(&TypeExpr::of_return(&signature.output));
+                checker.check_expected_block(block, &written);
+                checker.returns = written;
                 checker.visit_block(block);
             });
         });
@@ -342,7 +393,9 @@ impl Checker<'_> {
     pub(super) fn closure(&mut self, closure: &syn::ExprClosure, given: &Ty) {
         self.scoped(|checker| {
             closure.inputs.iter().for_each(|input| checker.bind(input, given));
+            let outer = std::mem::replace(&mut checker.returns, Ty::Unknown);
             checker.visit_expr(&closure.body);
+            checker.returns = outer;
         });
     }
 

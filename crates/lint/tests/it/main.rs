@@ -6,5 +6,6 @@ mod exemptions;
 mod fixtures;
 mod formats;
 mod names;
+mod preset;
 mod test_code;
 mod workbench;
