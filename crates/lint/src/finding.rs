@@ -15,8 +15,10 @@ pub enum Rule {
     ContextDropped,
     /// A channel or queue without a bound.
     UnboundedQueue,
-    /// A file that could not be read as Rust: nothing in it was checked.
+    /// A file that could not be understood as Rust: nothing in it was checked.
     ParseError,
+    /// A file that the code needs and that could not be found or read.
+    UnreadFile,
     /// An exemption past its last day.
     ExemptionExpired,
     /// An exemption that nothing needs.
@@ -27,13 +29,14 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule, in the order the documentation lists them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::NakedSpawn,
         Self::LeakyPermit,
         Self::NestedPool,
         Self::ContextDropped,
         Self::UnboundedQueue,
         Self::ParseError,
+        Self::UnreadFile,
         Self::ExemptionExpired,
         Self::ExemptionUnused,
         Self::ExemptionIncomplete,
@@ -49,6 +52,7 @@ impl Rule {
             Self::ContextDropped => "context-dropped",
             Self::UnboundedQueue => "unbounded-queue",
             Self::ParseError => "parse-error",
+            Self::UnreadFile => "unread-file",
             Self::ExemptionExpired => "exemption-expired",
             Self::ExemptionUnused => "exemption-unused",
             Self::ExemptionIncomplete => "exemption-incomplete",
@@ -65,6 +69,7 @@ impl Rule {
             Self::ContextDropped => "A task uses the context it was given, and no fresh one.",
             Self::UnboundedQueue => "A channel or queue between tasks has a bound.",
             Self::ParseError => "A file that cannot be parsed cannot be checked.",
+            Self::UnreadFile => "A file that cannot be found or read cannot be checked.",
             Self::ExemptionExpired => "An exemption holds until the end of its expiry day.",
             Self::ExemptionUnused => "An exemption that exempts nothing is removed.",
             Self::ExemptionIncomplete => {

@@ -37,6 +37,7 @@ mod nesting;
 mod parse;
 pub mod report;
 mod run;
+mod sources;
 mod testcode;
 mod walk;
 

@@ -22,20 +22,14 @@ use crate::finding::{Finding, Rule};
 use crate::infer::Ty;
 use crate::names::collect::Seat;
 use crate::names::{Index, ModuleId, Names, TypeFacts};
+use crate::sources::Unit;
 
 /// Checks one file, which sits at `seat` in the module tree.
-pub(crate) fn check_file(
-    index: &Index,
-    seat: Seat,
-    path: &Path,
-    text: &str,
-    syntax: &syn::File,
-) -> Vec<Finding> {
-    if seat.test_only {
-        return Vec::new();
-    }
+pub(crate) fn check_file(index: &Index, seat: Seat, unit: &Unit) -> Vec<Finding> {
+    let Unit { path, text, syntax, .. } = unit;
     let mut checker = Checker {
         index,
+        file: seat.file,
         module: seat.module,
         blocks: Vec::new(),
         block_types: HashMap::new(),
@@ -60,6 +54,7 @@ pub(crate) fn check_file(
 /// The state of the walk.
 pub(crate) struct Checker<'i> {
     pub(crate) index: &'i Index,
+    file: usize,
     pub(crate) module: ModuleId,
     /// Names of the blocks around, and of generics; innermost last.
     pub(crate) blocks: Vec<Names>,

@@ -13,12 +13,11 @@ use crate::known;
 use crate::names::items::{add_item, facts_of, generics, methods_of_impl};
 use crate::names::resolve::Target;
 use crate::names::types::{TypeExpr, plain};
-use crate::names::{Names, PathRef, TypeFacts};
-use crate::testcode::is_test_only;
+use crate::names::{ModuleId, Name, Names, PathRef, TypeFacts};
 
 impl<'ast> Visit<'ast> for Checker<'_> {
     fn visit_item(&mut self, item: &'ast syn::Item) {
-        if is_test_only(of_item(item)) {
+        if self.is_test(of_item(item)) {
             return;
         }
         match item {
@@ -31,11 +30,15 @@ impl<'ast> Visit<'ast> for Checker<'_> {
         let Some((_, items)) = &item.content else {
             return;
         };
-        let Some(module) = self.index.child(self.module, &plain(&item.ident)) else {
+        let inner = self.block_module(item);
+        let Some(module) = inner.or_else(|| self.index.child(self.module, &plain(&item.ident)))
+        else {
             return;
         };
         let outer = std::mem::replace(&mut self.module, module);
+        let blocks = std::mem::take(&mut self.blocks);
         self.apart(|checker| items.iter().for_each(|item| checker.visit_item(item)));
+        self.blocks = blocks;
         self.module = outer;
     }
 
@@ -83,7 +86,7 @@ impl<'ast> Visit<'ast> for Checker<'_> {
     }
 
     fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
-        if !is_test_only(&item.attrs) {
+        if !self.is_test(&item.attrs) {
             let is_task = tasks::is_handler_function(&item.attrs)
                 || self.handler_impl.is_some_and(|names| names.iter().any(|n| item.sig.ident == n));
             self.function(&item.sig, &item.block, is_task);
@@ -92,7 +95,7 @@ impl<'ast> Visit<'ast> for Checker<'_> {
 
     fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
         if let Some(block) = &item.default
-            && !is_test_only(&item.attrs)
+            && !self.is_test(&item.attrs)
         {
             self.function(&item.sig, block, false);
         }
@@ -104,9 +107,9 @@ impl<'ast> Visit<'ast> for Checker<'_> {
 
     fn visit_stmt(&mut self, statement: &'ast Stmt) {
         let skipped = match statement {
-            Stmt::Local(local) => is_test_only(&local.attrs),
-            Stmt::Macro(call) => is_test_only(&call.attrs),
-            Stmt::Expr(expression, _) => is_test_only(of_expression(expression)),
+            Stmt::Local(local) => self.is_test(&local.attrs),
+            Stmt::Macro(call) => self.is_test(&call.attrs),
+            Stmt::Expr(expression, _) => self.is_test(of_expression(expression)),
             Stmt::Item(_) => false,
         };
         if skipped {
@@ -267,7 +270,10 @@ impl<'ast> Visit<'ast> for Checker<'_> {
     fn visit_expr_match(&mut self, choice: &'ast syn::ExprMatch) {
         self.visit_expr(&choice.expr);
         let ty = self.infer(&choice.expr);
-        for arm in choice.arms.iter().filter(|arm| !is_test_only(&arm.attrs)) {
+        for arm in &choice.arms {
+            if self.is_test(&arm.attrs) {
+                continue;
+            }
             self.scoped(|checker| {
                 checker.bind(&arm.pat, &ty);
                 visit::visit_arm(checker, arm);
@@ -276,7 +282,7 @@ impl<'ast> Visit<'ast> for Checker<'_> {
     }
 
     fn visit_field_value(&mut self, field: &'ast syn::FieldValue) {
-        if !is_test_only(&field.attrs) {
+        if !self.is_test(&field.attrs) {
             visit::visit_field_value(self, field);
         }
     }
@@ -314,11 +320,22 @@ impl Checker<'_> {
             if let Stmt::Item(item) = statement {
                 add_item(&mut names, item);
                 self.note_block_type(item);
+                if let syn::Item::Mod(item) = item
+                    && let Some(module) = self.block_module(item)
+                {
+                    names.add(plain(&item.ident), Name::Module(module));
+                }
             }
         }
         self.with_names(names, |checker| {
             checker.scoped(|checker| statements.iter().for_each(|s| checker.visit_stmt(s)));
         });
+    }
+
+    /// The module that a function has for itself.
+    fn block_module(&self, item: &syn::ItemMod) -> Option<ModuleId> {
+        let start = item.ident.span().start();
+        self.index.block_modules.get(&(self.file, start.line, start.column)).copied()
     }
 
     fn note_block_type(&mut self, item: &syn::Item) {

@@ -3,6 +3,7 @@
 
 mod command;
 mod exemptions;
+mod files;
 mod fixtures;
 mod formats;
 mod names;
