@@ -210,6 +210,7 @@ impl Checker<'_> {
                     _ => None,
                 })
             }
+            Target::Extern(path) => Some(known::type_of(&path)).filter(|ty| *ty == Ty::Spawner),
             _ => None,
         };
         let targets = self.targets(&PathRef::of(&path.path));
@@ -289,8 +290,10 @@ impl Checker<'_> {
     fn infer_item_call(&self, module: ModuleId, name: &str, rest: &[String]) -> Ty {
         match rest {
             [] => {
-                let meanings = self.index.modules[module].names.entries.get(name);
-                let returned = meanings.into_iter().flatten().find_map(|meaning| match meaning {
+                let in_block = self.blocks.iter().rev().filter_map(|names| names.entries.get(name));
+                let in_module = self.index.modules[module].names.entries.get(name);
+                let mut meanings = in_block.chain(in_module).flatten();
+                let returned = meanings.find_map(|meaning| match meaning {
                     Name::Value(ty) => Some(self.type_in(module, ty)),
                     Name::Type => Some(Ty::Local(module, name.to_owned())),
                     _ => None,

@@ -8,6 +8,7 @@ mod wrappers;
 pub(crate) use self::queues::{is_bounded, is_unbounded};
 pub(crate) use self::wrappers::{hands_over, is_map, is_wrapper, keeps_type};
 
+use crate::fragments::METAVARIABLE;
 use crate::infer::Ty;
 
 /// Functions and methods that start a task or a thread, whatever runtime they belong to.
@@ -45,6 +46,62 @@ const UNMISTAKABLE: &[&str] = &[
     "spawn_scoped",
 ];
 
+/// Methods that start work on a spawner only: elsewhere the words mean something else.
+const STARTS: &[&str] = &["broadcast", "execute", "extend", "from_iter", "install"];
+
+/// What spreads work over rayon's threads, and has these names nowhere else.
+const PARALLEL: &[&str] = &[
+    "into_par_iter",
+    "par_bridge",
+    "par_bytes",
+    "par_char_indices",
+    "par_chars",
+    "par_chunk_by",
+    "par_chunk_by_mut",
+    "par_chunks",
+    "par_chunks_exact",
+    "par_chunks_exact_mut",
+    "par_chunks_mut",
+    "par_drain",
+    "par_encode_utf16",
+    "par_extend",
+    "par_iter",
+    "par_iter_mut",
+    "par_lines",
+    "par_match_indices",
+    "par_matches",
+    "par_rchunks",
+    "par_rchunks_exact",
+    "par_rchunks_exact_mut",
+    "par_rchunks_mut",
+    "par_sort",
+    "par_sort_by",
+    "par_sort_by_cached_key",
+    "par_sort_by_key",
+    "par_sort_unstable",
+    "par_sort_unstable_by",
+    "par_sort_unstable_by_key",
+    "par_split",
+    "par_split_ascii_whitespace",
+    "par_split_inclusive",
+    "par_split_inclusive_mut",
+    "par_split_mut",
+    "par_split_terminator",
+    "par_split_whitespace",
+    "par_windows",
+];
+
+/// rayon's functions that run their arguments on its threads.
+const FORKS: &[&str] = &[
+    "broadcast",
+    "join",
+    "join_context",
+    "split",
+    "walk_tree",
+    "walk_tree_postfix",
+    "walk_tree_prefix",
+];
+
 /// Where the spawns live. A process is not a task: see [`is_process`].
 const RUNTIMES: &[&[&str]] = &[
     &["actix"],
@@ -60,13 +117,16 @@ const RUNTIMES: &[&[&str]] = &[
     &["futures_executor"],
     &["futures_util"],
     &["glommio"],
+    &["hyper_util", "rt"],
     &["leptos"],
     &["monoio"],
     &["rayon"],
     &["rayon_core"],
+    &["scheduled_thread_pool"],
     &["smol"],
     &["std", "thread"],
     &["tauri", "async_runtime"],
+    &["threadpool"],
     &["tokio"],
     &["tokio_uring"],
     &["tokio_util"],
@@ -90,10 +150,12 @@ const SPAWNERS: &[&str] = &[
     "LocalSpawner",
     "Runtime",
     "Scope",
+    "ScheduledThreadPool",
     "ScopeFifo",
     "StaticExecutor",
     "TaskTracker",
     "ThreadPool",
+    "TokioExecutor",
 ];
 
 /// Spawners so well known that the bare name will do when an import cannot be followed.
@@ -127,7 +189,29 @@ fn starts_with(path: &[String], prefix: &[&str]) -> bool {
 }
 
 pub(crate) fn is_spawn(path: &[String]) -> bool {
-    in_runtime(path) && path.last().is_some_and(|name| is_spawn_name(name))
+    let Some((name, owner)) = path.split_last() else {
+        return false;
+    };
+    // `$rt::spawn`: the runtime is a macro's argument.
+    let given = owner.first().is_some_and(|first| first.starts_with(METAVARIABLE));
+    (in_runtime(path) || given) && is_spawn_name(name) || is_parallel(path)
+}
+
+/// `rayon::join`, `IntoParallelIterator::into_par_iter`
+fn is_parallel(path: &[String]) -> bool {
+    let of_rayon = path.first().is_some_and(|first| first == "rayon" || first == "rayon_core");
+    let named = |name: &String| FORKS.contains(&name.as_str()) || is_parallel_name(name);
+    of_rayon && path.last().is_some_and(named)
+}
+
+/// Methods that spread work over threads, whatever they are called on.
+pub(crate) fn is_parallel_name(name: &str) -> bool {
+    PARALLEL.binary_search(&name).is_ok()
+}
+
+/// Whether the method of a spawner starts work; `arguments` without the spawner itself.
+pub(crate) fn starts_on_spawner(name: &str, arguments: usize) -> bool {
+    is_spawn_name(name) || STARTS.contains(&name) || (name == "join" && arguments == 2)
 }
 
 pub(crate) fn is_scope(path: &[String]) -> bool {
@@ -179,6 +263,9 @@ pub(crate) fn type_of(path: &[String]) -> Ty {
     match name {
         "Command" | "CommandBuilder" | "AsyncCommand" => Ty::Command,
         "Builder" if starts_with(path, &["tokio", "runtime"]) => Ty::SpawnerBuilder,
+        "Builder" if krate == "threadpool" || krate == "scheduled_thread_pool" => {
+            Ty::SpawnerBuilder
+        }
         "ThreadPoolBuilder" if in_runtime(path) => Ty::SpawnerBuilder,
         "Builder" if in_runtime(path) => Ty::Spawner,
         _ if in_runtime(path) && SPAWNERS.contains(&name) => Ty::Spawner,
@@ -212,5 +299,6 @@ mod tests {
     #[test]
     fn tables_are_sorted() {
         assert!(super::SPAWNS.is_sorted() && super::UNMISTAKABLE.is_sorted());
+        assert!(super::PARALLEL.is_sorted());
     }
 }

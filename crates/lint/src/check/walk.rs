@@ -184,10 +184,13 @@ impl<'ast> Visit<'ast> for Checker<'_> {
     fn visit_expr_call(&mut self, call: &'ast syn::ExprCall) {
         self.check_leak_call(call);
         self.check_bound(call);
+        self.check_spawn_call(call);
         if let Some(submit) = self.submit_by_path(call) {
             return self.submit(&submit);
         }
-        self.visit_expr(&call.func);
+        if !self.is_idle_argument(call) {
+            self.visit_expr(&call.func);
+        }
         let scope = matches!(&*call.func, Expr::Path(path) if self.is_scope(path));
         for argument in &call.args {
             match argument {
