@@ -70,6 +70,7 @@ fn read(tokens: TokenStream, found: &mut Vec<Fragment>) {
     if tokens.is_empty() {
         return;
     }
+    let tokens = without_static_ref(tokens);
     if let Ok(list) = Punctuated::<Expr, Token![,]>::parse_terminated.parse2(tokens.clone()) {
         return found.extend(list.into_iter().map(|one| Fragment::Expression(Box::new(one))));
     }
@@ -80,6 +81,18 @@ fn read(tokens: TokenStream, found: &mut Vec<Fragment>) {
     for piece in pieces(&tokens) {
         read_piece(piece, found);
     }
+}
+
+/// `static ref X: T = …`, as `lazy_static!` has it, is a static like any other.
+fn without_static_ref(tokens: TokenStream) -> TokenStream {
+    let is = |token: &TokenTree, word: &str| matches!(token, TokenTree::Ident(i) if i == word);
+    let list: Vec<TokenTree> = tokens.clone().into_iter().collect();
+    let refs = |pair: &[TokenTree]| is(&pair[0], "static") && is(&pair[1], "ref");
+    if !list.windows(2).any(refs) {
+        return tokens;
+    }
+    let kept = |at: &usize| *at == 0 || !refs(&list[at - 1..=*at]);
+    (0..list.len()).filter(kept).map(|at| list[at].clone()).collect()
 }
 
 /// Cuts at `,`, `;` and `=>`.

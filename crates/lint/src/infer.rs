@@ -6,6 +6,7 @@
 use syn::{Expr, Member};
 
 use crate::check::Checker;
+use crate::check::yields::is_called_semaphore;
 use crate::known;
 use crate::names::resolve::{Place, Target};
 use crate::names::types::{TypeExpr, plain};
@@ -30,6 +31,11 @@ pub(crate) enum Ty {
     Command,
     Semaphore,
     Permit,
+    /// The kernel's queue; `next` gives a turn.
+    Sluice,
+    /// What `admit` gives; `turn` waits for the turn.
+    Admitted,
+    Turn,
     TaskGroup,
     /// A child group, and how many task closures were around where it was made.
     Child(usize),
@@ -124,10 +130,20 @@ impl Checker<'_> {
                 if name == "TaskGroup" {
                     return Ty::TaskGroup;
                 }
+                if let Some(ty) = known::kernel_type(name).filter(|_| self.is_kernel(*module)) {
+                    return ty;
+                }
                 Ty::Local(*module, name.clone())
             }
             Target::Item { .. } => Ty::Unknown,
         }
+    }
+
+    /// Whether a module is part of the kernel itself.
+    pub(crate) fn is_kernel(&self, module: ModuleId) -> bool {
+        let root = self.index.modules[module].root;
+        let mut libraries = self.index.libraries.iter();
+        libraries.any(|(name, library)| *library == root && known::is_kernel_crate(name))
     }
 
     fn alias(&self, module: ModuleId, name: &str) -> Option<&TypeExpr> {
@@ -234,6 +250,22 @@ impl Checker<'_> {
         written.map_or(Ty::Unknown, |ty| self.type_in(module, ty))
     }
 
+    /// The types of all the fields of a type of the checked code.
+    pub(crate) fn field_types(&self, module: ModuleId, name: &str) -> Vec<Ty> {
+        let fields = self.facts(module, name).flat_map(|facts| facts.fields.values());
+        fields.map(|ty| self.type_in(module, ty)).collect()
+    }
+
+    /// What a call of a function of the checked code returns.
+    pub(crate) fn infer_own_call(&self, function: &syn::ExprPath) -> Ty {
+        let mut targets = self.targets(&PathRef::of(&function.path)).into_iter();
+        let returned = targets.find_map(|target| match target {
+            Target::Item { module, name, rest } => Some(self.infer_item_call(module, &name, &rest)),
+            _ => None,
+        });
+        returned.unwrap_or(Ty::Unknown)
+    }
+
     fn infer_call(&self, call: &syn::ExprCall) -> Ty {
         let Expr::Path(function) = &*call.func else {
             return Ty::Unknown;
@@ -276,6 +308,8 @@ impl Checker<'_> {
         }
         let name = path.last().map(String::as_str).unwrap_or_default();
         match known::type_of(&path[..path.len() - 1]) {
+            Ty::Turn | Ty::Admitted => Ty::Unknown,
+            Ty::Sluice if !matches!(name, "new" | "builder") => Ty::Unknown,
             ty @ (Ty::Spawner | Ty::Semaphore) => {
                 if name.starts_with("spawn") || name.starts_with("acquire") {
                     Ty::Unknown
@@ -323,7 +357,15 @@ impl Checker<'_> {
             (Ty::Context, "child") => Ty::Context,
             (_, "child") if !call.args.is_empty() => Ty::Child(self.task_depth),
             (Ty::Semaphore, name) if is_acquire(name) => Ty::Permit,
-            (Ty::Unknown, name) if is_acquire(name) && name.len() > "acquire".len() => Ty::Permit,
+            (Ty::Unknown, name)
+                if is_unmistakable_acquire(name)
+                    || (is_acquire(name) && is_called_semaphore(&call.receiver)) =>
+            {
+                Ty::Permit
+            }
+            (Ty::Sluice, "next" | "try_next") | (Ty::Admitted, "turn") => Ty::Turn,
+            (Ty::Sluice | Ty::Unknown, "admit") | (Ty::Turn, "retry_at") => Ty::Admitted,
+            (Ty::Sluice | Ty::TaskGroup, _) if is_being_built(&call.receiver) => receiver,
             (Ty::Child(_), "clone") => receiver,
             (Ty::Command | Ty::SpawnerBuilder, _) => receiver,
             (Ty::Spawner, "name" | "stack_size" | "build_task") => receiver,
@@ -340,6 +382,21 @@ pub(crate) fn member_name(member: &Member) -> String {
         Member::Named(name) => plain(name),
         Member::Unnamed(index) => index.index.to_string(),
     }
+}
+
+/// `TaskGroup::builder("x", 3).queue(10)`
+fn is_being_built(expression: &Expr) -> bool {
+    match expression {
+        Expr::MethodCall(call) => call.method != "build" && is_being_built(&call.receiver),
+        Expr::Call(call) => matches!(&*call.func, Expr::Path(path)
+            if path.path.segments.last().is_some_and(|last| last.ident == "builder")),
+        _ => false,
+    }
+}
+
+/// An acquire that only semaphores have; pools of connections have the others.
+pub(crate) fn is_unmistakable_acquire(method: &str) -> bool {
+    is_acquire(method) && !matches!(method, "acquire" | "try_acquire" | "acquire_blocking")
 }
 
 pub(crate) fn is_acquire(method: &str) -> bool {

@@ -2,9 +2,11 @@
 //!
 //! Everything here is a path from the crate's name down. `core` and `alloc` are written `std`.
 
+mod kernel;
 mod queues;
 mod wrappers;
 
+pub(crate) use self::kernel::{is_kernel_crate, kernel_type};
 pub(crate) use self::queues::{is_bounded, is_unbounded};
 pub(crate) use self::wrappers::{hands_over, is_map, is_wrapper, keeps_type};
 
@@ -272,8 +274,9 @@ pub(crate) fn type_of(path: &[String]) -> Ty {
         _ if queues::is_endless(path) => Ty::Queue,
         "TaskGroup" => Ty::TaskGroup,
         "Context" if ours => Ty::Context,
+        _ if is_kernel_crate(krate) => kernel_type(name).unwrap_or(Ty::Foreign),
         "Permits" | "Semaphore" if ours || krate != "std" => Ty::Semaphore,
-        "Permit" if ours => Ty::Permit,
+        "Permit" | "OwnedPermit" if ours => Ty::Permit,
         "SemaphorePermit" | "OwnedSemaphorePermit" | "SemaphoreGuard" | "SemaphoreGuardArc" => {
             Ty::Permit
         }
@@ -287,7 +290,8 @@ pub(crate) fn type_by_name(name: &str) -> Option<Ty> {
         "Command" => Some(Ty::Command),
         "TaskGroup" => Some(Ty::TaskGroup),
         "Semaphore" => Some(Ty::Semaphore),
-        "SemaphorePermit" | "OwnedSemaphorePermit" => Some(Ty::Permit),
+        "OwnedPermit" | "SemaphorePermit" | "OwnedSemaphorePermit" => Some(Ty::Permit),
+        "Sluice" => Some(Ty::Sluice),
         "SegQueue" => Some(Ty::Queue),
         _ if FAMOUS.contains(&name) => Some(Ty::Spawner),
         _ => None,

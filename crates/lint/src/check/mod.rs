@@ -11,6 +11,7 @@ mod queue;
 mod spawn;
 mod tasks;
 mod walk;
+pub(crate) mod yields;
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;

@@ -102,7 +102,7 @@ impl Checker<'_> {
             (Ty::Spawner, name) if known::starts_on_spawner(name, 2) => {
                 self.report_spawn(span, name, false);
             }
-            (Ty::Permit, "forget") => {
+            (Ty::Permit | Ty::Turn, "forget") => {
                 let message = "a forgotten permit never comes back".to_owned();
                 self.report(Rule::LeakyPermit, span, message, USE_DROP);
             }

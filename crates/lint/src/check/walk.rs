@@ -50,6 +50,7 @@ impl<'ast> Visit<'ast> for Checker<'_> {
     fn visit_item_static(&mut self, item: &'ast syn::ItemStatic) {
         let ty = self.type_of(&TypeExpr::of(&item.ty));
         self.check_expected(&item.expr, &ty);
+        self.check_static(item, &ty);
         visit::visit_item_static(self, item);
     }
 
