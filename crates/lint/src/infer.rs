@@ -6,6 +6,7 @@
 use syn::{Expr, Member};
 
 use crate::check::Checker;
+use crate::check::context::makes;
 use crate::check::yields::is_called_semaphore;
 use crate::known;
 use crate::names::resolve::{Place, Target};
@@ -40,6 +41,10 @@ pub(crate) enum Ty {
     /// A child group, and how many task closures were around where it was made.
     Child(usize),
     Context,
+    /// A context that was made out of nothing, and what is derived from it.
+    Fresh,
+    /// A type of a framework whose handlers are no jobs.
+    Framework,
     /// A queue that has no bounded form: `SegQueue`.
     Queue,
     /// A future or closure: something to run.
@@ -272,6 +277,9 @@ impl Checker<'_> {
         };
         let path = PathRef::of(&function.path);
         let name = path.segments.last().map(String::as_str).unwrap_or_default();
+        if let Some(qself) = &function.qself {
+            return made_by(self.type_of(&TypeExpr::of(&qself.ty)), name);
+        }
         let owner = path.segments.len().checked_sub(2).map(|at| path.segments[at].as_str());
         let first = || call.args.first().map_or(Ty::Unknown, |argument| self.infer(argument));
         if matches!(name, "Some" | "Ok") && owner.is_none() {
@@ -294,7 +302,7 @@ impl Checker<'_> {
         // `Closure::wrap(…)` of a type nobody imported by name: some type, not one of ours.
         match owner {
             Some(owner) if owner.starts_with(char::is_uppercase) => {
-                known::type_by_name(owner).unwrap_or(Ty::Foreign)
+                made_by(known::type_by_name(owner).unwrap_or(Ty::Foreign), name)
             }
             _ => Ty::Unknown,
         }
@@ -307,18 +315,7 @@ impl Checker<'_> {
             return Ty::Unknown;
         }
         let name = path.last().map(String::as_str).unwrap_or_default();
-        match known::type_of(&path[..path.len() - 1]) {
-            Ty::Turn | Ty::Admitted => Ty::Unknown,
-            Ty::Sluice if !matches!(name, "new" | "builder") => Ty::Unknown,
-            ty @ (Ty::Spawner | Ty::Semaphore) => {
-                if name.starts_with("spawn") || name.starts_with("acquire") {
-                    Ty::Unknown
-                } else {
-                    ty
-                }
-            }
-            ty => ty,
-        }
+        made_by(known::type_of(&path[..path.len() - 1]), name)
     }
 
     fn infer_item_call(&self, module: ModuleId, name: &str, rest: &[String]) -> Ty {
@@ -339,7 +336,7 @@ impl Checker<'_> {
                 let ty = self.type_of_target(&item, Place::module(module), 0);
                 match &ty {
                     Ty::Local(..) => self.own_method(&ty, method).unwrap_or(Ty::Unknown),
-                    _ => ty,
+                    _ => made_by(ty, method),
                 }
             }
             _ => Ty::Unknown,
@@ -354,7 +351,8 @@ impl Checker<'_> {
         }
         match (&receiver, method.as_str()) {
             (Ty::SpawnerBuilder, "build" | "build_local") => Ty::Spawner,
-            (Ty::Context, "child") => Ty::Context,
+            (Ty::Context | Ty::Fresh, "child" | "with_deadline" | "with_timeout") => receiver,
+            (Ty::Framework, _) => receiver,
             (_, "child") if !call.args.is_empty() => Ty::Child(self.task_depth),
             (Ty::Semaphore, name) if is_acquire(name) => Ty::Permit,
             (Ty::Unknown, name)
@@ -381,6 +379,21 @@ pub(crate) fn member_name(member: &Member) -> String {
     match member {
         Member::Named(name) => plain(name),
         Member::Unnamed(index) => index.index.to_string(),
+    }
+}
+
+/// What an associated function of a known type gives: most give a value of it.
+fn made_by(ty: Ty, function: &str) -> Ty {
+    match ty {
+        Ty::Context if makes(function) => Ty::Fresh,
+        Ty::Turn | Ty::Admitted => Ty::Unknown,
+        Ty::Sluice if !matches!(function, "new" | "builder") => Ty::Unknown,
+        Ty::Spawner | Ty::Semaphore
+            if function.starts_with("spawn") || function.starts_with("acquire") =>
+        {
+            Ty::Unknown
+        }
+        ty => ty,
     }
 }
 

@@ -251,8 +251,8 @@ pub(crate) fn is_known(path: &[String]) -> bool {
         || is_forget(path)
         || is_unbounded(path)
         || is_bounded(path)
-        || !matches!(type_of(path), Ty::Foreign)
-        || !matches!(type_of(parent), Ty::Foreign)
+        || !matches!(type_of(path), Ty::Foreign | Ty::Framework)
+        || !matches!(type_of(parent), Ty::Foreign | Ty::Framework)
 }
 
 /// What kind of thing a foreign type is.
@@ -280,8 +280,41 @@ pub(crate) fn type_of(path: &[String]) -> Ty {
         "SemaphorePermit" | "OwnedSemaphorePermit" | "SemaphoreGuard" | "SemaphoreGuardArc" => {
             Ty::Permit
         }
+        _ if is_framework(krate) => Ty::Framework,
         _ => Ty::Foreign,
     }
+}
+
+/// Frameworks whose handlers answer requests or messages of actors, and whose executors run
+/// futures: none of them holds a permit of a pool.
+pub(crate) fn is_framework(name: &str) -> bool {
+    const FRAMEWORKS: &[&str] = &[
+        "actix",
+        "actix_web",
+        "axum",
+        "gotham",
+        "hyper",
+        "hyper_util",
+        "iced",
+        "loco_rs",
+        "ntex",
+        "poem",
+        "poem_openapi",
+        "rocket",
+        "salvo",
+        "salvo_core",
+        "sqlx",
+        "thruster",
+        "tide",
+        "tonic",
+        "tower",
+        "trillium",
+        "viz",
+        "volo",
+        "warp",
+        "xitca_web",
+    ];
+    FRAMEWORKS.contains(&name)
 }
 
 /// What kind of thing a type is whose name could not be followed.
@@ -289,6 +322,7 @@ pub(crate) fn type_by_name(name: &str) -> Option<Ty> {
     match name {
         "Command" => Some(Ty::Command),
         "TaskGroup" => Some(Ty::TaskGroup),
+        "Context" => Some(Ty::Context),
         "Semaphore" => Some(Ty::Semaphore),
         "OwnedPermit" | "SemaphorePermit" | "OwnedSemaphorePermit" => Some(Ty::Permit),
         "Sluice" => Some(Ty::Sluice),

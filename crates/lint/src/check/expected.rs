@@ -132,7 +132,7 @@ impl Checker<'_> {
 }
 
 /// `Default::default`, `Arc::default`
-fn is_default(path: &syn::ExprPath) -> bool {
+pub(super) fn is_default(path: &syn::ExprPath) -> bool {
     let names: Vec<String> = path.path.segments.iter().map(|s| plain(&s.ident)).collect();
     matches!(&names[..], [.., owner, name]
         if name == "default" && (owner == "Default" || known::is_wrapper(owner)))

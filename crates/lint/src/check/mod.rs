@@ -2,8 +2,10 @@
 
 mod attributes;
 mod bind;
-mod context;
+pub(crate) mod context;
+mod deferred;
 mod expected;
+mod handlers;
 mod mentions;
 mod nested;
 mod permit;
@@ -42,11 +44,15 @@ pub(crate) fn check_file(index: &Index, seat: Seat, unit: &Unit) -> Vec<Finding>
         handler_impl: None,
         submitted: HashSet::new(),
         handled: HashSet::new(),
-        submitted_functions: tasks::submitted_names(|visitor| visitor.visit_file(syntax)),
+        file_names: deferred::task_names(|visitor| visitor.visit_file(syntax)),
+        submitted_functions: HashSet::new(),
+        kept_functions: Vec::new(),
+        kept_closures: HashMap::new(),
         returns: Ty::Unknown,
         found: Vec::new(),
     };
     checker.visit_file(syntax);
+    checker.walk_submitted();
     let found = std::mem::take(&mut checker.found);
     let lines: Vec<&str> = if found.is_empty() { Vec::new() } else { text.lines().collect() };
     found.into_iter().map(|raw| raw.locate(path, &lines)).collect()
@@ -68,16 +74,20 @@ pub(crate) struct Checker<'i> {
     pub(crate) task_depth: usize,
     /// Whether a task closure is around; a handler is not one.
     pub(crate) in_task: bool,
-    /// Whether the function around was given a context.
+    /// Whether the function around has a context: given, or of its type.
     has_context: bool,
     /// Inside `impl Handler for …`: the method that handles jobs.
     handler_impl: Option<&'static [&'static str]>,
-    /// Variables that this function passes to a submit as its task.
+    /// Variables that this function passes to something like a submit, as its task.
     submitted: HashSet<String>,
     /// Variables that this function registers as a handler.
     handled: HashSet<String>,
-    /// The same as `submitted`, of the whole file: functions passed by name.
-    submitted_functions: tasks::TaskNames,
+    /// The same as `submitted`, of the whole file.
+    file_names: deferred::TaskNames,
+    /// Functions of the file that a submit was given.
+    submitted_functions: HashSet<String>,
+    kept_functions: Vec<(String, deferred::KeptFunction)>,
+    kept_closures: HashMap<String, deferred::KeptClosure>,
     /// What the function around returns; unknown inside closures.
     returns: Ty,
     found: Vec<Raw>,
@@ -123,6 +133,11 @@ impl Checker<'_> {
         if let Some(scope) = self.variables.last_mut() {
             scope.insert(name, ty);
         }
+    }
+
+    /// Whether the innermost scope has a variable of this type.
+    fn last_scope_has(&self, ty: &Ty) -> bool {
+        self.variables.last().is_some_and(|scope| scope.values().any(|known| known == ty))
     }
 
     /// Runs `walk` in a scope of its own.

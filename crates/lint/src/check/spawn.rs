@@ -14,6 +14,7 @@
 use syn::Expr;
 use syn::spanned::Spanned;
 
+use super::context::makes;
 use super::{Checker, joined};
 use crate::finding::Rule;
 use crate::fragments::METAVARIABLE;
@@ -93,6 +94,9 @@ impl Checker<'_> {
                 }
             }
         }
+        if ty == Ty::Context && makes(&name) && self.in_task {
+            return self.report_fresh(path_span(path));
+        }
         self.check_associated(path_span(path), &ty, &name);
     }
 
@@ -134,7 +138,7 @@ impl Checker<'_> {
         let unmistakable = known::is_unmistakable_spawn(&method);
         let starts_work = match receiver {
             Ty::Spawner => true,
-            Ty::Foreign => unmistakable || self.is_given_work(call, false),
+            Ty::Foreign | Ty::Framework => unmistakable || self.is_given_work(call, false),
             Ty::Unknown | Ty::Local(..) => unmistakable || self.is_given_work(call, true),
             _ => false,
         };

@@ -6,6 +6,7 @@ use syn::visit::{self, Visit};
 use syn::{Expr, FnArg, Pat, Stmt};
 
 use super::attributes::{of_expression, of_item};
+use super::deferred::task_names;
 use super::{Checker, tasks};
 use crate::fragments::{self, Fragment};
 use crate::infer::Ty;
@@ -78,17 +79,14 @@ impl<'ast> Visit<'ast> for Checker<'_> {
     }
 
     fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
-        let submitted = self.submitted_functions.submitted.contains(&plain(&item.sig.ident));
-        if submitted {
-            self.check_task_function(item);
-        }
-        let is_task = submitted || tasks::is_handler_function(&item.attrs);
+        self.keep_function(item);
+        let is_task = self.is_handler_function(&item.attrs);
         self.function(&item.sig, &item.block, is_task);
     }
 
     fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
         if !self.is_test(&item.attrs) {
-            let is_task = tasks::is_handler_function(&item.attrs)
+            let is_task = self.is_handler_function(&item.attrs)
                 || self.handler_impl.is_some_and(|names| names.iter().any(|n| item.sig.ident == n));
             self.function(&item.sig, &item.block, is_task);
         }
@@ -124,25 +122,30 @@ impl<'ast> Visit<'ast> for Checker<'_> {
         let Some(init) = &local.init else {
             return self.bind(&local.pat, &Ty::Unknown);
         };
-        match (&local.pat, tasks::closure_in(&init.expr)) {
-            (Pat::Ident(name), Some(closure)) if self.submitted.contains(&plain(&name.ident)) => {
-                self.check_task_closure(closure);
+        match (name_in(&local.pat), tasks::closure_in(&init.expr)) {
+            (Some(name), Some(closure)) if self.handled.contains(&name) => {
                 self.task_closure(closure);
             }
-            (Pat::Ident(name), Some(closure)) if self.handled.contains(&plain(&name.ident)) => {
-                self.task_closure(closure);
+            (Some(name), Some(closure)) if self.submitted.contains(&name) => {
+                self.keep_closure(name, closure);
+                self.visit_expr(&init.expr);
             }
             _ => self.visit_expr(&init.expr),
         }
         if let Some((_, otherwise)) = &init.diverge {
             self.visit_expr(otherwise);
         }
-        if let Pat::Type(typed) = &local.pat {
-            let written = self.type_of(&TypeExpr::of(&typed.ty));
-            self.check_expected(&init.expr, &written);
-        }
         let ty = self.infer(&init.expr);
-        self.bind(&local.pat, &ty);
+        let Pat::Type(typed) = &local.pat else {
+            return self.bind(&local.pat, &ty);
+        };
+        let written = self.type_of(&TypeExpr::of(&typed.ty));
+        self.check_expected(&init.expr, &written);
+        if written == Ty::Context && self.is_fresh_value(&init.expr) {
+            self.bind(&typed.pat, &Ty::Fresh);
+        } else {
+            self.bind(&local.pat, &ty);
+        }
     }
 
     fn visit_expr(&mut self, expression: &'ast Expr) {
@@ -211,7 +214,7 @@ impl<'ast> Visit<'ast> for Checker<'_> {
             return self.submit(&submit);
         }
         self.visit_expr(&call.receiver);
-        let handler = tasks::is_handler_method(call);
+        let handler = self.registers_handler(call);
         let handed = self.handed_to_closures(call);
         for argument in &call.args {
             match argument {
@@ -363,6 +366,7 @@ impl Checker<'_> {
     fn apart(&mut self, walk: impl FnOnce(&mut Self)) {
         let variables = std::mem::replace(&mut self.variables, vec![HashMap::new()]);
         let submitted = std::mem::take(&mut self.submitted);
+        let kept_closures = std::mem::take(&mut self.kept_closures);
         let handled = std::mem::take(&mut self.handled);
         let depth = std::mem::take(&mut self.task_depth);
         let in_task = std::mem::take(&mut self.in_task);
@@ -375,13 +379,19 @@ impl Checker<'_> {
         self.task_depth = depth;
         self.handled = handled;
         self.submitted = submitted;
+        self.kept_closures = kept_closures;
         self.variables = variables;
     }
 
-    fn function(&mut self, signature: &syn::Signature, block: &syn::Block, is_task: bool) {
+    pub(super) fn function(
+        &mut self,
+        signature: &syn::Signature,
+        block: &syn::Block,
+        is_task: bool,
+    ) {
         self.with_names(generics(&signature.generics), |checker| {
             checker.apart(|checker| {
-                let names = tasks::submitted_names(|visitor| visitor.visit_block(block));
+                let names = task_names(|visitor| visitor.visit_block(block));
                 checker.submitted = names.submitted;
                 checker.handled = names.handled;
                 checker.task_depth = usize::from(is_task);
@@ -400,6 +410,9 @@ impl Checker<'_> {
         match input {
             FnArg::Receiver(_) => {
                 let own = self.self_type.clone();
+                if let Ty::Local(module, name) = &own {
+                    self.has_context |= self.field_types(*module, name).contains(&Ty::Context);
+                }
                 self.declare("self".to_owned(), own);
             }
             FnArg::Typed(typed) => {
@@ -415,7 +428,10 @@ impl Checker<'_> {
         self.scoped(|checker| {
             closure.inputs.iter().for_each(|input| checker.bind(input, given));
             let outer = std::mem::replace(&mut checker.returns, Ty::Unknown);
+            let had_context = checker.has_context;
+            checker.has_context |= checker.last_scope_has(&Ty::Context);
             checker.visit_expr(&closure.body);
+            checker.has_context = had_context;
             checker.returns = outer;
         });
     }
@@ -439,5 +455,14 @@ impl Checker<'_> {
     fn is_scope(&self, path: &syn::ExprPath) -> bool {
         let targets = self.targets(&PathRef::of(&path.path));
         targets.iter().any(|target| matches!(target, Target::Extern(path) if known::is_scope(path)))
+    }
+}
+
+/// The one variable that a pattern binds, if it is no more than that.
+fn name_in(pattern: &Pat) -> Option<String> {
+    match pattern {
+        Pat::Ident(name) => Some(plain(&name.ident)),
+        Pat::Type(inner) => name_in(&inner.pat),
+        _ => None,
     }
 }
