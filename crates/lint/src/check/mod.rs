@@ -10,6 +10,7 @@ mod mentions;
 mod nested;
 mod permit;
 mod queue;
+mod scopes;
 mod spawn;
 mod tasks;
 mod walk;
