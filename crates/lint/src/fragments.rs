@@ -77,7 +77,13 @@ fn read(tokens: TokenStream, found: &mut Vec<Fragment>) {
     if let Ok(statements) = Block::parse_within.parse2(tokens.clone()) {
         return found.push(Fragment::Statements(statements));
     }
-    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    let mut tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    // `thread_local!(static X: T = …)`: the last item may lack its end.
+    if tokens.iter().any(|token| matches!(token, TokenTree::Ident(word) if word == "static"))
+        && tokens.last().is_some_and(|last| !is_punct(last, ';'))
+    {
+        tokens.push(TokenTree::Punct(Punct::new(';', Spacing::Alone)));
+    }
     for piece in pieces(&tokens) {
         read_piece(piece, found);
     }

@@ -9,6 +9,7 @@ use syn::Member;
 
 use crate::check::Checker;
 use crate::known;
+use crate::names::items::DEREF;
 use crate::names::resolve::{Place, Target};
 use crate::names::types::{TypeExpr, plain};
 use crate::names::{ModuleId, Name, PathRef, TypeFacts};
@@ -163,6 +164,15 @@ impl Checker<'_> {
     fn facts(&self, module: ModuleId, name: &str) -> impl Iterator<Item = &TypeFacts> {
         let by_module = self.index.types.get(&(module, name.to_owned()));
         self.block_types.get(name).into_iter().chain(by_module)
+    }
+
+    /// What a method is called on: the value, or what it derefs to if it has no such method itself.
+    pub(crate) fn receiver(&self, expression: &syn::Expr, method: &str) -> Ty {
+        let ty = self.infer(expression);
+        if self.own_method(&ty, method).is_some() {
+            return ty;
+        }
+        self.own_method(&ty, DEREF).unwrap_or(ty)
     }
 
     /// What a method of a local type returns, if the type has that method.

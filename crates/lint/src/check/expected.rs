@@ -86,6 +86,25 @@ impl Checker<'_> {
         }
     }
 
+    /// `Arc::<SegQueue<u32>>::default`
+    pub(super) fn check_wrapped_default(&mut self, path: &syn::ExprPath) {
+        if !is_default(path) {
+            return;
+        }
+        for segment in &path.path.segments {
+            let syn::PathArguments::AngleBracketed(of) = &segment.arguments else {
+                continue;
+            };
+            for argument in &of.args {
+                if let syn::GenericArgument::Type(written) = argument
+                    && self.type_of(&TypeExpr::of(written)) == Ty::Queue
+                {
+                    self.report_queue(path.span(), "the default");
+                }
+            }
+        }
+    }
+
     /// The fields of a struct literal: each is expected to be what its declaration says.
     pub(super) fn check_literal(&mut self, literal: &syn::ExprStruct) {
         let Ty::Local(module, name) = self.type_of(&TypeExpr::of_path(&literal.path)) else {

@@ -6,6 +6,7 @@ pub(crate) mod context;
 mod deferred;
 mod expected;
 mod handlers;
+mod idle;
 mod mentions;
 mod nested;
 mod permit;

@@ -9,7 +9,7 @@
 use syn::spanned::Spanned as _;
 use syn::{Expr, Pat, Stmt};
 
-use super::mentions::mentions;
+use super::idle::{binds_a_name, is_idle_block, is_idle_match, names_nothing, throws_away};
 use super::yields::{is_called_permit, is_guard};
 use super::{Checker, joined};
 use crate::finding::Rule;
@@ -46,7 +46,7 @@ impl Checker<'_> {
     /// `_ = semaphore.acquire().await`
     pub(super) fn check_discarded_assign(&mut self, expression: &Expr) {
         if let Expr::Assign(assign) = expression
-            && matches!(&*assign.left, Expr::Infer(_))
+            && names_nothing(&assign.left)
         {
             self.check_dropped_at_once(&assign.right);
         }
@@ -80,6 +80,22 @@ impl Checker<'_> {
         }
     }
 
+    /// `if let Ok(_) = sem.acquire().await {}`: held for nothing.
+    pub(super) fn check_idle_branch(&mut self, condition: &Expr, body: &syn::Block) {
+        if let Expr::Let(condition) = condition
+            && is_idle_block(&condition.pat, body)
+        {
+            self.check_dropped_at_once(&condition.expr);
+        }
+    }
+
+    /// `match sem.acquire().await { Ok(_) => {} … }`
+    pub(super) fn check_idle_arms(&mut self, choice: &syn::ExprMatch) {
+        if is_idle_match(choice) {
+            self.check_dropped_at_once(&choice.expr);
+        }
+    }
+
     fn check_dropped_at_once(&mut self, expression: &Expr) {
         if let Some(span) = self.yields(expression) {
             self.report_dropped(span);
@@ -96,14 +112,14 @@ impl Checker<'_> {
         let span = call.method.span();
         match method.as_str() {
             "add_permits" | "forget_permits" => {
-                let receiver = self.infer(&call.receiver);
+                let receiver = self.receiver(&call.receiver, &method);
                 if self.own_method(&receiver, &method).is_none() {
                     let message = format!("`.{method}(…)` changes the count of permits by hand");
                     self.report(Rule::LeakyPermit, span, message, USE_RESIZE);
                 }
             }
             "forget" if call.args.is_empty() => {
-                let receiver = self.infer(&call.receiver);
+                let receiver = self.receiver(&call.receiver, &method);
                 let own = self.own_method(&receiver, "forget").is_some();
                 let permit = match receiver {
                     Ty::Unknown | Ty::Local(..) => is_called_permit(&call.receiver),
@@ -193,48 +209,5 @@ impl Checker<'_> {
             }
             _ => is_guard(&self.infer(expression)) || self.yields(expression).is_some(),
         }
-    }
-}
-
-/// `|_| ()`: a closure that does nothing while it has the permit, or returns a future without it.
-fn throws_away(argument: &Expr) -> bool {
-    let Expr::Closure(closure) = argument else {
-        return false;
-    };
-    let unused = closure.inputs.iter().all(|input| match input {
-        Pat::Ident(name) => !mentions(&plain(&name.ident), &closure.body),
-        pattern => !binds_a_name(pattern),
-    });
-    unused && !closure.inputs.is_empty() && !does_work(&closure.body)
-}
-
-fn does_work(body: &Expr) -> bool {
-    match body {
-        Expr::Async(_) | Expr::Lit(_) | Expr::Path(_) => false,
-        Expr::Tuple(parts) => parts.elems.iter().any(does_work),
-        Expr::Paren(inner) => does_work(&inner.expr),
-        Expr::Block(inner) => match &inner.block.stmts[..] {
-            [] => false,
-            [Stmt::Expr(value, _)] => does_work(value),
-            _ => true,
-        },
-        Expr::Call(call) => {
-            let is_variant = matches!(&*call.func, Expr::Path(path)
-                if path.path.get_ident().is_some_and(|name| name == "Ok" || name == "Some"));
-            !is_variant || call.args.iter().any(does_work)
-        }
-        _ => true,
-    }
-}
-
-fn binds_a_name(pattern: &Pat) -> bool {
-    match pattern {
-        Pat::Wild(_) | Pat::Rest(_) | Pat::Lit(_) | Pat::Path(_) | Pat::Const(_) => false,
-        Pat::Type(inner) => binds_a_name(&inner.pat),
-        Pat::Paren(inner) => binds_a_name(&inner.pat),
-        Pat::Reference(inner) => binds_a_name(&inner.pat),
-        Pat::TupleStruct(inner) => inner.elems.iter().any(binds_a_name),
-        Pat::Tuple(inner) => inner.elems.iter().any(binds_a_name),
-        _ => true,
     }
 }

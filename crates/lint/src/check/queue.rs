@@ -38,13 +38,23 @@ impl Checker<'_> {
     }
 }
 
-/// `usize::MAX`, also halved or cast, and `Semaphore::MAX_PERMITS`.
+/// More than fits into memory.
+const BEYOND_REACH: u128 = u32::MAX as u128;
+
+/// `usize::MAX`, also halved or cast, `!0`, and `Semaphore::MAX_PERMITS`.
 fn is_beyond_reach(expression: &Expr) -> bool {
     const NUMBERS: &[&str] = &["i32", "i64", "isize", "u32", "u64", "usize"];
     match expression {
         Expr::Cast(inner) => is_beyond_reach(&inner.expr),
         Expr::Paren(inner) => is_beyond_reach(&inner.expr),
         Expr::Binary(inner) => is_beyond_reach(&inner.left),
+        Expr::MethodCall(inner) => is_beyond_reach(&inner.receiver),
+        Expr::Unary(inner) => matches!(inner.op, syn::UnOp::Not(_)),
+        Expr::Call(inner) => matches!(&*inner.func, Expr::Path(path)
+            if path.path.segments.last().is_some_and(|last| last.ident == "max_value")),
+        Expr::Lit(syn::ExprLit { lit: syn::Lit::Int(number), .. }) => {
+            number.base10_parse::<u128>().map_or(true, |number| number >= BEYOND_REACH)
+        }
         Expr::Path(path) => {
             let names: Vec<String> = path.path.segments.iter().map(|s| plain(&s.ident)).collect();
             match &names[..] {

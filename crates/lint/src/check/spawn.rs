@@ -125,7 +125,7 @@ impl Checker<'_> {
         if !parallel && !known::starts_on_spawner(&method, call.args.len()) || method == "unblock" {
             return;
         }
-        let receiver = self.infer(&call.receiver);
+        let receiver = self.receiver(&call.receiver, &method);
         if self.own_method(&receiver, &method).is_some() {
             return;
         }

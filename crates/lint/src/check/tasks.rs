@@ -49,7 +49,7 @@ impl Checker<'_> {
         if !is_submit_name(&name) {
             return None;
         }
-        let group = self.infer(&call.receiver);
+        let group = self.receiver(&call.receiver, &name);
         let own = self.own_method(&group, &name).is_some();
         let ours = match group {
             Ty::TaskGroup | Ty::Child(_) => true,

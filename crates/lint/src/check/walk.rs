@@ -151,6 +151,7 @@ impl<'ast> Visit<'ast> for Checker<'_> {
 
     fn visit_expr_path(&mut self, path: &'ast syn::ExprPath) {
         self.check_path(path);
+        self.check_wrapped_default(path);
         if let Some(last) = path.path.segments.last()
             && let syn::PathArguments::AngleBracketed(of) = &last.arguments
             && last.ident == "collect"
@@ -230,10 +231,13 @@ impl<'ast> Visit<'ast> for Checker<'_> {
         // `let handle; … handle = Handle::current();`
         if let Expr::Path(path) = &*assign.left
             && let Some(name) = path.path.get_ident().map(plain)
-            && self.variable(&name) == Some(&Ty::Unknown)
+            && matches!(expected, Ty::Unknown | Ty::Context | Ty::Fresh)
+            && self.variable(&name).is_some()
         {
             let ty = self.infer(&assign.right);
-            if let Some(known) = self.variables.iter_mut().rev().find_map(|s| s.get_mut(&name)) {
+            let changes = expected == Ty::Unknown || matches!(ty, Ty::Context | Ty::Fresh);
+            let known = self.variables.iter_mut().rev().find_map(|s| s.get_mut(&name));
+            if let Some(known) = known.filter(|_| changes) {
                 *known = ty;
             }
         }
@@ -246,6 +250,7 @@ impl<'ast> Visit<'ast> for Checker<'_> {
     }
 
     fn visit_expr_if(&mut self, branches: &'ast syn::ExprIf) {
+        self.check_idle_branch(&branches.cond, &branches.then_branch);
         self.scoped(|checker| {
             checker.visit_expr(&branches.cond);
             checker.visit_block(&branches.then_branch);
@@ -256,6 +261,7 @@ impl<'ast> Visit<'ast> for Checker<'_> {
     }
 
     fn visit_expr_while(&mut self, repeat: &'ast syn::ExprWhile) {
+        self.check_idle_branch(&repeat.cond, &repeat.body);
         self.scoped(|checker| visit::visit_expr_while(checker, repeat));
     }
 
@@ -269,6 +275,7 @@ impl<'ast> Visit<'ast> for Checker<'_> {
     }
 
     fn visit_expr_match(&mut self, choice: &'ast syn::ExprMatch) {
+        self.check_idle_arms(choice);
         self.visit_expr(&choice.expr);
         let ty = self.infer(&choice.expr);
         for arm in &choice.arms {

@@ -12,6 +12,7 @@ use super::Checker;
 use super::spawn::path_span;
 use crate::fragments::{self, Fragment, METAVARIABLE};
 use crate::infer::{Ty, is_acquire, is_unmistakable_acquire};
+use crate::known::{is_wrapper, keeps_type};
 use crate::names::PathRef;
 use crate::names::types::{TypeExpr, plain};
 
@@ -42,12 +43,23 @@ impl Checker<'_> {
         }
     }
 
-    /// The same for a future that somebody awaits.
+    /// The same for a future that somebody awaits. A variable that was given an acquire is one.
     fn yields_awaited(&self, future: &Expr) -> Option<Span> {
         match future {
-            Expr::Async(inner) => self.yields_block(&inner.block),
             Expr::Paren(inner) => self.yields_awaited(&inner.expr),
             Expr::Reference(inner) => self.yields_awaited(&inner.expr),
+            Expr::Path(path) => {
+                let variable = path.path.get_ident().and_then(|name| self.variable(&plain(name)));
+                variable.filter(|ty| is_guard(ty)).map(|_| path_span(path))
+            }
+            _ => self.yields_later(future),
+        }
+    }
+
+    fn yields_later(&self, future: &Expr) -> Option<Span> {
+        match future {
+            Expr::Async(inner) => self.yields_block(&inner.block),
+            Expr::Paren(inner) => self.yields_later(&inner.expr),
             _ => self.yields(future),
         }
     }
@@ -67,13 +79,17 @@ impl Checker<'_> {
             return self.gives_permit(call, &method).then_some(span);
         }
         if is_passing(&method) {
-            return self.yields_awaited(&call.receiver);
+            return self.yields_later(&call.receiver);
+        }
+        // `jobs.map(|_| sem.acquire())`: for whoever awaits them all.
+        if let ("map", Some(Expr::Closure(closure))) = (method.as_str(), call.args.first()) {
+            return self.yields(&closure.body);
         }
         if is_combinator(&method) {
             let given = call.args.iter().find_map(|argument| self.yields_awaited(argument));
             return given.or_else(|| self.yields_awaited(&call.receiver));
         }
-        let receiver = self.infer(&call.receiver);
+        let receiver = self.receiver(&call.receiver, &method);
         let turn = matches!(
             (&receiver, method.as_str()),
             (Ty::Sluice, "next" | "try_next") | (Ty::Admitted, "turn")
@@ -100,8 +116,13 @@ impl Checker<'_> {
             _ => return None,
         };
         let (name, owner) = split_owner(path)?;
-        if matches!(name.as_str(), "Ok" | "Some") || is_combinator(&name) || is_passing(&name) {
+        if is_combinator(&name) {
             return call.args.iter().find_map(|argument| self.yields_awaited(argument));
+        }
+        let owner_name = path.path.segments.iter().rev().nth(1).map(|owner| plain(&owner.ident));
+        let wraps = name == "new" && owner_name.is_some_and(|owner| is_wrapper(&owner));
+        if wraps || matches!(name.as_str(), "Ok" | "Some") || is_passing(&name) {
+            return call.args.iter().find_map(|argument| self.yields_later(argument));
         }
         if is_acquire(&name) {
             return (self.type_of(&owner) == Ty::Semaphore).then(|| path_span(path));
@@ -125,7 +146,7 @@ impl Checker<'_> {
     }
 
     fn gives_permit(&self, call: &syn::ExprMethodCall, method: &str) -> bool {
-        let receiver = self.infer(&call.receiver);
+        let receiver = self.receiver(&call.receiver, method);
         let by_name = || is_unmistakable_acquire(method) || is_called_semaphore(&call.receiver);
         match &receiver {
             Ty::Semaphore => true,
@@ -175,7 +196,7 @@ pub(super) fn name_of(expression: &Expr) -> Option<String> {
         Expr::Call(call) => return name_of(&call.func),
         Expr::MethodCall(call) if call.args.is_empty() || is_passing(&plain(&call.method)) => {
             let method = plain(&call.method);
-            let through = is_passing(&method) || crate::known::keeps_type(&method);
+            let through = is_passing(&method) || keeps_type(&method);
             return if through { name_of(&call.receiver) } else { Some(method) };
         }
         Expr::Await(inner) => return name_of(&inner.base),
@@ -231,6 +252,7 @@ fn is_combinator(name: &str) -> bool {
         "block_on"
             | "join"
             | "join3"
+            | "join_all"
             | "or"
             | "race"
             | "run_until"
@@ -240,6 +262,7 @@ fn is_combinator(name: &str) -> bool {
             | "timeout"
             | "timeout_at"
             | "try_join"
+            | "try_join_all"
             | "until_interrupted"
             | "with_deadline"
             | "with_timeout"

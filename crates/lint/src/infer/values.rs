@@ -1,5 +1,6 @@
 //! The kinds of values: what an expression evaluates to.
 
+use syn::parse::{ParseStream, Parser as _};
 use syn::{Expr, Member};
 
 use super::{Ty, is_acquire, is_unmistakable_acquire, member_name};
@@ -32,12 +33,27 @@ impl Checker<'_> {
             Expr::If(branches) => self.infer_block(&branches.then_branch),
             Expr::Block(block) => self.infer_block(&block.block),
             Expr::Unsafe(block) => self.infer_block(&block.block),
+            Expr::Macro(call) => self.infer_macro(&call.mac),
             Expr::Match(choice) => {
                 let arms = choice.arms.iter().map(|arm| self.infer(&arm.body));
                 arms.into_iter().find(|ty| *ty != Ty::Unknown).unwrap_or(Ty::Unknown)
             }
             _ => Ty::Unknown,
         }
+    }
+
+    /// `vec![permit]` holds what it is given.
+    fn infer_macro(&self, call: &syn::Macro) -> Ty {
+        let name = call.path.segments.last().map(|last| plain(&last.ident)).unwrap_or_default();
+        if !matches!(name.as_str(), "dbg" | "vec") {
+            return Ty::Unknown;
+        }
+        let first = |input: ParseStream<'_>| {
+            let first = input.parse::<Expr>()?;
+            input.parse::<proc_macro2::TokenStream>()?;
+            Ok(first)
+        };
+        first.parse2(call.tokens.clone()).map_or(Ty::Unknown, |first| self.infer(&first))
     }
 
     fn infer_block(&self, block: &syn::Block) -> Ty {
@@ -180,7 +196,7 @@ impl Checker<'_> {
 
     fn infer_method(&self, call: &syn::ExprMethodCall) -> Ty {
         let method = plain(&call.method);
-        let receiver = self.infer(&call.receiver);
+        let receiver = self.receiver(&call.receiver, &method);
         if let Some(ty) = self.own_method(&receiver, &method) {
             return ty;
         }
@@ -188,6 +204,9 @@ impl Checker<'_> {
             (Ty::SpawnerBuilder, "build" | "build_local") => Ty::Spawner,
             (Ty::Context | Ty::Fresh, "child" | "with_deadline" | "with_timeout") => receiver,
             (Ty::Framework, _) => receiver,
+            (Ty::Spawner | Ty::Permit | Ty::Turn | Ty::Semaphore | Ty::TaskGroup, "into") => {
+                receiver
+            }
             (_, "child") if !call.args.is_empty() => Ty::Child(self.task_depth),
             (Ty::Semaphore, name) if is_acquire(name) => Ty::Permit,
             (Ty::Unknown, name)

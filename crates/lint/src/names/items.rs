@@ -111,12 +111,20 @@ pub(crate) fn facts_of(item: &Item) -> Option<(String, TypeFacts)> {
     Some((plain(ident), facts))
 }
 
+/// The `Target` of a type that derefs, among its methods: no method has such a name.
+pub(crate) const DEREF: &str = "*";
+
 /// The methods of an `impl`, with what they return.
 pub(crate) fn methods_of_impl(block: &syn::ItemImpl) -> Vec<(String, TypeExpr)> {
+    let derefs = block
+        .trait_
+        .as_ref()
+        .is_some_and(|(path, _)| path.segments.last().is_some_and(|last| last.ident == "Deref"));
     let methods = block.items.iter().filter_map(|item| match item {
         ImplItem::Fn(function) if !is_cfg_test(&function.attrs) => {
             Some((plain(&function.sig.ident), TypeExpr::of_return(&function.sig.output)))
         }
+        ImplItem::Type(target) if derefs => Some((DEREF.to_owned(), TypeExpr::of(&target.ty))),
         _ => None,
     });
     methods.collect()
