@@ -46,14 +46,14 @@ pub(super) fn is_idle_block(pattern: &Pat, body: &syn::Block) -> bool {
     idle && is_success(pattern)
 }
 
-/// `Ok(…)`, `Some(…)`
+/// `Ok(…)`, `Some(…)`; but `Ok(())` says that there is nothing to hold.
 fn is_success(pattern: &Pat) -> bool {
-    match pattern {
-        Pat::TupleStruct(of) => {
-            of.path.segments.last().is_some_and(|last| last.ident == "Ok" || last.ident == "Some")
-        }
-        _ => false,
-    }
+    let Pat::TupleStruct(of) = pattern else {
+        return false;
+    };
+    let named = |last: &syn::PathSegment| last.ident == "Ok" || last.ident == "Some";
+    let unit = matches!(of.elems.first(), Some(Pat::Tuple(inner)) if inner.elems.is_empty());
+    of.path.segments.last().is_some_and(named) && !unit
 }
 
 fn is_idle(pattern: &Pat, body: &Expr) -> bool {

@@ -72,8 +72,14 @@ pub(super) struct Cursor<'a> {
     pub(super) test_only: bool,
     /// Inside a macro's input a `mod x;` may be anything.
     pub(super) in_macro: bool,
-    /// Nothing leads to the file, so that it may be a root or not.
-    pub(super) orphan: bool,
+    /// Where `mod x;` may look as well: nothing leads to the file, so that it is a root or not.
+    pub(super) other_folder: Option<PathBuf>,
+}
+
+impl Cursor<'_> {
+    pub(super) fn in_macro(&self) -> Self {
+        Self { in_macro: true, ..self.clone() }
+    }
 }
 
 /// Builds the index.
@@ -109,6 +115,7 @@ pub(crate) fn collect(sources: &Sources, manifests: &[Manifest]) -> Collected {
 /// How a file came into the tree of modules.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Role {
+    /// The root of a crate, or a module that a `#[path]` names: its modules are beside it.
     Root,
     Module,
     Orphan,
@@ -202,7 +209,7 @@ impl<'a> Collector<'a> {
             inline: false,
             test_only,
             in_macro: false,
-            orphan: role == Role::Orphan,
+            other_folder: (role == Role::Orphan).then(|| children_folder(path, false)),
         };
         self.items(&syntax.items, &cursor);
     }
@@ -242,7 +249,7 @@ impl<'a> Collector<'a> {
             return self.include(call, cursor);
         }
         match fragments::items(call.tokens.clone()) {
-            Some(items) => self.items(&items, &Cursor { in_macro: true, ..cursor.clone() }),
+            Some(items) => self.items(&items, &cursor.in_macro()),
             None if self.suspicions[cursor.file].hides && !cursor.test_only => {
                 Search { collector: self, cursor }.visit_macro(call);
             }
@@ -260,14 +267,14 @@ impl<'a> Collector<'a> {
             };
             return self.inline_module(items, module, &name, cursor);
         }
-        for file in self.files_of(item, cursor) {
+        for (file, role) in self.files_of(item, cursor) {
             match self.seats[file] {
                 Some(seat) if cursor.test_only || !seat.test_only => {
                     self.index.modules[cursor.module].names.add(&name, Name::Module(seat.module));
                 }
                 _ => {
                     let module = self.new_child(cursor.module, Some(&name));
-                    self.load(file, module, cursor.test_only, Role::Module);
+                    self.load(file, module, cursor.test_only, role);
                 }
             }
         }
@@ -275,7 +282,8 @@ impl<'a> Collector<'a> {
 
     fn inline_module(&mut self, items: &[Item], module: ModuleId, name: &str, cursor: &Cursor<'a>) {
         let folder = cursor.folder.join(name);
-        self.items(items, &Cursor { module, folder, inline: true, ..cursor.clone() });
+        let other_folder = cursor.other_folder.as_ref().map(|other| other.join(name));
+        self.items(items, &Cursor { module, folder, other_folder, inline: true, ..cursor.clone() });
     }
 
     /// A module inside a function: only that function's block can name it.
@@ -289,9 +297,9 @@ impl<'a> Collector<'a> {
         match &item.content {
             Some((_, items)) => self.inline_module(items, module, &plain(&item.ident), cursor),
             None => {
-                for file in self.files_of(item, cursor) {
+                for (file, role) in self.files_of(item, cursor) {
                     if self.seats[file].is_none_or(|seat| seat.test_only) {
-                        self.load(file, module, false, Role::Module);
+                        self.load(file, module, false, role);
                     }
                 }
             }

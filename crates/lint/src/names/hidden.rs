@@ -86,11 +86,13 @@ impl<'ast> Visit<'ast> for Search<'_, '_> {
         } else {
             fragments::of_macro(tokens)
         };
+        let cursor = self.cursor.in_macro();
+        let mut inner = Search { collector: self.collector, cursor: &cursor };
         for fragment in found {
             match fragment {
-                Fragment::Expression(expression) => self.visit_expr(&expression),
+                Fragment::Expression(expression) => inner.visit_expr(&expression),
                 Fragment::Statements(statements) => {
-                    statements.iter().for_each(|statement| self.visit_stmt(statement));
+                    statements.iter().for_each(|statement| inner.visit_stmt(statement));
                 }
             }
         }

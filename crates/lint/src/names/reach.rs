@@ -6,22 +6,27 @@ use proc_macro2::Span;
 use syn::spanned::Spanned as _;
 
 use super::collect::{Collector, Cursor, Role};
-use super::files::{children_folder, included, module_files};
+use super::files::{included, module_files};
 use super::hidden::macro_name;
 use super::types::plain;
 use crate::sources::{Found, Wanted};
 
 impl<'a> Collector<'a> {
     /// The files of `mod x;`, among those read; what is not read is wanted.
-    pub(super) fn files_of(&mut self, item: &syn::ItemMod, cursor: &Cursor<'a>) -> Vec<usize> {
+    pub(super) fn files_of(
+        &mut self,
+        item: &syn::ItemMod,
+        cursor: &Cursor<'a>,
+    ) -> Vec<(usize, Role)> {
         let inline = cursor.folder.join("mod.rs");
         let beside = if cursor.inline { &inline } else { cursor.beside };
         let mut files = module_files(item, &cursor.folder, beside);
-        if cursor.orphan && !cursor.inline {
-            let other = children_folder(cursor.beside, false);
-            files.usual.extend(module_files(item, &other, beside).usual);
+        if let Some(other) = &cursor.other_folder {
+            files.usual.extend(module_files(item, other, beside).usual);
         }
-        let found = [self.found(&files.named), self.found(&files.usual)].concat();
+        let named = self.found(&files.named).into_iter().map(|file| (file, Role::Root));
+        let usual = self.found(&files.usual).into_iter().map(|file| (file, Role::Module));
+        let found = named.chain(usual).collect();
         if cursor.test_only {
             return found;
         }

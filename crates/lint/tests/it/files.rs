@@ -33,7 +33,7 @@ fn modules_are_followed_into_every_folder() {
         &[
             ("src/lib.rs", root),
             ("tests/shared.rs", "mod below;\nfn x() { crate::b::go(y()); }\n"),
-            ("tests/shared/below.rs", SPAWNS),
+            ("tests/below.rs", SPAWNS),
             ("tests/other.rs", SPAWNS),
             ("target/made.rs", "pub use tokio::spawn as go;\n"),
             ("src/.hidden/odd.txt", SPAWNS),
@@ -44,7 +44,7 @@ fn modules_are_followed_into_every_folder() {
             "benches/g.rs:2 naked-spawn",
             "src/.hidden/odd.txt:2 naked-spawn",
             "src/d/e.rs:2 naked-spawn",
-            "tests/shared/below.rs:2 naked-spawn",
+            "tests/below.rs:2 naked-spawn",
             "tests/shared.rs:2 naked-spawn",
         ],
     );
@@ -118,7 +118,9 @@ fn files_that_are_not_there_are_findings() {
     let root = "mod there;\nmod gone;\n#[path = \"nowhere.rs\"]\nmod named;\n\
                 #[cfg_attr(unix, path = \"unix.rs\")]\nmod sys;\ninclude!(\"lost.in\");\n\
                 mod inner {\n    mod deep;\n}\n#[cfg(feature = \"x\")]\nmod maybe;\n\
-                #[cfg(test)]\nmod tests;\nconfigured! { mod anything; }\n";
+                #[cfg(test)]\nmod tests;\nconfigured! { mod anything; }\n\
+                macro_rules! parts { ($name:ident) => { mod $name; mod fixed; } }\n\
+                fn f() { parts! { mod within; } }\n";
     check(
         &[("src/lib.rs", root), ("src/there.rs", ""), ("src/sys.rs", "")],
         &[
@@ -134,6 +136,22 @@ fn files_that_are_not_there_are_findings() {
     assert_eq!(bench.findings(&["src/a.rs"]), [""; 0], "only what is checked is asked");
     let finding = &Workbench::new(&[("src/lib.rs", "mod gone;")]).report(&[]).findings[0];
     assert_eq!(finding.message, "the file of `mod gone` is not there, so it is not checked");
+}
+
+#[test]
+fn a_file_that_nothing_leads_to_may_be_a_root_or_not() {
+    let parts = "mod a;\nmod b;\nmod inner {\n    mod c;\n    mod d;\n    mod e;\n}\n";
+    check(
+        &[
+            ("src/lib.rs", ""),
+            ("src/orphan.rs", parts),
+            ("src/a.rs", ""),
+            ("src/orphan/b.rs", ""),
+            ("src/inner/c.rs", ""),
+            ("src/orphan/inner/d.rs", ""),
+        ],
+        &["src/orphan.rs:6 unread-file"],
+    );
 }
 
 #[test]
