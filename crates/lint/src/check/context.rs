@@ -2,7 +2,8 @@
 //!
 //! Findings: a task closure that takes no context, names it `_`, or never mentions it; a fresh
 //! context built inside a task closure; a fresh one given to a submit where there is another: in a
-//! task, in a function that was given one, in a method of a type that has one.
+//! task, in a function that was given one, in a method of a type that has one; the same for a fresh
+//! one given to whoever waits for a permit or a turn.
 
 use syn::spanned::Spanned as _;
 use syn::{Expr, FnArg, Pat};
@@ -13,7 +14,7 @@ use super::spawn::path_span;
 use super::tasks::Submit;
 use super::{Checker, joined};
 use crate::finding::Rule;
-use crate::infer::Ty;
+use crate::infer::{Ty, is_acquire};
 use crate::known;
 use crate::names::PathRef;
 use crate::names::resolve::Target;
@@ -75,6 +76,20 @@ impl Checker<'_> {
             return;
         };
         if self.is_fresh_value(given) {
+            self.report_fresh(source_of(given));
+        }
+    }
+
+    /// `permits.acquire(&Context::new())`: to wait in the name of nobody.
+    pub(super) fn check_waiting(&mut self, call: &syn::ExprMethodCall) {
+        let method = plain(&call.method);
+        let waits = is_acquire(&method) || matches!(method.as_str(), "enter" | "turn");
+        if !waits || !(self.has_context || self.in_task) {
+            return;
+        }
+        if let Some(given) = call.args.first()
+            && self.infer(given) == Ty::Fresh
+        {
             self.report_fresh(source_of(given));
         }
     }

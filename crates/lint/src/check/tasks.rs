@@ -73,7 +73,9 @@ impl Checker<'_> {
         let group = name_of(&call.receiver).is_some_and(|name| name.contains("group"));
         match name {
             "run" => group && self.is_context(first),
-            "submit" | "try_submit" => group || self.is_context(first),
+            "submit" | "try_submit" => {
+                (group && !matches!(first, Expr::Lit(_))) || self.is_context(first)
+            }
             _ => true,
         }
     }

@@ -202,6 +202,7 @@ impl<'ast> Visit<'ast> for Checker<'_> {
     fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
         self.check_spawn_method(call);
         self.check_permit_method(call);
+        self.check_waiting(call);
         if let (true, Some(of)) = (call.method == "collect", &call.turbofish) {
             self.check_collected(call.method.span(), of);
         }

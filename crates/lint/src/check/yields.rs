@@ -92,7 +92,7 @@ impl Checker<'_> {
         let receiver = self.receiver(&call.receiver, &method);
         let turn = matches!(
             (&receiver, method.as_str()),
-            (Ty::Sluice, "next" | "try_next") | (Ty::Admitted, "turn")
+            (Ty::Sluice, "next" | "try_next" | "turn") | (Ty::Admitted, "turn")
         );
         if turn {
             return Some(span);

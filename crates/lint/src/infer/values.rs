@@ -215,8 +215,10 @@ impl Checker<'_> {
             {
                 Ty::Permit
             }
-            (Ty::Sluice, "next" | "try_next") | (Ty::Admitted, "turn") => Ty::Turn,
-            (Ty::Sluice | Ty::Unknown, "admit") | (Ty::Turn, "retry_at") => Ty::Admitted,
+            (Ty::Sluice, "next" | "try_next" | "turn") | (Ty::Admitted, "turn") => Ty::Turn,
+            (Ty::Sluice | Ty::Unknown, "admit") => Ty::Admitted,
+            (Ty::Sluice, "enter") | (Ty::Turn, "wait_again") => Ty::Admitted,
+            (Ty::Turn, "finish_and_next") => Ty::Tuple(vec![Ty::Unknown, Ty::Turn]),
             (Ty::Sluice | Ty::TaskGroup, _) if is_being_built(&call.receiver) => receiver,
             (Ty::Child(_), "clone") => receiver,
             (Ty::Command | Ty::SpawnerBuilder, _) => receiver,
