@@ -15,7 +15,13 @@ use crate::names::types::{TypeExpr, plain};
 impl Checker<'_> {
     /// Checks an expression whose value becomes a `ty`.
     pub(super) fn check_expected(&mut self, expression: &Expr, ty: &Ty) {
-        if !matches!(ty, Ty::Queue | Ty::Spawner) {
+        if let (Ty::Tuple(parts), Expr::Tuple(values)) = (ty, expression) {
+            for (part, value) in parts.iter().zip(&values.elems) {
+                self.check_expected(value, part);
+            }
+        }
+        let is_pair = |ty: &Ty| matches!(ty, Ty::Tuple(parts) if parts.contains(&Ty::Queue));
+        if !matches!(ty, Ty::Queue | Ty::Spawner) && !is_pair(ty) {
             return;
         }
         match expression {
@@ -116,6 +122,27 @@ impl Checker<'_> {
         }
     }
 
+    /// The same for `Wrapped(…)` and `Kind::Many(…)`.
+    pub(super) fn check_constructed(&mut self, call: &syn::ExprCall) {
+        let Expr::Path(path) = &*call.func else {
+            return;
+        };
+        let is_type = path
+            .path
+            .segments
+            .last()
+            .is_some_and(|last| plain(&last.ident).starts_with(char::is_uppercase));
+        if !is_type || call.args.is_empty() {
+            return;
+        }
+        if let Some(owner) = self.owner(&path.path) {
+            for (at, argument) in call.args.iter().enumerate() {
+                let ty = self.part(Some(&owner), &at.to_string());
+                self.check_expected(argument, &ty);
+            }
+        }
+    }
+
     /// `#[derive(Default)]` makes a value of each field.
     pub(super) fn check_derived_default(&mut self, item: &syn::ItemStruct) {
         let derives = |attribute: &syn::Attribute| match &attribute.meta {
@@ -144,7 +171,7 @@ impl Checker<'_> {
     }
 
     fn report_default(&mut self, expression: &Expr, ty: &Ty) {
-        if *ty == Ty::Queue {
+        if *ty != Ty::Spawner {
             self.report_queue(expression.span(), "the default");
         }
     }

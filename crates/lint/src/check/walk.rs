@@ -183,6 +183,7 @@ impl<'ast> Visit<'ast> for Checker<'_> {
     fn visit_expr_call(&mut self, call: &'ast syn::ExprCall) {
         self.check_leak_call(call);
         self.check_bound(call);
+        self.check_constructed(call);
         self.check_spawn_call(call);
         if let Some(submit) = self.submit_by_path(call) {
             return self.submit(&submit);
