@@ -55,6 +55,13 @@ impl Date {
         date.day += u32::try_from(days).unwrap_or(0);
         date
     }
+
+    /// The same day of the next year; the last of February for a leap day.
+    #[must_use]
+    pub fn a_year_later(self) -> Self {
+        let year = self.year + 1;
+        Self { year, month: self.month, day: self.day.min(days_in(year, self.month)) }
+    }
 }
 
 impl fmt::Display for Date {
@@ -113,6 +120,9 @@ mod tests {
     fn counts_days_from_the_epoch() {
         for (days, date) in [(0, "1970-01-01"), (59, "1970-03-01"), (19_782, "2024-02-29")] {
             assert_eq!(Date::from_days(days).to_string(), date);
+        }
+        for (day, later) in [("2026-11-16", "2027-11-16"), ("2024-02-29", "2025-02-28")] {
+            assert_eq!(Date::parse(day).map(Date::a_year_later), Date::parse(later));
         }
         assert!(Date::parse("2026-02-01") > Date::parse("2025-12-31"));
     }

@@ -1,10 +1,11 @@
 //! The one list of exceptions: who needs it, why, and until when.
 //!
-//! 1. A path is one file or one folder, never the beginning of a name.
+//! 1. A path is one file or one folder below the list, never the beginning of a name, never all.
 //! 2. An exemption with a missing or senseless field exempts nothing and is itself a finding.
 //! 3. An expired exemption exempts nothing; its last day is still valid.
-//! 4. An exemption that no finding needed is a finding, if the run looked at all of its path.
-//! 5. Only the four laws can be exempted: never a file that does not parse.
+//! 4. An exemption for more than a year exempts nothing: somebody looks at each once a year.
+//! 5. An exemption that no finding needed is a finding, if the run looked at all of its path.
+//! 6. Only the laws can be exempted: never a file that was not found, read or parsed.
 
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
@@ -31,6 +32,7 @@ struct Exemption {
     shown: String,
     rule: Rule,
     expiry: Date,
+    expiry_span: Range<usize>,
     owner: String,
     span: Range<usize>,
     used: bool,
@@ -75,6 +77,7 @@ impl Exemptions {
         checked: &[PathBuf],
         today: Date,
     ) -> Vec<Finding> {
+        self.refuse_long(today.a_year_later());
         let mut kept = Vec::new();
         for finding in findings {
             let mut exempted = false;
@@ -105,6 +108,21 @@ impl Exemptions {
         kept
     }
 
+    /// Takes out what would hold beyond `latest`.
+    fn refuse_long(&mut self, latest: Date) {
+        let (long, valid): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.valid).into_iter().partition(|one| one.expiry > latest);
+        self.valid = valid;
+        for Exemption { shown, rule, expiry_span, .. } in long {
+            let message = format!(
+                "the exemption of `{shown}` from {} is for more than a year: {latest} is the \
+                 latest day",
+                rule.id()
+            );
+            self.fault(Rule::ExemptionIncomplete, expiry_span, message);
+        }
+    }
+
     fn read_entry(&mut self, table: &DeTable<'_>, span: Range<usize>) {
         let faults_before = self.faults.len();
         for key in table.keys() {
@@ -121,6 +139,13 @@ impl Exemptions {
             let message = format!("`{}` leaves the folder of this file", path.0);
             return self.fault(Rule::ExemptionIncomplete, path.1, message);
         };
+        if folder.as_os_str().is_empty() {
+            let message = format!(
+                "`{}` is everything: an exemption covers a file, or a folder below this one",
+                path.0
+            );
+            return self.fault(Rule::ExemptionIncomplete, path.1, message);
+        }
         let Some(known) = Rule::exemptible(&rule.0) else {
             let message = format!("`{}` is not a rule that can be exempted", rule.0);
             return self.fault(Rule::ExemptionIncomplete, rule.1, message);
@@ -135,6 +160,7 @@ impl Exemptions {
                 shown: path.0,
                 rule: known,
                 expiry: date,
+                expiry_span: expiry.1,
                 owner: owner.0,
                 span,
                 used: false,
@@ -182,7 +208,7 @@ impl Exemptions {
             Rule::ExemptionUnused => "remove the exemption",
             _ => {
                 "write path (a file or folder below this one), rule, reason, owner and \
-                 expiry = \"YYYY-MM-DD\""
+                 expiry = \"YYYY-MM-DD\", at most a year ahead"
             }
         };
         self.faults.push(Finding {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Everything a run can complain about. The first four are the law; the others keep the lint honest.
+/// Everything a run can complain about. The first five are the law; the others keep the lint honest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
     /// A task or thread started by anything but a task group.
@@ -13,8 +13,12 @@ pub enum Rule {
     NestedPool,
     /// A task that does not use the context it was given.
     ContextDropped,
-    /// A file that could not be read as Rust: nothing in it was checked.
+    /// A channel or queue without a bound.
+    UnboundedQueue,
+    /// A file that could not be understood as Rust: nothing in it was checked.
     ParseError,
+    /// A file that the code needs and that could not be found or read.
+    UnreadFile,
     /// An exemption past its last day.
     ExemptionExpired,
     /// An exemption that nothing needs.
@@ -25,12 +29,14 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule, in the order the documentation lists them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::NakedSpawn,
         Self::LeakyPermit,
         Self::NestedPool,
         Self::ContextDropped,
+        Self::UnboundedQueue,
         Self::ParseError,
+        Self::UnreadFile,
         Self::ExemptionExpired,
         Self::ExemptionUnused,
         Self::ExemptionIncomplete,
@@ -44,7 +50,9 @@ impl Rule {
             Self::LeakyPermit => "leaky-permit",
             Self::NestedPool => "nested-pool",
             Self::ContextDropped => "context-dropped",
+            Self::UnboundedQueue => "unbounded-queue",
             Self::ParseError => "parse-error",
+            Self::UnreadFile => "unread-file",
             Self::ExemptionExpired => "exemption-expired",
             Self::ExemptionUnused => "exemption-unused",
             Self::ExemptionIncomplete => "exemption-incomplete",
@@ -59,7 +67,9 @@ impl Rule {
             Self::LeakyPermit => "A permit is held by a named value and comes back when it drops.",
             Self::NestedPool => "Work in a pool never submits to that pool again.",
             Self::ContextDropped => "A task uses the context it was given, and no fresh one.",
+            Self::UnboundedQueue => "A channel or queue between tasks has a bound.",
             Self::ParseError => "A file that cannot be parsed cannot be checked.",
+            Self::UnreadFile => "A file that cannot be found or read cannot be checked.",
             Self::ExemptionExpired => "An exemption holds until the end of its expiry day.",
             Self::ExemptionUnused => "An exemption that exempts nothing is removed.",
             Self::ExemptionIncomplete => {
@@ -68,10 +78,10 @@ impl Rule {
         }
     }
 
-    /// The rule that an exemption names; only the four laws can be exempted.
+    /// The rule that an exemption names; only the laws can be exempted.
     #[must_use]
     pub fn exemptible(id: &str) -> Option<Self> {
-        Self::ALL[..4].iter().copied().find(|rule| rule.id() == id)
+        Self::ALL[..5].iter().copied().find(|rule| rule.id() == id)
     }
 }
 

@@ -5,11 +5,12 @@
 //! and read piece by piece; in a piece that still cannot be read, every call chain is read by
 //! itself, and every bracket is opened. Nothing is skipped but what a test attribute stands on.
 
-use proc_macro2::{Delimiter, Group, Punct, Spacing, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Ident, Punct, Spacing, TokenStream, TokenTree};
 use syn::parse::{ParseStream, Parser};
 use syn::punctuated::Punctuated;
 use syn::{Block, Expr, Item, Stmt, Token};
 
+use crate::names::types::plain;
 use crate::testcode::is_test_attribute;
 
 /// A piece of code found in a macro.
@@ -69,16 +70,35 @@ fn read(tokens: TokenStream, found: &mut Vec<Fragment>) {
     if tokens.is_empty() {
         return;
     }
+    let tokens = without_static_ref(tokens);
     if let Ok(list) = Punctuated::<Expr, Token![,]>::parse_terminated.parse2(tokens.clone()) {
         return found.extend(list.into_iter().map(|one| Fragment::Expression(Box::new(one))));
     }
     if let Ok(statements) = Block::parse_within.parse2(tokens.clone()) {
         return found.push(Fragment::Statements(statements));
     }
-    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    let mut tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    // `thread_local!(static X: T = …)`: the last item may lack its end.
+    if tokens.iter().any(|token| matches!(token, TokenTree::Ident(word) if word == "static"))
+        && tokens.last().is_some_and(|last| !is_punct(last, ';'))
+    {
+        tokens.push(TokenTree::Punct(Punct::new(';', Spacing::Alone)));
+    }
     for piece in pieces(&tokens) {
         read_piece(piece, found);
     }
+}
+
+/// `static ref X: T = …`, as `lazy_static!` has it, is a static like any other.
+fn without_static_ref(tokens: TokenStream) -> TokenStream {
+    let is = |token: &TokenTree, word: &str| matches!(token, TokenTree::Ident(i) if i == word);
+    let list: Vec<TokenTree> = tokens.clone().into_iter().collect();
+    let refs = |pair: &[TokenTree]| is(&pair[0], "static") && is(&pair[1], "ref");
+    if !list.windows(2).any(refs) {
+        return tokens;
+    }
+    let kept = |at: &usize| *at == 0 || !refs(&list[at - 1..=*at]);
+    (0..list.len()).filter(kept).map(|at| list[at].clone()).collect()
 }
 
 /// Cuts at `,`, `;` and `=>`.
@@ -224,17 +244,26 @@ fn chain_length(tokens: &[TokenTree]) -> usize {
     length
 }
 
-/// `$x` becomes `x`, `$crate` becomes `crate`, and `$( … ),*` becomes what it repeats.
+/// What the names of metavariables begin with once their `$` is gone.
+pub(crate) const METAVARIABLE: &str = "__meta_";
+
+/// `$x` becomes a name of its own, `$crate` becomes `crate`, and `$( … ),*` what it repeats.
 fn without_metavariables(tokens: TokenStream) -> TokenStream {
-    let mut plain = Vec::new();
+    let mut plain_tokens = Vec::new();
     let mut tokens = tokens.into_iter().peekable();
     while let Some(token) = tokens.next() {
         match token {
             TokenTree::Punct(punct) if punct.as_char() == '$' => match tokens.peek() {
                 Some(TokenTree::Group(group)) => {
-                    plain.extend(without_metavariables(group.stream()));
+                    plain_tokens.extend(without_metavariables(group.stream()));
                     tokens.next();
-                    drop_repetition(&mut tokens, &mut plain);
+                    drop_repetition(&mut tokens, &mut plain_tokens);
+                }
+                Some(TokenTree::Ident(name)) if name != "crate" => {
+                    let marked = format!("{METAVARIABLE}{}", plain(name));
+                    // The place stays, so that findings point at what was written.
+                    plain_tokens.push(TokenTree::Ident(Ident::new(&marked, name.span())));
+                    tokens.next();
                 }
                 _ => continue,
             },
@@ -242,12 +271,12 @@ fn without_metavariables(tokens: TokenStream) -> TokenStream {
                 let inner = without_metavariables(group.stream());
                 let mut copy = Group::new(group.delimiter(), inner);
                 copy.set_span(group.span());
-                plain.push(TokenTree::Group(copy));
+                plain_tokens.push(TokenTree::Group(copy));
             }
-            token => plain.push(token),
+            token => plain_tokens.push(token),
         }
     }
-    plain.into_iter().collect()
+    plain_tokens.into_iter().collect()
 }
 
 /// Takes the `,*` behind a repetition away, and leaves the separator.

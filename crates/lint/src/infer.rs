@@ -3,10 +3,13 @@
 //! Wrappers are seen through: an `Arc<Mutex<JoinSet<()>>>` is a spawner, and so is what
 //! `.lock().await` gives. What is not known is [`Ty::Unknown`]; the rules then decide by shape.
 
-use syn::{Expr, Member};
+mod values;
+
+use syn::Member;
 
 use crate::check::Checker;
 use crate::known;
+use crate::names::items::DEREF;
 use crate::names::resolve::{Place, Target};
 use crate::names::types::{TypeExpr, plain};
 use crate::names::{ModuleId, Name, PathRef, TypeFacts};
@@ -30,10 +33,21 @@ pub(crate) enum Ty {
     Command,
     Semaphore,
     Permit,
+    /// The kernel's queue; `next` gives a turn.
+    Sluice,
+    /// What `admit` gives; `turn` waits for the turn.
+    Admitted,
+    Turn,
     TaskGroup,
     /// A child group, and how many task closures were around where it was made.
     Child(usize),
     Context,
+    /// A context that was made out of nothing, and what is derived from it.
+    Fresh,
+    /// A type of a framework whose handlers are no jobs.
+    Framework,
+    /// A queue that has no bounded form: `SegQueue`.
+    Queue,
     /// A future or closure: something to run.
     Work,
     /// A type of the checked code.
@@ -122,10 +136,20 @@ impl Checker<'_> {
                 if name == "TaskGroup" {
                     return Ty::TaskGroup;
                 }
+                if let Some(ty) = known::kernel_type(name).filter(|_| self.is_kernel(*module)) {
+                    return ty;
+                }
                 Ty::Local(*module, name.clone())
             }
             Target::Item { .. } => Ty::Unknown,
         }
+    }
+
+    /// Whether a module is part of the kernel itself.
+    pub(crate) fn is_kernel(&self, module: ModuleId) -> bool {
+        let root = self.index.modules[module].root;
+        let mut libraries = self.index.libraries.iter();
+        libraries.any(|(name, library)| *library == root && known::is_kernel_crate(name))
     }
 
     fn alias(&self, module: ModuleId, name: &str) -> Option<&TypeExpr> {
@@ -142,6 +166,15 @@ impl Checker<'_> {
         self.block_types.get(name).into_iter().chain(by_module)
     }
 
+    /// What a method is called on: the value, or what it derefs to if it has no such method itself.
+    pub(crate) fn receiver(&self, expression: &syn::Expr, method: &str) -> Ty {
+        let ty = self.infer(expression);
+        if self.own_method(&ty, method).is_some() {
+            return ty;
+        }
+        self.own_method(&ty, DEREF).unwrap_or(ty)
+    }
+
     /// What a method of a local type returns, if the type has that method.
     pub(crate) fn own_method(&self, ty: &Ty, method: &str) -> Option<Ty> {
         let Ty::Local(module, name) = ty else {
@@ -153,181 +186,6 @@ impl Checker<'_> {
         }
         Some(self.type_in(*module, returned))
     }
-
-    pub(crate) fn infer(&self, expression: &Expr) -> Ty {
-        match expression {
-            Expr::Paren(inner) => self.infer(&inner.expr),
-            Expr::Group(inner) => self.infer(&inner.expr),
-            Expr::Reference(inner) => self.infer(&inner.expr),
-            Expr::Unary(inner) => self.infer(&inner.expr),
-            Expr::Await(inner) => self.infer(&inner.base),
-            Expr::Try(inner) => self.infer(&inner.expr),
-            Expr::Index(inner) => self.infer(&inner.expr),
-            Expr::Cast(cast) => self.type_of(&TypeExpr::of(&cast.ty)),
-            Expr::Async(_) | Expr::Closure(_) => Ty::Work,
-            Expr::Path(path) => self.infer_path(path),
-            Expr::Field(field) => self.infer_field(field),
-            Expr::Call(call) => self.infer_call(call),
-            Expr::MethodCall(call) => self.infer_method(call),
-            Expr::Struct(literal) => self.type_of(&TypeExpr::of_path(&literal.path)),
-            Expr::Tuple(tuple) => Ty::Tuple(tuple.elems.iter().map(|e| self.infer(e)).collect()),
-            Expr::If(branches) => self.infer_block(&branches.then_branch),
-            Expr::Block(block) => self.infer_block(&block.block),
-            Expr::Unsafe(block) => self.infer_block(&block.block),
-            Expr::Match(choice) => {
-                let arms = choice.arms.iter().map(|arm| self.infer(&arm.body));
-                arms.into_iter().find(|ty| *ty != Ty::Unknown).unwrap_or(Ty::Unknown)
-            }
-            _ => Ty::Unknown,
-        }
-    }
-
-    fn infer_block(&self, block: &syn::Block) -> Ty {
-        match block.stmts.last() {
-            Some(syn::Stmt::Expr(value, None)) => self.infer(value),
-            _ => Ty::Unknown,
-        }
-    }
-
-    fn infer_path(&self, path: &syn::ExprPath) -> Ty {
-        if let Some(name) = path.path.get_ident()
-            && let Some(ty) = self.variable(&plain(name))
-        {
-            return ty.clone();
-        }
-        let value = |target| match target {
-            Target::Item { module, name, rest } if rest.is_empty() => {
-                if self.block_types.contains_key(&name) {
-                    return Some(Ty::Local(module, name));
-                }
-                let meanings = self.index.modules[module].names.entries.get(&name)?;
-                meanings.iter().find_map(|meaning| match meaning {
-                    Name::Value(ty) => Some(self.type_in(module, ty)),
-                    // A unit struct is its own value.
-                    Name::Type => Some(Ty::Local(module, name.clone())),
-                    _ => None,
-                })
-            }
-            _ => None,
-        };
-        let targets = self.targets(&PathRef::of(&path.path));
-        targets.into_iter().find_map(value).unwrap_or(Ty::Unknown)
-    }
-
-    fn infer_field(&self, field: &syn::ExprField) -> Ty {
-        match (self.infer(&field.base), &field.member) {
-            (Ty::Local(module, name), member) => {
-                self.field_type(module, &name, &member_name(member))
-            }
-            (Ty::Tuple(parts), Member::Unnamed(index)) => {
-                parts.into_iter().nth(index.index as usize).unwrap_or(Ty::Unknown)
-            }
-            _ => Ty::Unknown,
-        }
-    }
-
-    pub(crate) fn field_type(&self, module: ModuleId, name: &str, member: &str) -> Ty {
-        let written = self.facts(module, name).find_map(|facts| facts.fields.get(member));
-        written.map_or(Ty::Unknown, |ty| self.type_in(module, ty))
-    }
-
-    fn infer_call(&self, call: &syn::ExprCall) -> Ty {
-        let Expr::Path(function) = &*call.func else {
-            return Ty::Unknown;
-        };
-        let path = PathRef::of(&function.path);
-        let name = path.segments.last().map(String::as_str).unwrap_or_default();
-        let owner = path.segments.len().checked_sub(2).map(|at| path.segments[at].as_str());
-        let first = || call.args.first().map_or(Ty::Unknown, |argument| self.infer(argument));
-        if matches!(name, "Some" | "Ok") && owner.is_none() {
-            return first();
-        }
-        if owner.is_some_and(known::is_wrapper) && matches!(name, "new" | "clone" | "pin" | "from")
-        {
-            return first();
-        }
-        for target in self.targets(&path) {
-            let ty = match target {
-                Target::Extern(path) => self.infer_constructor(&path),
-                Target::Item { module, name, rest } => self.infer_item_call(module, &name, &rest),
-                Target::Module(_) | Target::Generic(_) => Ty::Unknown,
-            };
-            if ty != Ty::Unknown {
-                return ty;
-            }
-        }
-        // `Closure::wrap(…)` of a type nobody imported by name: some type, not one of ours.
-        match owner {
-            Some(owner) if owner.starts_with(char::is_uppercase) => {
-                known::type_by_name(owner).unwrap_or(Ty::Foreign)
-            }
-            _ => Ty::Unknown,
-        }
-    }
-
-    /// `Handle::current()`: an associated function of a known type gives that type.
-    fn infer_constructor(&self, path: &[String]) -> Ty {
-        let is_type = path.len() > 1 && path[path.len() - 2].starts_with(char::is_uppercase);
-        if !is_type {
-            return Ty::Unknown;
-        }
-        let name = path.last().map(String::as_str).unwrap_or_default();
-        match known::type_of(&path[..path.len() - 1]) {
-            ty @ (Ty::Spawner | Ty::Semaphore) => {
-                if name.starts_with("spawn") || name.starts_with("acquire") {
-                    Ty::Unknown
-                } else {
-                    ty
-                }
-            }
-            ty => ty,
-        }
-    }
-
-    fn infer_item_call(&self, module: ModuleId, name: &str, rest: &[String]) -> Ty {
-        match rest {
-            [] => {
-                let meanings = self.index.modules[module].names.entries.get(name);
-                let returned = meanings.into_iter().flatten().find_map(|meaning| match meaning {
-                    Name::Value(ty) => Some(self.type_in(module, ty)),
-                    Name::Type => Some(Ty::Local(module, name.to_owned())),
-                    _ => None,
-                });
-                returned.unwrap_or(Ty::Unknown)
-            }
-            [method] => {
-                let item = Target::Item { module, name: name.to_owned(), rest: Vec::new() };
-                let ty = self.type_of_target(&item, Place::module(module), 0);
-                match &ty {
-                    Ty::Local(..) => self.own_method(&ty, method).unwrap_or(Ty::Unknown),
-                    _ => ty,
-                }
-            }
-            _ => Ty::Unknown,
-        }
-    }
-
-    fn infer_method(&self, call: &syn::ExprMethodCall) -> Ty {
-        let method = plain(&call.method);
-        let receiver = self.infer(&call.receiver);
-        if let Some(ty) = self.own_method(&receiver, &method) {
-            return ty;
-        }
-        match (&receiver, method.as_str()) {
-            (Ty::SpawnerBuilder, "build" | "build_local") => Ty::Spawner,
-            (Ty::Context, "child") => Ty::Context,
-            (_, "child") if !call.args.is_empty() => Ty::Child(self.task_depth),
-            (Ty::Semaphore, name) if is_acquire(name) => Ty::Permit,
-            (Ty::Unknown, name) if is_acquire(name) && name.len() > "acquire".len() => Ty::Permit,
-            (Ty::Child(_), "clone") => receiver,
-            (Ty::Command | Ty::SpawnerBuilder, _) => receiver,
-            (Ty::Spawner, "name" | "stack_size" | "build_task") => receiver,
-            (Ty::Permit, "merge" | "split") => Ty::Permit,
-            (_, name) if known::keeps_type(name) => receiver,
-            (Ty::Work, _) => Ty::Work,
-            _ => Ty::Unknown,
-        }
-    }
 }
 
 pub(crate) fn member_name(member: &Member) -> String {
@@ -335,6 +193,11 @@ pub(crate) fn member_name(member: &Member) -> String {
         Member::Named(name) => plain(name),
         Member::Unnamed(index) => index.index.to_string(),
     }
+}
+
+/// An acquire that only semaphores have; pools of connections have the others.
+pub(crate) fn is_unmistakable_acquire(method: &str) -> bool {
+    is_acquire(method) && !matches!(method, "acquire" | "try_acquire" | "acquire_blocking")
 }
 
 pub(crate) fn is_acquire(method: &str) -> bool {

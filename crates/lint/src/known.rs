@@ -2,6 +2,15 @@
 //!
 //! Everything here is a path from the crate's name down. `core` and `alloc` are written `std`.
 
+mod kernel;
+mod queues;
+mod wrappers;
+
+pub(crate) use self::kernel::{is_kernel_crate, kernel_type};
+pub(crate) use self::queues::{is_bounded, is_unbounded};
+pub(crate) use self::wrappers::{hands_over, is_map, is_wrapper, keeps_type};
+
+use crate::fragments::METAVARIABLE;
 use crate::infer::Ty;
 
 /// Functions and methods that start a task or a thread, whatever runtime they belong to.
@@ -39,6 +48,62 @@ const UNMISTAKABLE: &[&str] = &[
     "spawn_scoped",
 ];
 
+/// Methods that start work on a spawner only: elsewhere the words mean something else.
+const STARTS: &[&str] = &["broadcast", "execute", "extend", "from_iter", "install"];
+
+/// What spreads work over rayon's threads, and has these names nowhere else.
+const PARALLEL: &[&str] = &[
+    "into_par_iter",
+    "par_bridge",
+    "par_bytes",
+    "par_char_indices",
+    "par_chars",
+    "par_chunk_by",
+    "par_chunk_by_mut",
+    "par_chunks",
+    "par_chunks_exact",
+    "par_chunks_exact_mut",
+    "par_chunks_mut",
+    "par_drain",
+    "par_encode_utf16",
+    "par_extend",
+    "par_iter",
+    "par_iter_mut",
+    "par_lines",
+    "par_match_indices",
+    "par_matches",
+    "par_rchunks",
+    "par_rchunks_exact",
+    "par_rchunks_exact_mut",
+    "par_rchunks_mut",
+    "par_sort",
+    "par_sort_by",
+    "par_sort_by_cached_key",
+    "par_sort_by_key",
+    "par_sort_unstable",
+    "par_sort_unstable_by",
+    "par_sort_unstable_by_key",
+    "par_split",
+    "par_split_ascii_whitespace",
+    "par_split_inclusive",
+    "par_split_inclusive_mut",
+    "par_split_mut",
+    "par_split_terminator",
+    "par_split_whitespace",
+    "par_windows",
+];
+
+/// rayon's functions that run their arguments on its threads.
+const FORKS: &[&str] = &[
+    "broadcast",
+    "join",
+    "join_context",
+    "split",
+    "walk_tree",
+    "walk_tree_postfix",
+    "walk_tree_prefix",
+];
+
 /// Where the spawns live. A process is not a task: see [`is_process`].
 const RUNTIMES: &[&[&str]] = &[
     &["actix"],
@@ -54,13 +119,16 @@ const RUNTIMES: &[&[&str]] = &[
     &["futures_executor"],
     &["futures_util"],
     &["glommio"],
+    &["hyper_util", "rt"],
     &["leptos"],
     &["monoio"],
     &["rayon"],
     &["rayon_core"],
+    &["scheduled_thread_pool"],
     &["smol"],
     &["std", "thread"],
     &["tauri", "async_runtime"],
+    &["threadpool"],
     &["tokio"],
     &["tokio_uring"],
     &["tokio_util"],
@@ -84,10 +152,12 @@ const SPAWNERS: &[&str] = &[
     "LocalSpawner",
     "Runtime",
     "Scope",
+    "ScheduledThreadPool",
     "ScopeFifo",
     "StaticExecutor",
     "TaskTracker",
     "ThreadPool",
+    "TokioExecutor",
 ];
 
 /// Spawners so well known that the bare name will do when an import cannot be followed.
@@ -121,7 +191,29 @@ fn starts_with(path: &[String], prefix: &[&str]) -> bool {
 }
 
 pub(crate) fn is_spawn(path: &[String]) -> bool {
-    in_runtime(path) && path.last().is_some_and(|name| is_spawn_name(name))
+    let Some((name, owner)) = path.split_last() else {
+        return false;
+    };
+    // `$rt::spawn`: the runtime is a macro's argument.
+    let given = owner.first().is_some_and(|first| first.starts_with(METAVARIABLE));
+    (in_runtime(path) || given) && is_spawn_name(name) || is_parallel(path)
+}
+
+/// `rayon::join`, `IntoParallelIterator::into_par_iter`
+fn is_parallel(path: &[String]) -> bool {
+    let of_rayon = path.first().is_some_and(|first| first == "rayon" || first == "rayon_core");
+    let named = |name: &String| FORKS.contains(&name.as_str()) || is_parallel_name(name);
+    of_rayon && path.last().is_some_and(named)
+}
+
+/// Methods that spread work over threads, whatever they are called on.
+pub(crate) fn is_parallel_name(name: &str) -> bool {
+    PARALLEL.binary_search(&name).is_ok()
+}
+
+/// Whether the method of a spawner starts work; `arguments` without the spawner itself.
+pub(crate) fn starts_on_spawner(name: &str, arguments: usize) -> bool {
+    is_spawn_name(name) || STARTS.contains(&name) || (name == "join" && arguments == 2)
 }
 
 pub(crate) fn is_scope(path: &[String]) -> bool {
@@ -130,7 +222,10 @@ pub(crate) fn is_scope(path: &[String]) -> bool {
 
 /// Whether a name is that of a crate in the tables.
 pub(crate) fn is_crate(name: &str) -> bool {
-    name == "core" || is_kernel(name) || RUNTIMES.iter().any(|runtime| runtime[0] == name)
+    name == "core"
+        || is_kernel(name)
+        || queues::is_queue_crate(name)
+        || RUNTIMES.iter().any(|runtime| runtime[0] == name)
 }
 
 /// The crates of this project.
@@ -154,8 +249,10 @@ pub(crate) fn is_known(path: &[String]) -> bool {
     is_spawn(path)
         || is_scope(path)
         || is_forget(path)
-        || !matches!(type_of(path), Ty::Foreign)
-        || !matches!(type_of(parent), Ty::Foreign)
+        || is_unbounded(path)
+        || is_bounded(path)
+        || !matches!(type_of(path), Ty::Foreign | Ty::Framework)
+        || !matches!(type_of(parent), Ty::Foreign | Ty::Framework)
 }
 
 /// What kind of thing a foreign type is.
@@ -168,18 +265,56 @@ pub(crate) fn type_of(path: &[String]) -> Ty {
     match name {
         "Command" | "CommandBuilder" | "AsyncCommand" => Ty::Command,
         "Builder" if starts_with(path, &["tokio", "runtime"]) => Ty::SpawnerBuilder,
+        "Builder" if krate == "threadpool" || krate == "scheduled_thread_pool" => {
+            Ty::SpawnerBuilder
+        }
         "ThreadPoolBuilder" if in_runtime(path) => Ty::SpawnerBuilder,
         "Builder" if in_runtime(path) => Ty::Spawner,
         _ if in_runtime(path) && SPAWNERS.contains(&name) => Ty::Spawner,
+        _ if queues::is_endless(path) => Ty::Queue,
         "TaskGroup" => Ty::TaskGroup,
         "Context" if ours => Ty::Context,
+        _ if is_kernel_crate(krate) => kernel_type(name).unwrap_or(Ty::Foreign),
         "Permits" | "Semaphore" if ours || krate != "std" => Ty::Semaphore,
-        "Permit" if ours => Ty::Permit,
+        "Permit" | "OwnedPermit" if ours => Ty::Permit,
         "SemaphorePermit" | "OwnedSemaphorePermit" | "SemaphoreGuard" | "SemaphoreGuardArc" => {
             Ty::Permit
         }
+        _ if is_framework(krate) => Ty::Framework,
         _ => Ty::Foreign,
     }
+}
+
+/// Frameworks whose handlers answer requests or messages of actors, and whose executors run
+/// futures: none of them holds a permit of a pool.
+pub(crate) fn is_framework(name: &str) -> bool {
+    const FRAMEWORKS: &[&str] = &[
+        "actix",
+        "actix_web",
+        "axum",
+        "gotham",
+        "hyper",
+        "hyper_util",
+        "iced",
+        "loco_rs",
+        "ntex",
+        "poem",
+        "poem_openapi",
+        "rocket",
+        "salvo",
+        "salvo_core",
+        "sqlx",
+        "thruster",
+        "tide",
+        "tonic",
+        "tower",
+        "trillium",
+        "viz",
+        "volo",
+        "warp",
+        "xitca_web",
+    ];
+    FRAMEWORKS.contains(&name)
 }
 
 /// What kind of thing a type is whose name could not be followed.
@@ -187,145 +322,14 @@ pub(crate) fn type_by_name(name: &str) -> Option<Ty> {
     match name {
         "Command" => Some(Ty::Command),
         "TaskGroup" => Some(Ty::TaskGroup),
+        "Context" => Some(Ty::Context),
         "Semaphore" => Some(Ty::Semaphore),
-        "SemaphorePermit" | "OwnedSemaphorePermit" => Some(Ty::Permit),
+        "OwnedPermit" | "SemaphorePermit" | "OwnedSemaphorePermit" => Some(Ty::Permit),
+        "Sluice" => Some(Ty::Sluice),
+        "SegQueue" => Some(Ty::Queue),
         _ if FAMOUS.contains(&name) => Some(Ty::Spawner),
         _ => None,
     }
-}
-
-/// Types that hold another and hand it out: seen through.
-pub(crate) fn is_wrapper(name: &str) -> bool {
-    const WRAPPERS: &[&str] = &[
-        "Arc",
-        "ArcSwap",
-        "AssertUnwindSafe",
-        "Box",
-        "Cell",
-        "Cow",
-        "Deref",
-        "DerefMut",
-        "Future",
-        "IntoIter",
-        "IntoIterator",
-        "Iterator",
-        "Lazy",
-        "LazyCell",
-        "LazyLock",
-        "ManuallyDrop",
-        "Mutex",
-        "MutexGuard",
-        "Once",
-        "OnceCell",
-        "OnceLock",
-        "Option",
-        "OwnedMutexGuard",
-        "Pin",
-        "Rc",
-        "Ref",
-        "RefCell",
-        "RefMut",
-        "Result",
-        "RwLock",
-        "RwLockReadGuard",
-        "RwLockWriteGuard",
-        "Vec",
-        "VecDeque",
-        "Weak",
-    ];
-    WRAPPERS.binary_search(&name).is_ok()
-}
-
-/// Maps: their last argument is what one gets out.
-pub(crate) fn is_map(name: &str) -> bool {
-    ["BTreeMap", "DashMap", "HashMap", "IndexMap"].contains(&name)
-}
-
-/// Methods that lead from a wrapper, a builder or a reference to the thing itself.
-pub(crate) fn keeps_type(method: &str) -> bool {
-    const KEEPING: &[&str] = &[
-        "as_deref",
-        "as_deref_mut",
-        "as_mut",
-        "as_ref",
-        "await",
-        "blocking_lock",
-        "borrow",
-        "borrow_mut",
-        "by_ref",
-        "clone",
-        "cloned",
-        "context",
-        "copied",
-        "deref",
-        "deref_mut",
-        "entry",
-        "expect",
-        "first",
-        "first_mut",
-        "flatten",
-        "get",
-        "get_mut",
-        "get_or_init",
-        "get_or_insert_with",
-        "handle",
-        "insert",
-        "into_inner",
-        "into_iter",
-        "iter",
-        "iter_mut",
-        "last",
-        "last_mut",
-        "load",
-        "lock",
-        "map_err",
-        "next",
-        "ok",
-        "ok_or",
-        "ok_or_else",
-        "or_default",
-        "or_insert",
-        "or_insert_with",
-        "pop",
-        "pop_front",
-        "read",
-        "remove",
-        "replace",
-        "spawner",
-        "take",
-        "to_owned",
-        "try_lock",
-        "unwrap",
-        "unwrap_or",
-        "unwrap_or_default",
-        "unwrap_or_else",
-        "upgrade",
-        "values",
-        "values_mut",
-        "with_context",
-        "write",
-    ];
-    KEEPING.binary_search(&method).is_ok()
-}
-
-/// Methods whose closure receives what the receiver holds.
-pub(crate) fn hands_over(method: &str) -> bool {
-    const HANDING: &[&str] = &[
-        "and_then",
-        "filter",
-        "filter_map",
-        "flat_map",
-        "for_each",
-        "inspect",
-        "is_some_and",
-        "map",
-        "map_or",
-        "map_or_else",
-        "with",
-        "with_borrow",
-        "with_borrow_mut",
-    ];
-    HANDING.binary_search(&method).is_ok()
 }
 
 #[cfg(test)]
@@ -333,15 +337,6 @@ mod tests {
     #[test]
     fn tables_are_sorted() {
         assert!(super::SPAWNS.is_sorted() && super::UNMISTAKABLE.is_sorted());
-        // Each entry finds itself only if the private tables are in order.
-        for name in ["ArcSwap", "Arc", "Weak", "Mutex", "Option", "IntoIter", "Once", "OnceCell"] {
-            assert!(super::is_wrapper(name), "{name}");
-        }
-        for name in ["as_deref", "clone", "get", "get_or_init", "handle", "write", "unwrap", "ok"] {
-            assert!(super::keeps_type(name), "{name}");
-        }
-        for name in ["and_then", "for_each", "is_some_and", "map", "with_borrow_mut"] {
-            assert!(super::hands_over(name), "{name}");
-        }
+        assert!(super::PARALLEL.is_sorted());
     }
 }

@@ -1,4 +1,5 @@
-//! `cargo sluicegate-lint`: no naked spawn, no leaky permit, no nested pool, no dropped context.
+//! `cargo sluicegate-lint`: no naked spawn, no leaky permit, no nested pool, no dropped context, no
+//! unbounded queue.
 //!
 //! The lint reads Rust source and needs neither a nightly toolchain nor a build. It follows names
 //! through imports, aliases, globs and re-exports of all files it reads, and infers the kinds of
@@ -17,7 +18,9 @@
 //! | other declared type | finding if given an async block or a closure | finding |
 //! | unknown | finding if given one async block, closure, future, or call that is no constructor | finding |
 //!
-//! A path to a spawn (`tokio::spawn`, `Handle::spawn`) is a finding wherever it is taken.
+//! A path to a spawn (`tokio::spawn`, `Handle::spawn`) is a finding wherever it is taken, and so is
+//! one to the constructor of a queue without a bound. Whether a permit is held is asked of the
+//! expression that yields it; whether a context is fresh, of the value that is given.
 //!
 //! # Parts
 //!
@@ -37,6 +40,7 @@ mod nesting;
 mod parse;
 pub mod report;
 mod run;
+mod sources;
 mod testcode;
 mod walk;
 

@@ -12,11 +12,19 @@ use sluicegate_lint::{Date, Options, run};
 const FINDINGS: u8 = 1;
 const CANNOT_CHECK: u8 = 2;
 
-const ABOUT: &str =
-    "Checks Rust source for naked spawns, leaky permits, nested pools and dropped contexts.";
+const ABOUT: &str = "Checks Rust source for naked spawns, leaky permits, nested pools, dropped \
+                     contexts and unbounded queues.";
 const MORE: &str = "\
+Rules:
+  naked-spawn      tasks and threads are started by a task group only
+  leaky-permit     a permit is held by a named value and comes back when it drops
+  nested-pool      work in a pool never submits to that pool again
+  context-dropped  a task uses the context it was given, and no fresh one
+  unbounded-queue  a channel or queue between tasks has a bound
+
 Reads source only: nothing is built. Test code is not checked. Exceptions live in
-sluicegate-lint.toml at the workspace's root, each with path, rule, reason, owner and expiry.
+sluicegate-lint.toml at the workspace's root, each with path, rule, reason, owner and an
+expiry at most a year ahead.
 
 Exit status: 0 clean, 1 findings, 2 could not check.";
 

@@ -18,6 +18,8 @@ pub struct Manifest {
     pub library: Option<String>,
     /// Where the library's root is, when not `src/lib.rs`.
     pub library_path: Option<PathBuf>,
+    /// Where its libraries, programs, examples and build script are, as far as it says so.
+    pub targets: Vec<PathBuf>,
     /// Dependencies under another name: alias → crate, both as code spells them.
     pub renames: HashMap<String, String>,
     inherited: Vec<String>,
@@ -44,6 +46,7 @@ impl Manifest {
                 .map(|path| folder.join(path)),
             ..Self::default()
         };
+        manifest.read_targets(&table);
         manifest.read_dependencies(&table);
         for kind in ["workspace", "target"] {
             let Some(table) = table.get(kind).and_then(Value::as_table) else {
@@ -64,6 +67,19 @@ impl Manifest {
                 self.renames.insert(alias, real.clone());
             }
         }
+    }
+
+    /// Tests and benches are left out: they are test code wherever they are.
+    fn read_targets(&mut self, table: &Table) {
+        let path = |target: &Value| target.get("path").and_then(Value::as_str).map(str::to_owned);
+        let mut paths: Vec<String> = table.get("lib").and_then(path).into_iter().collect();
+        for kind in ["bin", "example"] {
+            let targets = table.get(kind).and_then(Value::as_array);
+            paths.extend(targets.into_iter().flatten().filter_map(path));
+        }
+        let build = table.get("package").and_then(|package| package.get("build"));
+        paths.extend(build.and_then(Value::as_str).map(str::to_owned));
+        self.targets = paths.iter().map(|path| self.folder.join(path)).collect();
     }
 
     fn read_dependencies(&mut self, table: &Table) {

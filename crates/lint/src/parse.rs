@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use proc_macro2::{LineColumn, TokenStream};
+use syn::parse::Parser as _;
 
 use crate::finding::{Finding, Rule};
 use crate::nesting;
@@ -25,13 +26,17 @@ pub(crate) fn text<'a>(
         }),
         Err(error) => {
             let message = format!("the file cannot be read: {error}");
-            Err(finding(path, "", LineColumn { line: 1, column: 0 }, &message))
+            let mut unread = finding(path, "", LineColumn { line: 1, column: 0 }, &message);
+            unread.rule = Rule::UnreadFile;
+            unread.help = "make it readable, or remove it: what is not read is not checked".into();
+            Err(unread)
         }
     }
 }
 
-/// The syntax tree of the text.
-pub(crate) fn syntax(path: &Path, text: &str) -> Result<syn::File, Box<Finding>> {
+/// The syntax tree of the text. A list of statements is no file of its own, but it can be included:
+/// then the tree has them in a function, with the finding for the case that nothing includes it.
+pub(crate) fn syntax(path: &Path, text: &str) -> Result<Parsed, Box<Finding>> {
     // What `syn::parse_file` does too, but the tokens are measured before anything recurses.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     // The end of the shebang's line stays, so that lines still count from the top.
@@ -42,9 +47,30 @@ pub(crate) fn syntax(path: &Path, text: &str) -> Result<syn::File, Box<Finding>>
     if let Some(span) = nesting::too_deep(&stream) {
         return Err(finding(path, text, span.start(), "the nesting is too deep to check"));
     }
-    syn::parse2(stream).map_err(|error| {
-        finding(path, text, error.span().start(), &format!("this is not Rust: {error}"))
-    })
+    let error = match syn::parse2(stream.clone()) {
+        Ok(file) => return Ok((file, None)),
+        Err(error) => error,
+    };
+    let finding = finding(path, text, error.span().start(), &format!("this is not Rust: {error}"));
+    match statements(stream) {
+        Some(file) => Ok((file, Some(finding))),
+        None => Err(finding),
+    }
+}
+
+/// A tree, and a finding unless something includes the file.
+pub(crate) type Parsed = (syn::File, Option<Box<Finding>>);
+
+/// A file that holds statements or one expression, as the body of a function.
+fn statements(stream: TokenStream) -> Option<syn::File> {
+    let stmts = syn::Block::parse_within.parse2(stream).ok()?;
+    let mut file: syn::File = syn::parse_quote!(
+        fn included() {}
+    );
+    if let [syn::Item::Fn(function)] = &mut file.items[..] {
+        function.block.stmts = stmts;
+    }
+    Some(file)
 }
 
 /// `#!` starts a shebang unless it is the beginning of an inner attribute.

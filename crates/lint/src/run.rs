@@ -7,9 +7,9 @@ use crate::check::check_file;
 use crate::date::Date;
 use crate::exemptions::Exemptions;
 use crate::finding::{Finding, sort_findings};
-use crate::names::collect::{Parsed, collect};
-use crate::parse;
-use crate::walk::{CannotCheck, SourceTree, home_of, read_tree};
+use crate::names::collect::collect;
+use crate::sources::Sources;
+use crate::walk::{CannotCheck, Reached, SourceTree, home_of, reach, read_tree};
 
 const EXEMPTIONS_FILE: &str = "sluicegate-lint.toml";
 
@@ -43,7 +43,7 @@ pub struct Report {
 pub fn run(options: &Options) -> Result<Report, CannotCheck> {
     let roots = roots(options)?;
     let exemptions = read_exemptions(options, &roots)?;
-    let Report { findings, files } = check_tree(&read_tree(&roots)?);
+    let Report { findings, files } = check_reaching(&read_tree(&roots)?, &reach);
     let mut findings = exemptions.apply(findings, &roots, options.today);
     let folder = fs::canonicalize(&options.folder).unwrap_or_else(|_| options.folder.clone());
     for finding in &mut findings {
@@ -58,29 +58,34 @@ pub fn run(options: &Options) -> Result<Report, CannotCheck> {
 /// Checks sources that are already read; touches nothing else.
 #[must_use]
 pub fn check_tree(tree: &SourceTree) -> Report {
-    let mut report = Report::default();
-    let mut parsed = Vec::new();
-    for file in &tree.files {
-        let result = parse::text(&file.path, &file.bytes)
-            .and_then(|text| Ok((file, text, parse::syntax(&file.path, text)?)));
-        match result {
-            Ok(file) => parsed.push(file),
-            Err(finding) if file.checked => {
-                report.files += 1;
-                report.findings.push(*finding);
+    check_reaching(tree, &|_| None)
+}
+
+/// Checks sources, and those that their code leads to, which `read` fetches.
+fn check_reaching(tree: &SourceTree, read: &dyn Fn(&Path) -> Option<Reached>) -> Report {
+    let mut sources = Sources::default();
+    tree.files.iter().for_each(|file| sources.add(file));
+    let mut collected = collect(&sources, &tree.manifests);
+    // Each round finds at least one more file.
+    while sources.reach(&collected.wanted, read) {
+        collected = collect(&sources, &tree.manifests);
+    }
+    let mut report =
+        Report { files: sources.findings.len(), findings: std::mem::take(&mut sources.findings) };
+    for (unit, seat) in sources.units.iter().zip(&collected.seats) {
+        if !unit.checked || seat.test_only {
+            continue;
+        }
+        report.files += 1;
+        match &unit.only_included {
+            Some(finding) if !collected.included.contains(&seat.file) => {
+                report.findings.push((**finding).clone());
             }
-            Err(_) => {}
+            _ => report.findings.extend(check_file(&collected.index, *seat, unit)),
         }
     }
-    let named: Vec<Parsed<'_>> =
-        parsed.iter().map(|(file, _, syntax)| Parsed { path: &file.path, syntax }).collect();
-    let (index, seats) = collect(&named, &tree.manifests);
-    for ((file, text, syntax), seat) in parsed.iter().zip(seats) {
-        if file.checked && !seat.test_only {
-            report.files += 1;
-            report.findings.extend(check_file(&index, seat, &file.path, text, syntax));
-        }
-    }
+    let missing = collected.wanted.iter().filter_map(|want| sources.missing(want));
+    report.findings.extend(missing);
     sort_findings(&mut report.findings);
     report
 }

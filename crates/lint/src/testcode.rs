@@ -7,6 +7,8 @@
 use proc_macro2::{TokenStream, TokenTree};
 use syn::{Attribute, Meta};
 
+use crate::names::types::plain;
+
 const TEST_ATTRIBUTES: &[&str] = &[
     "test",
     "bench",
@@ -18,21 +20,30 @@ const TEST_ATTRIBUTES: &[&str] = &[
     "wasm_bindgen_test",
 ];
 
-/// Whether the attributes limit what they stand on to test builds.
-pub(crate) fn is_test_only(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| is_test_meta(&attribute.meta))
+/// Whether a `cfg` limits what it stands on to test builds.
+pub(crate) fn is_cfg_test(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| is_test_cfg(&attribute.meta))
+}
+
+pub(crate) fn is_test_cfg(meta: &Meta) -> bool {
+    let tokens = match meta {
+        Meta::List(list) if list.path.is_ident("cfg") => &list.tokens,
+        _ => return false,
+    };
+    requires_test(tokens.clone())
+}
+
+/// Whether an attribute of this name marks tests; an import may give the name to another one.
+pub(crate) fn is_test_name(name: &str) -> bool {
+    TEST_ATTRIBUTES.contains(&name)
 }
 
 fn is_test_meta(meta: &Meta) -> bool {
-    let path = meta.path();
-    if path.is_ident("cfg") {
-        return matches!(meta, Meta::List(list) if requires_test(list.tokens.clone()));
-    }
-    let last = path.segments.last();
-    last.is_some_and(|last| TEST_ATTRIBUTES.iter().any(|known| last.ident == known))
+    let last = meta.path().segments.last();
+    is_test_cfg(meta) || last.is_some_and(|last| is_test_name(&plain(&last.ident)))
 }
 
-/// The same, on the tokens between the brackets of an attribute.
+/// Whether the tokens between the brackets of an attribute mark test code, by their names alone.
 pub(crate) fn is_test_attribute(tokens: TokenStream) -> bool {
     syn::parse2::<Meta>(tokens).is_ok_and(|meta| is_test_meta(&meta))
 }

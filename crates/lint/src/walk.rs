@@ -3,7 +3,9 @@
 //! 1. Files come in one order, whatever the file system says.
 //! 2. The answer for a file does not depend on which other paths were named: the rest of its
 //!    workspace is read too, for the names it defines, but not checked.
-//! 3. `tests/` and `benches/` beside a `Cargo.toml` are test code; a folder that merely has such a
+//! 3. A file that the code or a manifest leads to is read, wherever it is and however it is called.
+//! 4. Build output is what cargo marked as its own, not whatever holds a mark.
+//! 5. `tests/` and `benches/` beside a `Cargo.toml` are test code; a folder that merely has such a
 //!    name is not.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,10 +51,34 @@ impl std::fmt::Display for CannotCheck {
 
 impl std::error::Error for CannotCheck {}
 
+/// A file outside of the walk that code leads to.
+pub(crate) struct Reached {
+    /// Where it really is.
+    pub(crate) real: PathBuf,
+    pub(crate) bytes: Result<Vec<u8>, String>,
+}
+
+/// Reads the file at `path`, if there is one.
+pub(crate) fn reach(path: &Path) -> Option<Reached> {
+    let real = match fs::canonicalize(path) {
+        Ok(real) if real.is_dir() => return None,
+        Ok(real) => real,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => return None,
+        Err(error) => return Some(Reached { real: path.into(), bytes: Err(error.to_string()) }),
+    };
+    Some(Reached { bytes: read(&real), real })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    fs::read(path).map_err(|error| error.to_string())
+}
+
 #[derive(Default)]
 struct Walk {
     files: BTreeMap<PathBuf, bool>,
-    manifests: BTreeSet<PathBuf>,
+    /// The folders with a manifest, and whether they are checked.
+    manifests: BTreeMap<PathBuf, bool>,
     visited: BTreeSet<PathBuf>,
 }
 
@@ -71,7 +97,9 @@ pub fn read_tree(roots: &[PathBuf]) -> Result<SourceTree, CannotCheck> {
         }
     }
     for root in roots {
-        walk.manifests.extend(ancestors_with_manifest(root));
+        for folder in ancestors_with_manifest(root) {
+            walk.manifests.entry(folder).or_insert(false);
+        }
         let home = home_of(root);
         if home.is_dir() && !roots.iter().any(|root| home.starts_with(root)) {
             // Seen folders are seen as checked; the rest of the home is for its names only.
@@ -109,10 +137,15 @@ fn is_test_folder(path: &Path) -> bool {
     named && path.is_dir() && beside_manifest(path)
 }
 
-/// Build output: marked as a cache, or the `target` of a package. A module may be called target.
+/// Build output: the `target` of a package, or what cargo marked as a cache and wrote its state
+/// to. A module may be called target, and anybody may put a mark into a folder.
 fn is_build_folder(path: &Path) -> bool {
-    let named = path.file_name() == Some(OsStr::new("target")) && beside_manifest(path);
-    named || path.join("CACHEDIR.TAG").is_file()
+    const MARK: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
+    if path.file_name() == Some(OsStr::new("target")) && beside_manifest(path) {
+        return true;
+    }
+    path.join(".rustc_info.json").is_file()
+        && fs::read(path.join("CACHEDIR.TAG")).is_ok_and(|tag| tag.starts_with(MARK))
 }
 
 fn beside_manifest(path: &Path) -> bool {
@@ -133,11 +166,9 @@ impl Walk {
                     continue;
                 }
                 // Real paths only, so that a loop of links ends where it began.
+                // A link that leads nowhere stays: to read it fails, and that is a finding.
                 let path = if entry.is_symlink() {
-                    match fs::canonicalize(&entry) {
-                        Ok(real) => real,
-                        Err(_) => continue,
-                    }
+                    fs::canonicalize(&entry).unwrap_or(entry)
                 } else {
                     entry
                 };
@@ -149,22 +180,24 @@ impl Walk {
                     let known = self.files.entry(path).or_insert(checked);
                     *known |= checked;
                 } else if path.file_name() == Some(OsStr::new("Cargo.toml")) {
-                    self.manifests.insert(folder.clone());
+                    *self.manifests.entry(folder.clone()).or_insert(checked) |= checked;
                 }
             }
         }
         Ok(())
     }
 
-    fn read(self) -> SourceTree {
-        let mut manifests: Vec<Manifest> = self
-            .manifests
-            .iter()
-            .map(|folder| {
-                let text = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
-                Manifest::parse(folder, &text)
-            })
-            .collect();
+    fn read(mut self) -> SourceTree {
+        let mut manifests = Vec::new();
+        for (folder, checked) in &self.manifests {
+            let text = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
+            let manifest = Manifest::parse(folder, &text);
+            // A program may have its source in a folder that the walk leaves out.
+            for target in manifest.targets.iter().filter_map(|path| fs::canonicalize(path).ok()) {
+                self.files.entry(target).or_insert(*checked);
+            }
+            manifests.push(manifest);
+        }
         let workspaces: Vec<Manifest> =
             manifests.iter().filter(|manifest| manifest.is_workspace).cloned().collect();
         for manifest in &mut manifests {
@@ -173,7 +206,6 @@ impl Walk {
                 manifest.inherit(workspace);
             }
         }
-        let read = |path: &Path| fs::read(path).map_err(|error| error.to_string());
         let files = self
             .files
             .into_iter()

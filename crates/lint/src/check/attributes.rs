@@ -1,6 +1,44 @@
-//! Where attributes may stand, to see whether they mark test code.
+//! Where attributes may stand, and whether they mark test code.
 
-use syn::Expr;
+use syn::{Attribute, Expr};
+
+use super::Checker;
+use crate::names::PathRef;
+use crate::names::resolve::Target;
+use crate::names::types::plain;
+use crate::testcode::{is_test_cfg, is_test_name};
+
+/// Attributes that are everywhere and that nobody imports.
+const COMMON: &[&str] = &["allow", "cfg", "derive", "doc", "expect", "inline", "must_use", "serde"];
+
+impl Checker<'_> {
+    /// Whether the attributes limit what they stand on to tests.
+    pub(super) fn is_test(&self, attributes: &[Attribute]) -> bool {
+        attributes.iter().any(|attribute| {
+            is_test_cfg(&attribute.meta) || self.is_test_attribute(attribute.path())
+        })
+    }
+
+    /// An import may give a test's name to another attribute, and another name to a test's.
+    fn is_test_attribute(&self, path: &syn::Path) -> bool {
+        let Some(name) = path.segments.last().map(|last| plain(&last.ident)) else {
+            return false;
+        };
+        if COMMON.contains(&name.as_str()) {
+            return false;
+        }
+        let targets = self.targets(&PathRef::of(path));
+        let real = targets.iter().filter_map(|target| match target {
+            Target::Extern(path) => path.last(),
+            Target::Item { .. } | Target::Module(_) | Target::Generic(_) => None,
+        });
+        let mut real = real.peekable();
+        match real.peek() {
+            Some(_) => real.any(|real| is_test_name(real)),
+            None => is_test_name(&name),
+        }
+    }
+}
 
 /// The attributes of the items that hold code.
 pub(super) fn of_item(item: &syn::Item) -> &[syn::Attribute] {

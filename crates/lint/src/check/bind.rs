@@ -57,7 +57,7 @@ impl Checker<'_> {
     }
 
     /// The type that a pattern's path names, and the variant if it is an enum's.
-    fn owner(&self, path: &syn::Path) -> Option<(ModuleId, String, String)> {
+    pub(super) fn owner(&self, path: &syn::Path) -> Option<(ModuleId, String, String)> {
         if let Ty::Local(module, name) = self.type_of(&TypeExpr::of_path(path)) {
             return Some((module, name, String::new()));
         }
@@ -69,7 +69,7 @@ impl Checker<'_> {
         }
     }
 
-    fn part(&self, owner: Option<&(ModuleId, String, String)>, member: &str) -> Ty {
+    pub(super) fn part(&self, owner: Option<&(ModuleId, String, String)>, member: &str) -> Ty {
         owner.map_or(Ty::Unknown, |(module, name, variant)| {
             self.field_type(*module, name, &format!("{variant}{member}"))
         })

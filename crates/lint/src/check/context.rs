@@ -1,17 +1,20 @@
 //! `context-dropped`: a task hears of cancellation and deadlines through the context it is given.
 //!
 //! Findings: a task closure that takes no context, names it `_`, or never mentions it; a fresh
-//! context built inside a task closure; a fresh one given to a submit by a function that was
-//! itself given one.
+//! context built inside a task closure; a fresh one given to a submit where there is another: in a
+//! task, in a function that was given one, in a method of a type that has one; the same for a fresh
+//! one given to whoever waits for a permit or a turn.
 
+use syn::spanned::Spanned as _;
 use syn::{Expr, FnArg, Pat};
 
+use super::expected::is_default;
 use super::mentions::{mentions, mentions_in_block};
 use super::spawn::path_span;
 use super::tasks::Submit;
 use super::{Checker, joined};
 use crate::finding::Rule;
-use crate::infer::Ty;
+use crate::infer::{Ty, is_acquire};
 use crate::known;
 use crate::names::PathRef;
 use crate::names::resolve::Target;
@@ -66,24 +69,38 @@ impl Checker<'_> {
 
     /// `group.submit(Context::new(), …)` where the caller's context is at hand.
     pub(super) fn check_given_context(&mut self, submit: &Submit<'_>) {
-        if !self.has_context || self.in_task || submit.name == "submit_detached" {
+        if !(self.has_context || self.in_task) || submit.is_detached() {
             return;
         }
-        let Some(Expr::Call(call)) = submit.arguments.first() else {
+        let [given, _, ..] = &submit.arguments[..] else {
             return;
         };
-        let Expr::Path(path) = &*call.func else {
+        if self.is_fresh_value(given) {
+            self.report_fresh(source_of(given));
+        }
+    }
+
+    /// `permits.acquire(&Context::new())`: to wait in the name of nobody.
+    pub(super) fn check_waiting(&mut self, call: &syn::ExprMethodCall) {
+        let method = plain(&call.method);
+        let waits = is_acquire(&method) || matches!(method.as_str(), "enter" | "turn");
+        if !waits || !(self.has_context || self.in_task) {
             return;
-        };
-        let written = PathRef::of(&path.path);
-        let targets = self.targets(&written);
-        let fresh = if targets.is_empty() {
-            self.is_fresh(&written, None)
-        } else {
-            targets.iter().any(|target| self.is_fresh(&written, Some(target)))
-        };
-        if fresh {
-            self.report_fresh(path);
+        }
+        if let Some(given) = call.args.first()
+            && self.infer(given) == Ty::Fresh
+        {
+            self.report_fresh(source_of(given));
+        }
+    }
+
+    /// Whether the value is a context that nobody else has; `Default::default()` is one here.
+    pub(super) fn is_fresh_value(&self, expression: &Expr) -> bool {
+        match expression {
+            Expr::Reference(inner) => self.is_fresh_value(&inner.expr),
+            Expr::Paren(inner) => self.is_fresh_value(&inner.expr),
+            Expr::Call(call) if matches!(&*call.func, Expr::Path(path) if is_default(path)) => true,
+            _ => self.infer(expression) == Ty::Fresh,
         }
     }
 
@@ -94,13 +111,13 @@ impl Checker<'_> {
         target: Option<&Target>,
     ) {
         if self.in_task && self.is_fresh(written, target) {
-            self.report_fresh(path);
+            self.report_fresh(path_span(path));
         }
     }
 
-    fn report_fresh(&mut self, path: &syn::ExprPath) {
+    pub(super) fn report_fresh(&mut self, span: proc_macro2::Span) {
         let message = "a fresh context takes the place of the one that was given".to_owned();
-        self.report(Rule::ContextDropped, path_span(path), message, USE_CHILD);
+        self.report(Rule::ContextDropped, span, message, USE_CHILD);
     }
 
     /// Whether a path is a constructor of the kernel's context. A `Context` of another crate, such
@@ -115,16 +132,31 @@ impl Checker<'_> {
                 None => false,
             },
             Some(Target::Item { module, name, rest }) => {
-                let kernel = self.index.libraries.iter().any(|(library, root)| {
-                    known::is_kernel(library) && *root == self.index.modules[*module].root
-                });
-                kernel && name == "Context" && matches!(&rest[..], [method] if makes(method))
+                let made = matches!(&rest[..], [method] if makes(method));
+                made && name == "Context" && self.is_kernel(*module)
             }
             Some(Target::Module(_) | Target::Generic(_)) => false,
         }
     }
 }
 
-fn makes(function: &str) -> bool {
+/// Where a value is made or named: the path in `&Context::new().child()`.
+fn source_of(expression: &Expr) -> proc_macro2::Span {
+    match expression {
+        Expr::Reference(inner) => source_of(&inner.expr),
+        Expr::Paren(inner) => source_of(&inner.expr),
+        Expr::MethodCall(call) => source_of(&call.receiver),
+        Expr::Call(call) => source_of(&call.func),
+        Expr::Block(inner) => match inner.block.stmts.last() {
+            Some(syn::Stmt::Expr(value, None)) => source_of(value),
+            _ => expression.span(),
+        },
+        Expr::Path(path) => path_span(path),
+        _ => expression.span(),
+    }
+}
+
+/// Functions of a context that make one out of nothing.
+pub(crate) fn makes(function: &str) -> bool {
     matches!(function, "new" | "default" | "background" | "root")
 }

@@ -1,7 +1,8 @@
 //! Whether code uses a variable at all.
 //!
-//! `let _ = cx;`, `_ = cx;` and `drop(cx);` are ways to silence a warning, not uses. A closure or
-//! `let` that gives the name to something else hides it.
+//! `let _ = cx;`, `_ = cx;`, `drop(cx);` and `let other = cx;` with an `other` that nobody uses are
+//! ways to silence a warning, not uses. A closure or `let` that gives the name to something else
+//! hides it.
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
@@ -28,8 +29,15 @@ struct Search<'a> {
 
 impl<'ast> Visit<'ast> for Search<'_> {
     fn visit_block(&mut self, block: &'ast syn::Block) {
-        for statement in &block.stmts {
+        for (at, statement) in block.stmts.iter().enumerate() {
             if self.is_silencing(statement) {
+                continue;
+            }
+            if let Some(other) = self.renamed(statement) {
+                let mut search = Search { name: &other, found: false };
+                let rest = block.stmts[at + 1..].to_vec();
+                search.visit_block(&syn::Block { brace_token: block.brace_token, stmts: rest });
+                self.found |= search.found;
                 continue;
             }
             self.visit_stmt(statement);
@@ -87,6 +95,20 @@ impl Search<'_> {
             }
             Stmt::Expr(expression, Some(_)) => self.is_name(expression),
             _ => false,
+        }
+    }
+
+    /// The new name in `let other = cx;`.
+    fn renamed(&self, statement: &Stmt) -> Option<String> {
+        let Stmt::Local(local) = statement else {
+            return None;
+        };
+        let moved = local.init.as_ref().is_some_and(|init| self.is_name(&init.expr));
+        match &local.pat {
+            Pat::Ident(name) if moved && plain(&name.ident) != self.name => {
+                Some(plain(&name.ident))
+            }
+            _ => None,
         }
     }
 

@@ -2,13 +2,20 @@
 
 mod attributes;
 mod bind;
-mod context;
+pub(crate) mod context;
+mod deferred;
+mod expected;
+mod handlers;
+mod idle;
 mod mentions;
 mod nested;
 mod permit;
+mod queue;
+mod scopes;
 mod spawn;
 mod tasks;
 mod walk;
+pub(crate) mod yields;
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -20,20 +27,14 @@ use crate::finding::{Finding, Rule};
 use crate::infer::Ty;
 use crate::names::collect::Seat;
 use crate::names::{Index, ModuleId, Names, TypeFacts};
+use crate::sources::Unit;
 
 /// Checks one file, which sits at `seat` in the module tree.
-pub(crate) fn check_file(
-    index: &Index,
-    seat: Seat,
-    path: &Path,
-    text: &str,
-    syntax: &syn::File,
-) -> Vec<Finding> {
-    if seat.test_only {
-        return Vec::new();
-    }
+pub(crate) fn check_file(index: &Index, seat: Seat, unit: &Unit) -> Vec<Finding> {
+    let Unit { path, text, syntax, .. } = unit;
     let mut checker = Checker {
         index,
+        file: seat.file,
         module: seat.module,
         blocks: Vec::new(),
         block_types: HashMap::new(),
@@ -45,10 +46,15 @@ pub(crate) fn check_file(
         handler_impl: None,
         submitted: HashSet::new(),
         handled: HashSet::new(),
-        submitted_functions: tasks::submitted_names(|visitor| visitor.visit_file(syntax)),
+        file_names: deferred::task_names(|visitor| visitor.visit_file(syntax)),
+        submitted_functions: HashSet::new(),
+        kept_functions: Vec::new(),
+        kept_closures: HashMap::new(),
+        returns: Ty::Unknown,
         found: Vec::new(),
     };
     checker.visit_file(syntax);
+    checker.walk_submitted();
     let found = std::mem::take(&mut checker.found);
     let lines: Vec<&str> = if found.is_empty() { Vec::new() } else { text.lines().collect() };
     found.into_iter().map(|raw| raw.locate(path, &lines)).collect()
@@ -57,6 +63,7 @@ pub(crate) fn check_file(
 /// The state of the walk.
 pub(crate) struct Checker<'i> {
     pub(crate) index: &'i Index,
+    file: usize,
     pub(crate) module: ModuleId,
     /// Names of the blocks around, and of generics; innermost last.
     pub(crate) blocks: Vec<Names>,
@@ -69,16 +76,22 @@ pub(crate) struct Checker<'i> {
     pub(crate) task_depth: usize,
     /// Whether a task closure is around; a handler is not one.
     pub(crate) in_task: bool,
-    /// Whether the function around was given a context.
+    /// Whether the function around has a context: given, or of its type.
     has_context: bool,
     /// Inside `impl Handler for …`: the method that handles jobs.
     handler_impl: Option<&'static [&'static str]>,
-    /// Variables that this function passes to a submit as its task.
+    /// Variables that this function passes to something like a submit, as its task.
     submitted: HashSet<String>,
     /// Variables that this function registers as a handler.
     handled: HashSet<String>,
-    /// The same as `submitted`, of the whole file: functions passed by name.
-    submitted_functions: tasks::TaskNames,
+    /// The same as `submitted`, of the whole file.
+    file_names: deferred::TaskNames,
+    /// Functions of the file that a submit was given.
+    submitted_functions: HashSet<String>,
+    kept_functions: Vec<(String, deferred::KeptFunction)>,
+    kept_closures: HashMap<String, deferred::KeptClosure>,
+    /// What the function around returns; unknown inside closures.
+    returns: Ty,
     found: Vec<Raw>,
 }
 
@@ -122,6 +135,11 @@ impl Checker<'_> {
         if let Some(scope) = self.variables.last_mut() {
             scope.insert(name, ty);
         }
+    }
+
+    /// Whether the innermost scope has a variable of this type.
+    fn last_scope_has(&self, ty: &Ty) -> bool {
+        self.variables.last().is_some_and(|scope| scope.values().any(|known| known == ty))
     }
 
     /// Runs `walk` in a scope of its own.

@@ -14,8 +14,10 @@
 use syn::Expr;
 use syn::spanned::Spanned;
 
+use super::context::makes;
 use super::{Checker, joined};
 use crate::finding::Rule;
+use crate::fragments::METAVARIABLE;
 use crate::infer::Ty;
 use crate::known;
 use crate::names::PathRef;
@@ -55,9 +57,13 @@ impl Checker<'_> {
 
     fn check_extern(&mut self, path: &syn::ExprPath, real: &[String]) -> bool {
         let span = path_span(path);
-        let shown = real.join("::");
+        let shown = real.join("::").replace(METAVARIABLE, "$");
         if known::is_spawn(real) {
             self.report_spawn(span, &shown, real[0] == "std");
+            return true;
+        }
+        if known::is_unbounded(real) {
+            self.report_queue(span, &format!("`{shown}`"));
             return true;
         }
         if known::is_forget(real) {
@@ -75,15 +81,32 @@ impl Checker<'_> {
         let Some(name) = path.path.segments.last().map(|last| plain(&last.ident)) else {
             return;
         };
+        if let TypeExpr::Path(owner, _) = of {
+            if owner.segments[0].starts_with(METAVARIABLE) && known::is_unmistakable_spawn(&name) {
+                return self.report_spawn(path_span(path), &name, false);
+            }
+            for target in self.targets(owner) {
+                if let Target::Extern(mut real) = target {
+                    real.push(name.clone());
+                    if self.check_extern(path, &real) {
+                        return;
+                    }
+                }
+            }
+        }
+        if ty == Ty::Context && makes(&name) && self.in_task {
+            return self.report_fresh(path_span(path));
+        }
         self.check_associated(path_span(path), &ty, &name);
     }
 
     fn check_associated(&mut self, span: proc_macro2::Span, ty: &Ty, name: &str) -> bool {
         match (ty, name) {
-            (Ty::Spawner, name) if known::is_spawn_name(name) => {
+            // As a value nobody knows the arguments: `ThreadPool::join` counts.
+            (Ty::Spawner, name) if known::starts_on_spawner(name, 2) => {
                 self.report_spawn(span, name, false);
             }
-            (Ty::Permit, "forget") => {
+            (Ty::Permit | Ty::Turn, "forget") => {
                 let message = "a forgotten permit never comes back".to_owned();
                 self.report(Rule::LeakyPermit, span, message, USE_DROP);
             }
@@ -98,17 +121,24 @@ impl Checker<'_> {
 
     pub(super) fn check_spawn_method(&mut self, call: &syn::ExprMethodCall) {
         let method = plain(&call.method);
-        if !known::is_spawn_name(&method) || method == "unblock" {
+        let parallel = known::is_parallel_name(&method);
+        if !parallel && !known::starts_on_spawner(&method, call.args.len()) || method == "unblock" {
             return;
         }
-        let receiver = self.infer(&call.receiver);
+        let receiver = self.receiver(&call.receiver, &method);
         if self.own_method(&receiver, &method).is_some() {
+            return;
+        }
+        if parallel || (receiver == Ty::Spawner && !known::is_spawn_name(&method)) {
+            return self.report_spawn(call.method.span(), &format!(".{method}(…)"), parallel);
+        }
+        if !known::is_spawn_name(&method) {
             return;
         }
         let unmistakable = known::is_unmistakable_spawn(&method);
         let starts_work = match receiver {
             Ty::Spawner => true,
-            Ty::Foreign => unmistakable || self.is_given_work(call, false),
+            Ty::Foreign | Ty::Framework => unmistakable || self.is_given_work(call, false),
             Ty::Unknown | Ty::Local(..) => unmistakable || self.is_given_work(call, true),
             _ => false,
         };
@@ -118,7 +148,35 @@ impl Checker<'_> {
         }
     }
 
-    fn report_spawn(&mut self, span: proc_macro2::Span, shown: &str, thread: bool) {
+    /// `Extend::extend(&mut set, …)`, `Executor::execute(&executor, …)`: a trait's method by path.
+    pub(super) fn check_spawn_call(&mut self, call: &syn::ExprCall) {
+        let Expr::Path(path) = &*call.func else {
+            return;
+        };
+        let names: Vec<String> = path.path.segments.iter().map(|s| plain(&s.ident)).collect();
+        let [.., owner, name] = &names[..] else { return };
+        let of_trait = matches!(owner.as_str(), "Executor" | "Extend" | "Spawn" | "SpawnExt");
+        if of_trait
+            && known::starts_on_spawner(name, call.args.len().saturating_sub(1))
+            && call.args.first().is_some_and(|first| self.infer(first) == Ty::Spawner)
+        {
+            self.report_spawn(path_span(path), name, false);
+        }
+    }
+
+    /// `$entity::spawn(world, …)`: a macro's argument that is not given anything to run.
+    pub(super) fn is_idle_argument(&self, call: &syn::ExprCall) -> bool {
+        let Expr::Path(path) = &*call.func else {
+            return false;
+        };
+        let names = PathRef::of(&path.path).segments;
+        let given = names.len() > 1 && names[0].starts_with(METAVARIABLE);
+        given
+            && names.last().is_some_and(|last| last == "spawn")
+            && !matches!(&call.args.iter().collect::<Vec<_>>()[..], [work] if self.is_work(work, true) || is_metavariable(work))
+    }
+
+    pub(super) fn report_spawn(&mut self, span: proc_macro2::Span, shown: &str, thread: bool) {
         let blocking = thread || shown.contains("blocking");
         let what = if thread { "thread" } else { "task" };
         let message = format!("`{shown}` starts a {what} that no group owns");
@@ -131,6 +189,10 @@ impl Checker<'_> {
         let [argument] = &call.args.iter().collect::<Vec<_>>()[..] else {
             return false;
         };
+        self.is_work(argument, or_call)
+    }
+
+    fn is_work(&self, argument: &Expr, or_call: bool) -> bool {
         if self.infer(argument) == Ty::Work {
             return true;
         }
@@ -141,6 +203,11 @@ impl Checker<'_> {
                 _ => false,
             }
     }
+}
+
+fn is_metavariable(expression: &Expr) -> bool {
+    matches!(expression, Expr::Path(path)
+        if path.path.get_ident().is_some_and(|name| plain(name).starts_with(METAVARIABLE)))
 }
 
 /// `Bundle::new(…)`, `Sprite(…)`: makes a value, as game engines spawn them; not a future.

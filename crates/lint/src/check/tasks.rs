@@ -1,38 +1,23 @@
-//! What runs as a task: closures given to a submit, and job handlers.
+//! What runs as a task: the last argument of a submit.
 //!
-//! | written | is |
+//! The submits are `submit`, `submit_fallible`, `submit_blocking`, `submit_detached`,
+//! `submit_thread`, their `try_` forms, and `run`. Other things have methods of these names, so
+//! that the receiver decides:
+//!
+//! | receiver | a submit of the kernel |
 //! |---|---|
-//! | the last argument of `submit`, `submit_fallible`, `submit_blocking`, `submit_detached`, `try_submit`, `try_submit_detached`, and of `run` on a `TaskGroup` | a task |
-//! | a closure given to `.handler(…)`, `.handle(…)`, `.consumer(…)`, `.on_message(…)` | a handler |
-//! | a function marked `#[handler]`, `#[job]`, `#[consumer]` | a handler |
-//! | `handle` of `impl Handler`, `execute` of `impl Executor`, `run` and `perform` of `impl Job`, `consume` of `impl Consumer`, `work` of `impl Worker` | a handler |
-//!
-//! A bare `submit` is the kernel's only if its receiver is a `TaskGroup`, or if the receiver is
-//! unknown and there are two arguments or more: forms and GPU queues have a submit too.
+//! | a `TaskGroup`, a child of one | always |
+//! | another declared type, or one with such a method of its own | never |
+//! | unknown | `submit` and `try_submit` given a context, or if it is called a group; `run` if both; the longer names always |
 
-use std::collections::HashSet;
-
-use syn::visit::{self, Visit};
+use syn::visit::Visit as _;
 use syn::{Expr, Stmt};
 
 use super::Checker;
+use super::yields::name_of;
 use crate::infer::Ty;
 use crate::names::PathRef;
-use crate::names::resolve::Target;
 use crate::names::types::{TypeExpr, plain};
-
-const HANDLER_TRAITS: &[(&str, &[&str])] = &[
-    ("Handler", &["handle"]),
-    ("JobHandler", &["handle"]),
-    ("MessageHandler", &["handle"]),
-    ("Executor", &["execute"]),
-    ("Job", &["run", "perform"]),
-    ("Consumer", &["consume"]),
-    ("Worker", &["work"]),
-];
-
-/// Crates whose traits are called the same and are something else: their executor runs futures.
-const OTHER_CRATES: &[&str] = &["hyper", "hyper_util", "tonic", "axum", "tower", "sqlx"];
 
 /// A call that submits a task.
 pub(super) struct Submit<'a> {
@@ -45,17 +30,17 @@ pub(super) struct Submit<'a> {
     pub(super) arguments: Vec<&'a Expr>,
 }
 
+impl Submit<'_> {
+    /// Whether the task outlives its caller, and is given a name in place of a context.
+    pub(super) fn is_detached(&self) -> bool {
+        self.name.ends_with("_detached") || self.name.ends_with("_thread")
+    }
+}
+
 pub(super) fn is_submit_name(name: &str) -> bool {
-    matches!(
-        name,
-        "submit"
-            | "submit_fallible"
-            | "submit_blocking"
-            | "submit_detached"
-            | "try_submit"
-            | "try_submit_detached"
-            | "run"
-    )
+    let kind = name.strip_prefix("try_").unwrap_or(name).strip_prefix("submit");
+    let kinds = ["", "_blocking", "_detached", "_fallible", "_thread"];
+    name == "run" || kind.is_some_and(|kind| kinds.contains(&kind))
 }
 
 impl Checker<'_> {
@@ -64,15 +49,11 @@ impl Checker<'_> {
         if !is_submit_name(&name) {
             return None;
         }
-        let group = self.infer(&call.receiver);
+        let group = self.receiver(&call.receiver, &name);
         let own = self.own_method(&group, &name).is_some();
         let ours = match group {
             Ty::TaskGroup | Ty::Child(_) => true,
-            Ty::Unknown | Ty::Local(..) if !own => match name.as_str() {
-                "run" => false,
-                "submit" | "try_submit" => call.args.len() >= 2,
-                _ => true,
-            },
+            Ty::Unknown | Ty::Local(..) if !own => self.looks_like_submit(call, &name),
             _ => false,
         };
         ours.then(|| Submit {
@@ -82,6 +63,35 @@ impl Checker<'_> {
             function: None,
             arguments: call.args.iter().collect(),
         })
+    }
+
+    /// Decides by the shape, where nothing is known of the receiver.
+    fn looks_like_submit(&self, call: &syn::ExprMethodCall, name: &str) -> bool {
+        let [first, .., _] = &call.args.iter().collect::<Vec<_>>()[..] else {
+            return false;
+        };
+        let group = name_of(&call.receiver).is_some_and(|name| name.contains("group"));
+        match name {
+            "run" => group && self.is_context(first),
+            "submit" | "try_submit" => {
+                (group && !matches!(first, Expr::Lit(_))) || self.is_context(first)
+            }
+            _ => true,
+        }
+    }
+
+    /// A context, by its type or by the name that contexts have.
+    fn is_context(&self, expression: &Expr) -> bool {
+        match expression {
+            Expr::MethodCall(call) => self.is_context(&call.receiver),
+            Expr::Reference(inner) => self.is_context(&inner.expr),
+            Expr::Paren(inner) => self.is_context(&inner.expr),
+            _ => {
+                matches!(self.infer(expression), Ty::Context | Ty::Fresh)
+                    || name_of(expression)
+                        .is_some_and(|name| ["cx", "ctx", "context"].contains(&name.as_str()))
+            }
+        }
     }
 
     /// `TaskGroup::submit(&group, cx, |cx| …)`
@@ -119,35 +129,36 @@ impl Checker<'_> {
             return;
         };
         before.iter().for_each(|argument| self.visit_expr(argument));
-        self.task_argument(task, submit.name != "run");
+        self.task_argument(task);
     }
 
     /// Walks what is submitted: the closure in it runs as a task.
-    fn task_argument(&mut self, argument: &Expr, has_context: bool) {
+    fn task_argument(&mut self, argument: &Expr) {
         match argument {
             Expr::Closure(closure) => {
-                if has_context {
-                    self.check_task_closure(closure);
-                }
+                self.check_task_closure(closure);
                 self.task_closure(closure);
             }
-            Expr::Paren(inner) => self.task_argument(&inner.expr, has_context),
-            Expr::Group(inner) => self.task_argument(&inner.expr, has_context),
-            Expr::Reference(inner) => self.task_argument(&inner.expr, has_context),
+            Expr::Paren(inner) => self.task_argument(&inner.expr),
+            Expr::Group(inner) => self.task_argument(&inner.expr),
+            Expr::Reference(inner) => self.task_argument(&inner.expr),
             Expr::Call(call) if closure_in(argument).is_some() => {
                 self.visit_expr(&call.func);
-                call.args.iter().for_each(|inner| self.task_argument(inner, has_context));
+                call.args.iter().for_each(|inner| self.task_argument(inner));
             }
             // `{ let group = group.clone(); move |cx| … }`
             Expr::Block(block) if block.label.is_none() => self.scoped(|checker| {
                 for statement in &block.block.stmts {
                     match statement {
-                        Stmt::Expr(last, None) => checker.task_argument(last, has_context),
+                        Stmt::Expr(last, None) => checker.task_argument(last),
                         statement => checker.visit_stmt(statement),
                     }
                 }
             }),
-            _ => self.visit_expr(argument),
+            _ => {
+                self.task_by_name(argument);
+                self.visit_expr(argument);
+            }
         }
     }
 
@@ -158,32 +169,6 @@ impl Checker<'_> {
         self.in_task = outer;
         self.task_depth -= 1;
     }
-
-    /// The methods of this `impl` that handle jobs.
-    pub(super) fn handler_trait(&self, item: &syn::ItemImpl) -> Option<&'static [&'static str]> {
-        let (path, _) = item.trait_.as_ref()?;
-        let path = PathRef::of(path);
-        let elsewhere = |target: &Target| matches!(target, Target::Extern(path) if OTHER_CRATES.contains(&path[0].as_str()));
-        if self.targets(&path).iter().any(elsewhere) {
-            return None;
-        }
-        let name = path.segments.last()?;
-        HANDLER_TRAITS.iter().find(|(known, _)| known == name).map(|(_, methods)| *methods)
-    }
-}
-
-/// A method that registers a handler.
-pub(super) fn is_handler_method(call: &syn::ExprMethodCall) -> bool {
-    ["handler", "handle", "consumer", "on_message"].iter().any(|name| call.method == name)
-}
-
-pub(super) fn is_handler_function(attributes: &[syn::Attribute]) -> bool {
-    let last = |attribute: &syn::Attribute| {
-        attribute.path().segments.last().is_some_and(|last| {
-            ["handler", "job", "consumer"].iter().any(|name| last.ident == name)
-        })
-    };
-    attributes.iter().any(last)
 }
 
 /// The closure in an expression that is one, or boxes one.
@@ -202,62 +187,6 @@ pub(super) fn closure_in(expression: &Expr) -> Option<&syn::ExprClosure> {
             });
             boxes.then(|| call.args.first().and_then(closure_in)).flatten()
         }
-        _ => None,
-    }
-}
-
-/// Names that stand as the task of a submit, or as a handler.
-#[derive(Default)]
-pub(super) struct TaskNames {
-    pub(super) submitted: HashSet<String>,
-    pub(super) handled: HashSet<String>,
-}
-
-/// Collects the names from what `walk` visits. They are needed before the walk: a closure is
-/// bound before it is submitted.
-pub(super) fn submitted_names(walk: impl FnOnce(&mut TaskNames)) -> TaskNames {
-    let mut names = TaskNames::default();
-    walk(&mut names);
-    names
-}
-
-impl<'ast> Visit<'ast> for TaskNames {
-    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
-        visit::visit_expr_method_call(self, call);
-        let name = call.args.last().and_then(named);
-        if let Some(name) = name {
-            if is_submit_name(&plain(&call.method)) && call.args.len() >= 2 {
-                self.submitted.insert(name);
-            } else if is_handler_method(call) {
-                self.handled.insert(name);
-            }
-        }
-    }
-
-    fn visit_expr_call(&mut self, call: &'ast syn::ExprCall) {
-        visit::visit_expr_call(self, call);
-        if let Expr::Path(path) = &*call.func
-            && path.path.segments.len() > 1
-            && path.path.segments.last().is_some_and(|last| is_submit_name(&plain(&last.ident)))
-            && call.args.len() >= 3
-        {
-            self.submitted.extend(call.args.last().and_then(named));
-        }
-    }
-
-    // Types and attributes hold no calls.
-    fn visit_type(&mut self, _: &'ast syn::Type) {}
-    fn visit_attribute(&mut self, _: &'ast syn::Attribute) {}
-}
-
-/// The variable or function in `job`, `&job`, `job.clone()`, `Box::new(job)`.
-fn named(expression: &Expr) -> Option<String> {
-    match expression {
-        Expr::Path(path) => path.path.get_ident().map(plain),
-        Expr::Reference(inner) => named(&inner.expr),
-        Expr::Paren(inner) => named(&inner.expr),
-        Expr::MethodCall(call) if call.method == "clone" => named(&call.receiver),
-        Expr::Call(call) if call.args.len() == 1 => call.args.first().and_then(named),
         _ => None,
     }
 }

@@ -1,24 +1,18 @@
 //! The visitor: opens and closes scopes, skips test code, enters macros, and asks the rules.
 
-use std::collections::HashMap;
-
 use syn::visit::{self, Visit};
-use syn::{Expr, FnArg, Pat, Stmt};
+use syn::{Expr, Pat, Stmt};
 
 use super::attributes::{of_expression, of_item};
 use super::{Checker, tasks};
-use crate::fragments::{self, Fragment};
+use crate::fragments::{self};
 use crate::infer::Ty;
-use crate::known;
-use crate::names::items::{add_item, facts_of, generics, methods_of_impl};
-use crate::names::resolve::Target;
+use crate::names::items::generics;
 use crate::names::types::{TypeExpr, plain};
-use crate::names::{Names, PathRef, TypeFacts};
-use crate::testcode::is_test_only;
 
 impl<'ast> Visit<'ast> for Checker<'_> {
     fn visit_item(&mut self, item: &'ast syn::Item) {
-        if is_test_only(of_item(item)) {
+        if self.is_test(of_item(item)) {
             return;
         }
         match item {
@@ -31,12 +25,28 @@ impl<'ast> Visit<'ast> for Checker<'_> {
         let Some((_, items)) = &item.content else {
             return;
         };
-        let Some(module) = self.index.child(self.module, &plain(&item.ident)) else {
+        let inner = self.block_module(item);
+        let Some(module) = inner.or_else(|| self.index.child(self.module, &plain(&item.ident)))
+        else {
             return;
         };
         let outer = std::mem::replace(&mut self.module, module);
+        let blocks = std::mem::take(&mut self.blocks);
         self.apart(|checker| items.iter().for_each(|item| checker.visit_item(item)));
+        self.blocks = blocks;
         self.module = outer;
+    }
+
+    fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
+        self.check_derived_default(item);
+        visit::visit_item_struct(self, item);
+    }
+
+    fn visit_item_static(&mut self, item: &'ast syn::ItemStatic) {
+        let ty = self.type_of(&TypeExpr::of(&item.ty));
+        self.check_expected(&item.expr, &ty);
+        self.check_static(item, &ty);
+        visit::visit_item_static(self, item);
     }
 
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
@@ -63,17 +73,14 @@ impl<'ast> Visit<'ast> for Checker<'_> {
     }
 
     fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
-        let submitted = self.submitted_functions.submitted.contains(&plain(&item.sig.ident));
-        if submitted {
-            self.check_task_function(item);
-        }
-        let is_task = submitted || tasks::is_handler_function(&item.attrs);
+        self.keep_function(item);
+        let is_task = self.is_handler_function(&item.attrs);
         self.function(&item.sig, &item.block, is_task);
     }
 
     fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
-        if !is_test_only(&item.attrs) {
-            let is_task = tasks::is_handler_function(&item.attrs)
+        if !self.is_test(&item.attrs) {
+            let is_task = self.is_handler_function(&item.attrs)
                 || self.handler_impl.is_some_and(|names| names.iter().any(|n| item.sig.ident == n));
             self.function(&item.sig, &item.block, is_task);
         }
@@ -81,7 +88,7 @@ impl<'ast> Visit<'ast> for Checker<'_> {
 
     fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
         if let Some(block) = &item.default
-            && !is_test_only(&item.attrs)
+            && !self.is_test(&item.attrs)
         {
             self.function(&item.sig, block, false);
         }
@@ -93,9 +100,9 @@ impl<'ast> Visit<'ast> for Checker<'_> {
 
     fn visit_stmt(&mut self, statement: &'ast Stmt) {
         let skipped = match statement {
-            Stmt::Local(local) => is_test_only(&local.attrs),
-            Stmt::Macro(call) => is_test_only(&call.attrs),
-            Stmt::Expr(expression, _) => is_test_only(of_expression(expression)),
+            Stmt::Local(local) => self.is_test(&local.attrs),
+            Stmt::Macro(call) => self.is_test(&call.attrs),
+            Stmt::Expr(expression, _) => self.is_test(of_expression(expression)),
             Stmt::Item(_) => false,
         };
         if skipped {
@@ -109,13 +116,13 @@ impl<'ast> Visit<'ast> for Checker<'_> {
         let Some(init) = &local.init else {
             return self.bind(&local.pat, &Ty::Unknown);
         };
-        match (&local.pat, tasks::closure_in(&init.expr)) {
-            (Pat::Ident(name), Some(closure)) if self.submitted.contains(&plain(&name.ident)) => {
-                self.check_task_closure(closure);
+        match (name_in(&local.pat), tasks::closure_in(&init.expr)) {
+            (Some(name), Some(closure)) if self.handled.contains(&name) => {
                 self.task_closure(closure);
             }
-            (Pat::Ident(name), Some(closure)) if self.handled.contains(&plain(&name.ident)) => {
-                self.task_closure(closure);
+            (Some(name), Some(closure)) if self.submitted.contains(&name) => {
+                self.keep_closure(name, closure);
+                self.visit_expr(&init.expr);
             }
             _ => self.visit_expr(&init.expr),
         }
@@ -123,7 +130,16 @@ impl<'ast> Visit<'ast> for Checker<'_> {
             self.visit_expr(otherwise);
         }
         let ty = self.infer(&init.expr);
-        self.bind(&local.pat, &ty);
+        let Pat::Type(typed) = &local.pat else {
+            return self.bind(&local.pat, &ty);
+        };
+        let written = self.type_of(&TypeExpr::of(&typed.ty));
+        self.check_expected(&init.expr, &written);
+        if written == Ty::Context && self.is_fresh_value(&init.expr) {
+            self.bind(&typed.pat, &Ty::Fresh);
+        } else {
+            self.bind(&local.pat, &ty);
+        }
     }
 
     fn visit_expr(&mut self, expression: &'ast Expr) {
@@ -135,15 +151,46 @@ impl<'ast> Visit<'ast> for Checker<'_> {
 
     fn visit_expr_path(&mut self, path: &'ast syn::ExprPath) {
         self.check_path(path);
+        self.check_wrapped_default(path);
+        if let Some(last) = path.path.segments.last()
+            && let syn::PathArguments::AngleBracketed(of) = &last.arguments
+            && last.ident == "collect"
+        {
+            self.check_collected(last.ident.span(), of);
+        }
         visit::visit_expr_path(self, path);
+    }
+
+    fn visit_expr_struct(&mut self, literal: &'ast syn::ExprStruct) {
+        self.check_literal(literal);
+        visit::visit_expr_struct(self, literal);
+    }
+
+    fn visit_expr_return(&mut self, end: &'ast syn::ExprReturn) {
+        if let Some(value) = &end.expr {
+            let expected = self.returns.clone();
+            self.check_expected(value, &expected);
+        }
+        visit::visit_expr_return(self, end);
+    }
+
+    fn visit_expr_async(&mut self, block: &'ast syn::ExprAsync) {
+        let outer = std::mem::replace(&mut self.returns, Ty::Unknown);
+        visit::visit_expr_async(self, block);
+        self.returns = outer;
     }
 
     fn visit_expr_call(&mut self, call: &'ast syn::ExprCall) {
         self.check_leak_call(call);
+        self.check_bound(call);
+        self.check_constructed(call);
+        self.check_spawn_call(call);
         if let Some(submit) = self.submit_by_path(call) {
             return self.submit(&submit);
         }
-        self.visit_expr(&call.func);
+        if !self.is_idle_argument(call) {
+            self.visit_expr(&call.func);
+        }
         let scope = matches!(&*call.func, Expr::Path(path) if self.is_scope(path));
         for argument in &call.args {
             match argument {
@@ -156,11 +203,15 @@ impl<'ast> Visit<'ast> for Checker<'_> {
     fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
         self.check_spawn_method(call);
         self.check_permit_method(call);
+        self.check_waiting(call);
+        if let (true, Some(of)) = (call.method == "collect", &call.turbofish) {
+            self.check_collected(call.method.span(), of);
+        }
         if let Some(submit) = self.submit_by_method(call) {
             return self.submit(&submit);
         }
         self.visit_expr(&call.receiver);
-        let handler = tasks::is_handler_method(call);
+        let handler = self.registers_handler(call);
         let handed = self.handed_to_closures(call);
         for argument in &call.args {
             match argument {
@@ -177,13 +228,18 @@ impl<'ast> Visit<'ast> for Checker<'_> {
 
     fn visit_expr_assign(&mut self, assign: &'ast syn::ExprAssign) {
         visit::visit_expr_assign(self, assign);
+        let expected = self.infer(&assign.left);
+        self.check_expected(&assign.right, &expected);
         // `let handle; … handle = Handle::current();`
         if let Expr::Path(path) = &*assign.left
             && let Some(name) = path.path.get_ident().map(plain)
-            && self.variable(&name) == Some(&Ty::Unknown)
+            && matches!(expected, Ty::Unknown | Ty::Context | Ty::Fresh)
+            && self.variable(&name).is_some()
         {
             let ty = self.infer(&assign.right);
-            if let Some(known) = self.variables.iter_mut().rev().find_map(|s| s.get_mut(&name)) {
+            let changes = expected == Ty::Unknown || matches!(ty, Ty::Context | Ty::Fresh);
+            let known = self.variables.iter_mut().rev().find_map(|s| s.get_mut(&name));
+            if let Some(known) = known.filter(|_| changes) {
                 *known = ty;
             }
         }
@@ -196,6 +252,7 @@ impl<'ast> Visit<'ast> for Checker<'_> {
     }
 
     fn visit_expr_if(&mut self, branches: &'ast syn::ExprIf) {
+        self.check_idle_branch(&branches.cond, &branches.then_branch);
         self.scoped(|checker| {
             checker.visit_expr(&branches.cond);
             checker.visit_block(&branches.then_branch);
@@ -206,6 +263,7 @@ impl<'ast> Visit<'ast> for Checker<'_> {
     }
 
     fn visit_expr_while(&mut self, repeat: &'ast syn::ExprWhile) {
+        self.check_idle_branch(&repeat.cond, &repeat.body);
         self.scoped(|checker| visit::visit_expr_while(checker, repeat));
     }
 
@@ -219,9 +277,13 @@ impl<'ast> Visit<'ast> for Checker<'_> {
     }
 
     fn visit_expr_match(&mut self, choice: &'ast syn::ExprMatch) {
+        self.check_idle_arms(choice);
         self.visit_expr(&choice.expr);
         let ty = self.infer(&choice.expr);
-        for arm in choice.arms.iter().filter(|arm| !is_test_only(&arm.attrs)) {
+        for arm in &choice.arms {
+            if self.is_test(&arm.attrs) {
+                continue;
+            }
             self.scoped(|checker| {
                 checker.bind(&arm.pat, &ty);
                 visit::visit_arm(checker, arm);
@@ -230,7 +292,7 @@ impl<'ast> Visit<'ast> for Checker<'_> {
     }
 
     fn visit_field_value(&mut self, field: &'ast syn::FieldValue) {
-        if !is_test_only(&field.attrs) {
+        if !self.is_test(&field.attrs) {
             visit::visit_field_value(self, field);
         }
     }
@@ -249,121 +311,11 @@ impl<'ast> Visit<'ast> for Checker<'_> {
     fn visit_attribute(&mut self, _: &'ast syn::Attribute) {}
 }
 
-impl Checker<'_> {
-    fn fragments(&mut self, found: Vec<Fragment>) {
-        for fragment in found {
-            match fragment {
-                Fragment::Expression(expression) => {
-                    self.check_discarded_assign(&expression);
-                    self.visit_expr(&expression);
-                }
-                Fragment::Statements(statements) => self.statements(&statements),
-            }
-        }
-    }
-
-    fn statements(&mut self, statements: &[Stmt]) {
-        let mut names = Names::default();
-        for statement in statements {
-            if let Stmt::Item(item) = statement {
-                add_item(&mut names, item);
-                self.note_block_type(item);
-            }
-        }
-        self.with_names(names, |checker| {
-            checker.scoped(|checker| statements.iter().for_each(|s| checker.visit_stmt(s)));
-        });
-    }
-
-    fn note_block_type(&mut self, item: &syn::Item) {
-        let (name, facts) = match item {
-            syn::Item::Impl(block) => match TypeExpr::of(&block.self_ty) {
-                TypeExpr::Path(PathRef { segments, .. }, _) if segments.len() == 1 => {
-                    let methods = methods_of_impl(block).into_iter().collect();
-                    (segments.concat(), TypeFacts { methods, ..TypeFacts::default() })
-                }
-                _ => return,
-            },
-            item => match facts_of(item) {
-                Some(facts) => facts,
-                None => return,
-            },
-        };
-        self.block_types.entry(name).or_default().extend(facts);
-    }
-
-    /// Runs `walk` without what surrounds it: an item inside a function sees none of it.
-    fn apart(&mut self, walk: impl FnOnce(&mut Self)) {
-        let variables = std::mem::replace(&mut self.variables, vec![HashMap::new()]);
-        let submitted = std::mem::take(&mut self.submitted);
-        let handled = std::mem::take(&mut self.handled);
-        let depth = std::mem::take(&mut self.task_depth);
-        let in_task = std::mem::take(&mut self.in_task);
-        let has_context = std::mem::take(&mut self.has_context);
-        walk(self);
-        self.in_task = in_task;
-        self.has_context = has_context;
-        self.task_depth = depth;
-        self.handled = handled;
-        self.submitted = submitted;
-        self.variables = variables;
-    }
-
-    fn function(&mut self, signature: &syn::Signature, block: &syn::Block, is_task: bool) {
-        self.with_names(generics(&signature.generics), |checker| {
-            checker.apart(|checker| {
-                let names = tasks::submitted_names(|visitor| visitor.visit_block(block));
-                checker.submitted = names.submitted;
-                checker.handled = names.handled;
-                checker.task_depth = usize::from(is_task);
-                for input in &signature.inputs {
-                    checker.parameter(input);
-                }
-                checker.visit_block(block);
-            });
-        });
-    }
-
-    fn parameter(&mut self, input: &FnArg) {
-        match input {
-            FnArg::Receiver(_) => {
-                let own = self.self_type.clone();
-                self.declare("self".to_owned(), own);
-            }
-            FnArg::Typed(typed) => {
-                let ty = self.type_of(&TypeExpr::of(&typed.ty));
-                self.has_context |= ty == Ty::Context;
-                self.bind(&typed.pat, &ty);
-            }
-        }
-    }
-
-    /// Walks a closure whose parameters are of the given type.
-    pub(super) fn closure(&mut self, closure: &syn::ExprClosure, given: &Ty) {
-        self.scoped(|checker| {
-            closure.inputs.iter().for_each(|input| checker.bind(input, given));
-            checker.visit_expr(&closure.body);
-        });
-    }
-
-    /// What the closures among a method's arguments are called with.
-    fn handed_to_closures(&self, call: &syn::ExprMethodCall) -> Ty {
-        let method = plain(&call.method);
-        let has_closure = call.args.iter().any(|argument| matches!(argument, Expr::Closure(_)));
-        if !has_closure {
-            return Ty::Unknown;
-        }
-        let receiver = self.infer(&call.receiver);
-        match receiver {
-            // rayon hands the scope on to what it spawns.
-            Ty::Spawner if method.starts_with("spawn") || method.contains("scope") => Ty::Spawner,
-            _ if known::hands_over(&method) => receiver,
-            _ => Ty::Unknown,
-        }
-    }
-
-    fn is_scope(&self, path: &syn::ExprPath) -> bool {
-        let targets = self.targets(&PathRef::of(&path.path));
-        targets.iter().any(|target| matches!(target, Target::Extern(path) if known::is_scope(path)))
+/// The one variable that a pattern binds, if it is no more than that.
+fn name_in(pattern: &Pat) -> Option<String> {
+    match pattern {
+        Pat::Ident(name) => Some(plain(&name.ident)),
+        Pat::Type(inner) => name_in(&inner.pat),
+        _ => None,
     }
 }

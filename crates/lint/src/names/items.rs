@@ -4,21 +4,21 @@ use syn::{Fields, ImplItem, Item, TraitItem};
 
 use super::types::{TypeExpr, plain};
 use super::{Name, Names, PathRef, TypeFacts};
-use crate::testcode::is_test_only;
+use crate::testcode::is_cfg_test;
 
 /// Adds the name an item defines; test-only items define none.
 pub(crate) fn add_item(names: &mut Names, item: &Item) {
     match item {
-        Item::Use(item) if !is_test_only(&item.attrs) => {
+        Item::Use(item) if !is_cfg_test(&item.attrs) => {
             let start = PathRef { leading: item.leading_colon.is_some(), segments: Vec::new() };
             add_use(names, &item.tree, start);
         }
-        Item::ExternCrate(item) if !is_test_only(&item.attrs) => {
+        Item::ExternCrate(item) if !is_cfg_test(&item.attrs) => {
             let target = PathRef { leading: true, segments: vec![plain(&item.ident)] };
             let name = item.rename.as_ref().map_or(&item.ident, |(_, rename)| rename);
             names.add(plain(name), Name::Use(target));
         }
-        Item::Fn(item) if !is_test_only(&item.attrs) => {
+        Item::Fn(item) if !is_cfg_test(&item.attrs) => {
             names.add(plain(&item.sig.ident), Name::Value(TypeExpr::of_return(&item.sig.output)));
         }
         Item::Const(item) => names.add(plain(&item.ident), Name::Value(TypeExpr::of(&item.ty))),
@@ -111,12 +111,20 @@ pub(crate) fn facts_of(item: &Item) -> Option<(String, TypeFacts)> {
     Some((plain(ident), facts))
 }
 
+/// The `Target` of a type that derefs, among its methods: no method has such a name.
+pub(crate) const DEREF: &str = "*";
+
 /// The methods of an `impl`, with what they return.
 pub(crate) fn methods_of_impl(block: &syn::ItemImpl) -> Vec<(String, TypeExpr)> {
+    let derefs = block
+        .trait_
+        .as_ref()
+        .is_some_and(|(path, _)| path.segments.last().is_some_and(|last| last.ident == "Deref"));
     let methods = block.items.iter().filter_map(|item| match item {
-        ImplItem::Fn(function) if !is_test_only(&function.attrs) => {
+        ImplItem::Fn(function) if !is_cfg_test(&function.attrs) => {
             Some((plain(&function.sig.ident), TypeExpr::of_return(&function.sig.output)))
         }
+        ImplItem::Type(target) if derefs => Some((DEREF.to_owned(), TypeExpr::of(&target.ty))),
         _ => None,
     });
     methods.collect()

@@ -6,7 +6,10 @@
 //! several targets, and a rule fires if any of them is forbidden.
 
 pub(crate) mod collect;
+mod files;
+mod hidden;
 pub(crate) mod items;
+mod reach;
 pub(crate) mod resolve;
 pub(crate) mod types;
 
@@ -89,6 +92,8 @@ pub(crate) struct Index {
     pub(crate) types: HashMap<(ModuleId, String), TypeFacts>,
     /// Crates of the workspace, as code spells them.
     pub(crate) libraries: HashMap<String, ModuleId>,
+    /// Modules inside function bodies, by their file, line and column.
+    pub(crate) block_modules: HashMap<(usize, usize, usize), ModuleId>,
     /// For each package, its renamed dependencies.
     pub(crate) renames: Vec<HashMap<String, String>>,
 }

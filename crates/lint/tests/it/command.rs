@@ -39,6 +39,7 @@ fn formats_are_chosen_by_name() {
 fn help_and_version_are_there() {
     let bench = Workbench::new(&[]);
     check(&bench, &["--help"], 0, "Exit status: 0 clean, 1 findings, 2 could not check", "");
+    check(&bench, &["--help"], 0, "unbounded-queue", "");
     check(&bench, &["sluicegate-lint", "--version"], 0, env!("CARGO_PKG_VERSION"), "");
 }
 

@@ -36,7 +36,6 @@ fn exempt_one_file_or_folder_and_never_a_prefix() {
         check(&entry(path, "naked-spawn", "2026-12-31"), &[], &[TASKS2]);
     }
     check(&entry("crates", "naked-spawn", "2026-12-31"), &[], &[]);
-    check(&entry(".", "naked-spawn", "2026-12-31"), &[], &[]);
     let prefix = entry("crates/task", "naked-spawn", "2026-12-31");
     check(&prefix, &[], &[TASKS, TASKS2, "sluicegate-lint.toml:1 exemption-unused"]);
 }
@@ -52,6 +51,38 @@ fn hold_until_the_end_of_their_last_day() {
     let both = |day| entry("crates", "naked-spawn", day);
     check(&both("2026-06-15"), &[], &[]);
     check(&both("2026-06-14"), &[], &[TASKS, TASKS2, "sluicegate-lint.toml:1 exemption-expired"]);
+}
+
+#[test]
+fn cover_a_file_or_folder_below_the_root_and_never_all_of_it() {
+    for all in [".", "./", "././/."] {
+        let whole = entry(all, "naked-spawn", "2026-12-31");
+        check(&whole, &[], &[TASKS, TASKS2, "sluicegate-lint.toml:2 exemption-incomplete"]);
+    }
+}
+
+#[test]
+fn hold_for_a_year_at_most() {
+    let both = |day| entry("crates", "naked-spawn", day);
+    let refused = [TASKS, TASKS2, "sluicegate-lint.toml:6 exemption-incomplete"];
+    check(&both("2027-06-15"), &[], &[]);
+    check(&both("2027-06-16"), &[], &refused);
+    check(&both("9999-12-31"), &[], &refused);
+}
+
+#[test]
+fn that_are_refused_say_which_and_why() {
+    let text = entry(".", "naked-spawn", "2026-12-31")
+        + &entry("crates/tasks", "naked-spawn", "2030-01-01");
+    let bench = Workbench::new(&[("src/lib.rs", "fn f() {}"), (FILE, &text)]);
+    let findings = bench.report(&[]).findings;
+    let messages: Vec<&str> = findings.iter().map(|finding| finding.message.as_str()).collect();
+    let expected = [
+        "`.` is everything: an exemption covers a file, or a folder below this one",
+        "the exemption of `crates/tasks` from naked-spawn is for more than a year: \
+         2027-06-15 is the latest day",
+    ];
+    assert_eq!(messages, expected);
 }
 
 #[test]

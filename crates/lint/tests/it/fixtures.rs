@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use sluicegate_lint::{Manifest, SourceFile, SourceTree, check_tree};
 
-const RULES: [&str; 4] = ["naked-spawn", "leaky-permit", "nested-pool", "context-dropped"];
+const RULES: [&str; 5] =
+    ["naked-spawn", "leaky-permit", "nested-pool", "context-dropped", "unbounded-queue"];
 const SPELLINGS: [&str; 6] =
     ["path", "alias", "method", "reexport", "macro_body", "nested_closure"];
 
@@ -134,6 +135,16 @@ fn context_dropped_fires() {
 #[test]
 fn context_dropped_stays_quiet() {
     check("context-dropped", "clean");
+}
+
+#[test]
+fn unbounded_queue_fires() {
+    check("unbounded-queue", "fires");
+}
+
+#[test]
+fn unbounded_queue_stays_quiet() {
+    check("unbounded-queue", "clean");
 }
 
 #[test]

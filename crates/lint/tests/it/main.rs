@@ -3,8 +3,10 @@
 
 mod command;
 mod exemptions;
+mod files;
 mod fixtures;
 mod formats;
 mod names;
+mod preset;
 mod test_code;
 mod workbench;

@@ -28,7 +28,7 @@ pub(crate) fn shared() -> Option<&'static str> {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
             (runtime.unwrap(), TaskGroup::new("broker", 1).unwrap())
         });
-        let (tell, told) = mpsc::channel();
+        let (tell, told) = mpsc::sync_channel(1);
         let keep = move |cx: Context| {
             let broker = lend(Kind::RabbitMq);
             tell.send(broker.as_ref().map(|broker| broker.url().to_owned())).unwrap();
