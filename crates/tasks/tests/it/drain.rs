@@ -4,12 +4,13 @@
 
 mod again;
 mod race;
-mod turnstile;
 
 use std::future::pending;
 use std::sync::{Arc, mpsc};
 
-use sluicegate_tasks::{Context, DrainReport, Interrupt, Overload, Refusal, TaskError, TaskGroup};
+use sluicegate_tasks::{
+    Context, DrainReport, GroupOverload as Overload, Interrupt, Refusal, TaskError, TaskGroup,
+};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 

@@ -11,7 +11,9 @@ mod panics;
 
 use std::sync::Arc;
 
-use sluicegate_tasks::{AtLimit, Context, Interrupt, Overload, Refusal, TaskError, TaskGroup};
+use sluicegate_tasks::{
+    AtLimit, Context, GroupOverload as Overload, Interrupt, Refusal, TaskError, TaskGroup,
+};
 use tokio::sync::oneshot;
 
 use crate::probe::{Busy, Count, Guard, ms, settle};

@@ -83,7 +83,7 @@ async fn dropping_the_group_while_another_drains_it_is_safe() {
 #[tokio::test(start_paused = true)]
 async fn of_a_group_with_many_in_each_state_everything_is_accounted_for() {
     let group = TaskGroup::builder("orders", 6)
-        .overload(sluicegate_tasks::Overload::Queue { capacity: 5 })
+        .overload(sluicegate_tasks::GroupOverload::Queue { capacity: 5 })
         .unwind(ms(10))
         .build()
         .unwrap();

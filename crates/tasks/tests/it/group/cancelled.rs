@@ -1,6 +1,8 @@
 //! Work whose context ends before its start: it never runs, and its caller is told.
 
-use sluicegate_tasks::{Context, Interrupt, Overload, Refusal, TaskError, TaskGroup};
+use sluicegate_tasks::{
+    Context, GroupOverload as Overload, Interrupt, Refusal, TaskError, TaskGroup,
+};
 use tokio::time::Instant;
 
 use crate::probe::{Busy, ByHand, Guard, ms, settle};

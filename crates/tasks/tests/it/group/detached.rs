@@ -1,6 +1,8 @@
 //! Detached tasks: named, listed, one of a name at a time, under the service's own context.
 
-use sluicegate_tasks::{Context, Interrupt, Overload, Refusal, TaskError, TaskGroup};
+use sluicegate_tasks::{
+    Context, GroupOverload as Overload, Interrupt, Refusal, TaskError, TaskGroup,
+};
 use tokio::sync::oneshot;
 
 use crate::probe::{Busy, ByHand, Guard, settle};
