@@ -141,21 +141,21 @@ impl<V> Waiting<V> {
         let Some((shared, id)) = &self.item else { return Err((Refusal::Draining, None)) };
         let (shared, id) = (Arc::clone(shared), *id);
         let heard = self.cx.until_interrupted(poll_fn(|poller| {
+            // Before it hears of its turn, since from then on it counts as started.
+            if let Err(why) = self.cx.check() {
+                return Poll::Ready(Err(why));
+            }
             match shared.line.hear(shared.alarm.now(), id, poller.waker()) {
                 Heard::NotYet => Poll::Pending,
-                heard => Poll::Ready(heard),
+                heard => Poll::Ready(Ok(heard)),
             }
         }));
-        let why = match heard.await {
-            // The last look before it runs.
-            Ok(Heard::Turn(admitted)) => match self.cx.check() {
-                Ok(()) => {
-                    self.item = None;
-                    let cx = Some(self.cx.clone());
-                    return Ok(Running::new(shared, id, admitted, Instant::now(), cx));
-                }
-                Err(why) => Refusal::Interrupted(why),
-            },
+        let why = match heard.await.and_then(|heard| heard) {
+            Ok(Heard::Turn(admitted)) => {
+                self.item = None;
+                let cx = Some(self.cx.clone());
+                return Ok(Running::new(shared, id, admitted, Instant::now(), cx));
+            }
             Ok(Heard::TimedOut) => {
                 Refusal::QueueTimeout { after: shared.queue_timeout.unwrap_or_default() }
             }
