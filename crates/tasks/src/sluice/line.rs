@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use sluicegate_schedule::{ItemId, Limits, Moment, Next, Schedule, Snapshot, Why};
 
+use super::door::Door;
 use super::ledger::Ledger;
 use super::watch::Watchers;
 use crate::sync::Mutex;
@@ -40,9 +41,7 @@ pub(crate) struct State<V> {
     /// How many of them were woken and have not looked yet.
     pub(super) woken: u32,
     /// Callers that wait to be let in, first come, first served.
-    pub(super) door: WaitList<Option<Waker>>,
-    /// How many of them were woken and have not looked yet.
-    pub(super) called_in: u32,
+    pub(super) door: Door,
     /// Items that wait for their callers' turns.
     callers: u32,
     queue_timeout: Option<Duration>,
@@ -109,8 +108,7 @@ impl<V> Line<V> {
                 fair: Schedule::new(limits, now),
                 workers: WaitList::new(),
                 woken: 0,
-                door: WaitList::new(),
-                called_in: 0,
+                door: Door::default(),
                 callers: 0,
                 queue_timeout,
                 timeouts: VecDeque::new(),
@@ -178,7 +176,7 @@ impl<V> Line<V> {
             waited.sort_unstable_by_key(|(id, _)| id.number());
             (state.callers, state.timeouts) = (0, VecDeque::new());
             wakers.extend(std::iter::from_fn(|| state.wake_worker()));
-            wakers.extend(std::iter::from_fn(|| state.call_in()));
+            wakers.extend(state.door.call_all());
             let (count, mut values) = (waited.len() as u64, Vec::new());
             for (_, slot) in waited {
                 match slot.runner {
@@ -240,8 +238,8 @@ impl<V> State<V> {
                 _ => {}
             }
         }
-        if !self.door.is_empty() && self.called_in == 0 && self.has_room() {
-            wakers.extend(self.call_in());
+        if !self.door.is_empty() && self.has_room() {
+            wakers.extend(self.door.call_in());
         }
         self.call_watchers(wakers);
         [alarm, timeout].into_iter().flatten().min()
@@ -322,12 +320,6 @@ impl<V> State<V> {
     pub(super) fn wake_worker(&mut self) -> Option<Waker> {
         let waker = self.workers.pop_front()?.take();
         self.woken += 1;
-        waker
-    }
-
-    pub(super) fn call_in(&mut self) -> Option<Waker> {
-        let waker = self.door.pop_front()?.take();
-        self.called_in += 1;
         waker
     }
 

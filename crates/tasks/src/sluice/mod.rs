@@ -4,6 +4,7 @@
 //! | file | is |
 //! |---|---|
 //! | `line.rs` | the schedule behind a lock, and who is told what |
+//! | `door.rs` | where callers wait for room |
 //! | `callers.rs`, `workers.rs` | the two ways out |
 //! | `turn.rs` | the right to run one item, and how it ends |
 //! | `live.rs`, `view.rs` | changing it, ending it, looking in |
@@ -14,6 +15,7 @@
 mod alarm;
 mod builder;
 mod callers;
+mod door;
 mod ledger;
 mod line;
 mod live;
@@ -139,7 +141,8 @@ impl<V> Sluice<V> {
         SluiceBuilder::new(name.into(), concurrency, capacity)
     }
 
-    /// Lets an item in, for whichever worker pulls it. It never waits to get in.
+    /// Lets an item in, for whichever worker pulls it. It never waits to get in, nor does it go before
+    /// callers that do ([`Overload::Wait`]): while they wait for room there is none.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
@@ -191,8 +194,8 @@ impl<V> Sluice<V> {
         items: Vec<(Entry, V)>,
     ) -> Result<Vec<ItemId>, Refused<Vec<(Entry, V)>>> {
         let (shared, count) = (self.shared(), items.len() as u64);
-        let admitted = shared.after(shared.line.admit_all(shared.alarm.now(), items));
-        admitted.map_err(|refused| shared.refused(refused, count))
+        let admitted = shared.line.admit_all(shared.alarm.now(), items, shared.overload);
+        shared.after(admitted).map_err(|refused| shared.refused(refused, count))
     }
 
     /// Waits until `count` more would fit, or as many as ever can if that is fewer, or the sluice

@@ -5,7 +5,7 @@
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use sluicegate_schedule::{ItemId, Moment, Next, Refusal as Full, Refused, Why};
+use sluicegate_schedule::{ItemId, Moment, Next, Refusal as Full, Refused, Snapshot, Why};
 
 use super::callers::not_at_once;
 use super::line::{After, Line, Pulled, Runner, Slot, State, in_millis};
@@ -37,6 +37,9 @@ impl<V> Line<V> {
         overload: Overload,
     ) -> After<V, Result<ItemId, Refused<V>>> {
         self.change(now, |state, _| {
+            if state.is_promised(overload) {
+                return Err(Refused { why: state.full(), value });
+            }
             let slot = Slot::new(Runner::Worker(Some(value)), now);
             let id = state.fair.admit(now, entry, slot).map_err(unfilled)?;
             state.admitted(now, id, false);
@@ -56,10 +59,14 @@ impl<V> Line<V> {
         &self,
         now: Moment,
         batch: Batch<V>,
+        overload: Overload,
     ) -> After<V, Result<Vec<ItemId>, Refused<Batch<V>>>> {
         let slot = |value| Slot::new(Runner::Worker(Some(value)), now);
         let batch: Vec<_> = batch.into_iter().map(|(entry, value)| (entry, slot(value))).collect();
         let After { result, alarm, expired } = self.change(now, |state, _| {
+            if state.is_promised(overload) {
+                return Err(Refused { why: state.full(), value: batch });
+            }
             let ids = state.fair.admit_all(now, batch)?;
             ids.iter().for_each(|id| state.admitted(now, *id, false));
             Ok(ids)
@@ -178,6 +185,12 @@ impl<V> Line<V> {
 }
 
 impl<V> State<V> {
+    /// There is no room for what comes now.
+    fn full(&self) -> Full {
+        let Snapshot { queued, capacity, .. } = self.fair.snapshot(Moment::ZERO);
+        Full::QueueFull { queued, capacity }
+    }
+
     /// Why an item for workers cannot start at once, if it cannot.
     fn must_wait(&mut self, now: Moment, id: ItemId) -> Option<Full> {
         let idle = self.workers.len() + self.woken;
