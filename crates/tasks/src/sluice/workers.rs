@@ -213,18 +213,24 @@ impl<V> State<V> {
 }
 
 impl<V> Puller<'_, V> {
-    /// Takes the next value if one may start. Else it waits from now on, behind the others, unless the
-    /// line is closed.
+    /// Takes the next value if one may start. Else it waits from now on, behind those who do already,
+    /// unless the line is closed.
     pub(super) fn look(&mut self, now: Moment, waker: &Waker) -> After<V, Poll<Option<Pulled<V>>>> {
         // Cloned before and dropped after the lock is held: both run the executor's code.
         let (place, mut waker) = (self.place.take(), Some(waker.clone()));
         let After { result: (seen, place, displaced), alarm, expired } =
             self.line.change(now, |state, wakers| {
-                let displaced = state.leave_workers(place);
                 let pulled = state.pull(now, wakers);
                 if pulled.is_some() || state.closed {
-                    return (Poll::Ready(pulled), None, displaced);
+                    return (Poll::Ready(pulled), None, state.leave_workers(place));
                 }
+                // One that was polled for nothing keeps its place.
+                if let Some(at) = place
+                    && let Some(known @ Some(_)) = state.workers.get_mut(at)
+                {
+                    return (Poll::Pending, place, std::mem::replace(known, waker.take()));
+                }
+                let displaced = state.leave_workers(place);
                 (Poll::Pending, Some(state.workers.push_back(waker.take())), displaced)
             });
         self.place = place;
