@@ -194,10 +194,10 @@ impl<V> Line<V> {
         // Cloned before and dropped after the lock is held: both run the executor's code.
         let waker = waker.clone();
         let (heard, displaced) = self.attend(|state| {
-            let State { fair, ledger, closed, .. } = state;
+            let State { fair, ledger, timed_out, .. } = state;
             let Some(slot) = fair.get_mut(id) else {
-                let gone = if *closed { Heard::Closed } else { Heard::TimedOut };
-                return (gone, Some(waker));
+                let was_late = timed_out.remove(&id);
+                return (if was_late { Heard::TimedOut } else { Heard::Closed }, Some(waker));
             };
             match &mut slot.runner {
                 Runner::Caller { told: false, waker: known } => {
@@ -214,8 +214,10 @@ impl<V> Line<V> {
     }
 
     fn withdraw_caller(&self, now: Moment, id: ItemId) -> After<V, bool> {
-        let After { result, alarm, expired } =
-            self.change(now, |state, _| state.cancel(id).or_else(|| state.fair.revoke(id)));
+        let After { result, alarm, expired } = self.change(now, |state, _| {
+            state.timed_out.remove(&id);
+            state.cancel(id).or_else(|| state.fair.revoke(id))
+        });
         After { result: result.is_some(), alarm, expired }
     }
 }

@@ -14,7 +14,7 @@
 //! 5. Once closed, nothing waits: what is put back or let in later is gone at once.
 //! 6. Wakers are called, and values dropped, with the lock released.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
@@ -47,6 +47,8 @@ pub(crate) struct State<V> {
     queue_timeout: Option<Duration>,
     /// When the first wait of an item is too long, in order. Those that are over leave late.
     timeouts: VecDeque<(Moment, ItemId)>,
+    /// Callers' items that waited for too long, until their callers hear of it.
+    pub(super) timed_out: HashSet<ItemId>,
     pub(crate) closed: bool,
     pub(crate) ledger: Ledger,
     pub(super) watchers: Watchers,
@@ -112,6 +114,7 @@ impl<V> Line<V> {
                 callers: 0,
                 queue_timeout,
                 timeouts: VecDeque::new(),
+                timed_out: HashSet::new(),
                 closed: false,
                 ledger,
                 watchers: Watchers::default(),
@@ -138,9 +141,11 @@ impl<V> Line<V> {
         let (mut wakers, mut expired) = (Vec::new(), Vec::new());
         let mut state = self.state.lock();
         state.fair.advance(now);
+        // First, since what waited for too long must not start, however late the timer is.
+        state.expire(now, &mut wakers, &mut expired);
         let changed = change(&mut state, &mut wakers);
         let result = then(&mut state, &mut wakers, changed);
-        let alarm = state.tell(now, &mut wakers, &mut expired);
+        let alarm = state.tell(now, &mut wakers);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
         After { result, alarm, expired }
@@ -167,8 +172,8 @@ impl<V> Line<V> {
 
     /// Lets nothing more in and takes out all that waits. Callers are told; the workers' values are
     /// returned in the order of admission, with how many waited in all.
-    pub(crate) fn close(&self, now: Moment) -> (Vec<V>, u64) {
-        let After { result, .. } = self.change(now, |state, wakers| {
+    pub(crate) fn close(&self, now: Moment) -> After<V, (Vec<V>, u64)> {
+        self.change(now, |state, wakers| {
             state.closed = true;
             state.fair.stop_admission();
             let ids: Vec<ItemId> = state.fair.waiting().map(|item| item.id).collect();
@@ -185,8 +190,7 @@ impl<V> Line<V> {
                 }
             }
             (values, count)
-        });
-        result
+        })
     }
 }
 
@@ -223,13 +227,8 @@ impl<V> State<V> {
 
     /// Tells callers whose turn it is, and wakes a worker if there is something for one. Says when to
     /// ask again.
-    fn tell(
-        &mut self,
-        now: Moment,
-        wakers: &mut Vec<Waker>,
-        expired: &mut Vec<V>,
-    ) -> Option<Moment> {
-        let timeout = self.expire(now, wakers, expired);
+    fn tell(&mut self, now: Moment, wakers: &mut Vec<Waker>) -> Option<Moment> {
+        let timeout = self.timeouts.front().map(|(at, _)| *at);
         let mut alarm = self.tell_callers(now, wakers);
         if !self.workers.is_empty() && self.woken == 0 {
             match self.fair.peek(now) {
@@ -266,26 +265,19 @@ impl<V> State<V> {
         None
     }
 
-    /// Takes out what has waited for too long. Says when the next one will have.
-    fn expire(
-        &mut self,
-        now: Moment,
-        wakers: &mut Vec<Waker>,
-        expired: &mut Vec<V>,
-    ) -> Option<Moment> {
-        loop {
-            let (at, id) = *self.timeouts.front()?;
-            if at > now {
-                return Some(at);
-            }
-            self.timeouts.pop_front();
+    /// Takes out what has waited for too long.
+    fn expire(&mut self, now: Moment, wakers: &mut Vec<Waker>, expired: &mut Vec<V>) {
+        while let Some((_, id)) = self.timeouts.pop_front_if(|(at, _)| *at <= now) {
             if !self.waits_anew(id) {
                 continue;
             }
             self.ledger.queue_timeouts += 1;
             match self.cancel(id).map(|slot| slot.runner) {
                 Some(Runner::Worker(value)) => expired.extend(value),
-                Some(Runner::Caller { waker, .. }) => wakers.extend(waker),
+                Some(Runner::Caller { waker, .. }) => {
+                    self.timed_out.insert(id);
+                    wakers.extend(waker);
+                }
                 None => {}
             }
         }

@@ -481,7 +481,7 @@ impl<V> Shared<V> {
     /// Lets nothing more in. What waited for workers is returned.
     fn close(&self) -> Vec<V> {
         self.closing.raise();
-        let (values, waited) = self.line.close(self.alarm.now());
+        let (values, waited) = self.after(self.line.close(self.alarm.now()));
         self.counters.handed_back.add(waited);
         values
     }
