@@ -45,6 +45,7 @@ use sluicegate_schedule::{Entry as ScheduleEntry, ItemId, Refusal as Full, Refus
 use tokio::time::Instant;
 
 use crate::context::{Flag, GroupId, Lineage};
+use crate::panic::catch;
 use crate::stats::Counters;
 use crate::{AtLimit, Context, Refusal, Refused};
 use alarm::Alarm;
@@ -411,8 +412,16 @@ impl<V> Shared<V> {
     /// Does what a change of the line calls for.
     fn after<R>(&self, After { result, alarm, expired }: After<V, R>) -> R {
         self.alarm.set(alarm);
-        expired.into_iter().for_each(|value| self.dropped(value));
+        self.drop_all(expired);
         result
+    }
+
+    /// Values that nobody has any more go to their owner. One that panics over one of them keeps
+    /// neither the others from theirs, nor the timer from going on.
+    fn drop_all(&self, values: Vec<V>) {
+        for value in values {
+            catch(|| self.dropped(value)).ok();
+        }
     }
 
     /// A value that nobody has any more goes to its owner.
@@ -503,7 +512,7 @@ async fn keep_time<V>(shared: Arc<Shared<V>>) {
 impl<V> Drop for Handle<V> {
     fn drop(&mut self) {
         let waited = self.shared.close();
-        waited.into_iter().for_each(|value| self.shared.dropped(value));
+        self.shared.drop_all(waited);
     }
 }
 
