@@ -162,23 +162,23 @@ impl<V> Waiting<V> {
         }
         let (shared, id) = (Arc::clone(shared), *id);
         let heard = self.cx.until_interrupted(poll_fn(|poller| {
+            // Before it hears of its turn, since from then on it counts as started.
+            if let Err(why) = self.cx.check() {
+                return Poll::Ready(Err(why));
+            }
             match shared.line.hear(shared.alarm.now(), id, poller.waker()) {
                 Heard::NotYet => Poll::Pending,
-                heard => Poll::Ready(heard),
+                heard => Poll::Ready(Ok(heard)),
             }
         }));
-        let why = match heard.await {
-            // The last look before it runs.
-            Ok(Heard::Turn(admitted)) => match self.cx.check() {
-                Ok(()) => {
-                    self.item = None;
-                    let cx = Some(self.cx.clone().holding(permit_of(id)));
-                    let now = Instant::now();
-                    let admitted = shared.alarm.instant(admitted).unwrap_or(now);
-                    return Ok(Running::new(shared, id, admitted, now, cx));
-                }
-                Err(why) => Refusal::Interrupted(why),
-            },
+        let why = match heard.await.and_then(|heard| heard) {
+            Ok(Heard::Turn(admitted)) => {
+                self.item = None;
+                let cx = Some(self.cx.clone().holding(permit_of(id)));
+                let now = Instant::now();
+                let admitted = shared.alarm.instant(admitted).unwrap_or(now);
+                return Ok(Running::new(shared, id, admitted, now, cx));
+            }
             Ok(Heard::TimedOut) => {
                 Refusal::QueueTimeout { after: shared.queue_timeout.unwrap_or_default() }
             }
@@ -211,26 +211,16 @@ impl<V> Drop for Waiting<V> {
     }
 }
 
-/// Somebody who waits to be let in. Dropped, it leaves the door.
-pub(super) struct AtDoor<'a, V> {
-    line: &'a Line<V>,
-    place: Option<u32>,
-}
-
 impl<V> Line<V> {
-    pub(super) const fn door(&self) -> AtDoor<'_, V> {
-        AtDoor { line: self, place: None }
-    }
-
     /// How a caller's item stands; while it waits, the waker hears of its turn.
     fn hear(&self, now: Moment, id: ItemId, waker: &Waker) -> Heard {
         // Cloned before and dropped after the lock is held: both run the executor's code.
         let waker = waker.clone();
         let (heard, displaced) = self.attend(|state| {
-            let State { fair, ledger, closed, .. } = state;
+            let State { fair, ledger, timed_out, .. } = state;
             let Some(slot) = fair.get_mut(id) else {
-                let gone = if *closed { Heard::Closed } else { Heard::TimedOut };
-                return (gone, Some(waker));
+                let was_late = timed_out.remove(&id);
+                return (if was_late { Heard::TimedOut } else { Heard::Closed }, Some(waker));
             };
             match &mut slot.runner {
                 Runner::Caller { told: false, waker: known } => {
@@ -251,6 +241,7 @@ impl<V> Line<V> {
 
     fn withdraw_caller(&self, now: Moment, id: ItemId) -> After<V, bool> {
         let After { result, alarm, expired } = self.change(now, |state, _| {
+            state.timed_out.remove(&id);
             let slot = state.cancel(id).or_else(|| state.fair.revoke(id));
             if slot.as_ref().is_some_and(|slot| slot.at_once) {
                 state.ledger.not_started();
@@ -261,63 +252,8 @@ impl<V> Line<V> {
     }
 }
 
-impl<V> AtDoor<'_, V> {
-    /// Lets a caller's item in; `Pending` while it waits for room.
-    pub(super) fn knock(
-        &mut self,
-        now: Moment,
-        entry: &mut Option<Entry>,
-        overload: Overload,
-        waker: &Waker,
-    ) -> After<V, Poll<Result<Entered, Full>>> {
-        let (place, mut waker) = (self.place.take(), Some(waker.clone()));
-        let After { result: (entered, place, displaced), alarm, expired } =
-            self.line.change(now, |state, wakers| {
-                let (was_called, displaced) = state.leave_door(place);
-                let waits = overload == Overload::Wait;
-                // Nobody overtakes those who wait for room.
-                let others_first = !was_called && !state.door.is_empty();
-                if waits && !state.closed && (others_first || !state.has_room()) {
-                    let place = state.door.push_back(waker.take());
-                    return (Poll::Pending, Some(place), displaced);
-                }
-                let entry = entry.take().expect("let in once");
-                let entered = state.enter_caller(now, entry, overload, wakers);
-                (Poll::Ready(entered), None, displaced)
-            });
-        self.place = place;
-        drop((displaced, waker));
-        After { result: entered, alarm, expired }
-    }
-}
-
-impl<V> Drop for AtDoor<'_, V> {
-    fn drop(&mut self) {
-        if let Some(place) = self.place {
-            // One that was called in and goes passes its call on.
-            let (displaced, next) = self.line.attend(|state| {
-                let (was_called, displaced) = state.leave_door(Some(place));
-                let passes = was_called && state.has_room();
-                (displaced, if passes { state.call_in() } else { None })
-            });
-            drop(displaced);
-            next.into_iter().for_each(Waker::wake);
-        }
-    }
-}
-
 impl<V> State<V> {
-    /// Leaves the door; whether it was called in, and else its waker.
-    fn leave_door(&mut self, place: Option<u32>) -> (bool, Option<Waker>) {
-        let Some(waiter) = place.and_then(|place| self.door.free(place)) else {
-            return (false, None);
-        };
-        let was_called = waiter.is_none();
-        self.called_in -= u32::from(was_called);
-        (was_called, waiter)
-    }
-
-    fn enter_caller(
+    pub(super) fn enter_caller(
         &mut self,
         now: Moment,
         entry: Entry,

@@ -14,7 +14,7 @@
 //! 5. Once closed, nothing waits: what is put back or let in later is gone at once.
 //! 6. Wakers are called, and values dropped, with the lock released.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use sluicegate_schedule::{ItemId, Limits, Moment, Next, Schedule, Snapshot, Why};
 
+use super::door::Door;
 use super::ledger::Ledger;
 use super::watch::Watchers;
 use crate::sync::Mutex;
@@ -40,14 +41,14 @@ pub(crate) struct State<V> {
     /// How many of them were woken and have not looked yet.
     pub(super) woken: u32,
     /// Callers that wait to be let in, first come, first served.
-    pub(super) door: WaitList<Option<Waker>>,
-    /// How many of them were woken and have not looked yet.
-    pub(super) called_in: u32,
+    pub(super) door: Door,
     /// Items that wait for their callers' turns.
     callers: u32,
     queue_timeout: Option<Duration>,
     /// When the first wait of an item is too long, in order. Those that are over leave late.
     timeouts: VecDeque<(Moment, ItemId)>,
+    /// Callers' items that waited for too long, until their callers hear of it.
+    pub(super) timed_out: HashSet<ItemId>,
     pub(crate) closed: bool,
     pub(crate) ledger: Ledger,
     pub(super) watchers: Watchers,
@@ -111,11 +112,11 @@ impl<V> Line<V> {
                 fair: Schedule::new(limits, now),
                 workers: WaitList::new(),
                 woken: 0,
-                door: WaitList::new(),
-                called_in: 0,
+                door: Door::default(),
                 callers: 0,
                 queue_timeout,
                 timeouts: VecDeque::new(),
+                timed_out: HashSet::new(),
                 closed: false,
                 ledger,
                 watchers: Watchers::default(),
@@ -142,9 +143,11 @@ impl<V> Line<V> {
         let (mut wakers, mut expired) = (Vec::new(), Vec::new());
         let mut state = self.state.lock();
         state.fair.advance(now);
+        // First, since what waited for too long must not start, however late the timer is.
+        state.expire(now, &mut wakers, &mut expired);
         let changed = change(&mut state, &mut wakers);
         let result = then(&mut state, &mut wakers, changed);
-        let alarm = state.tell(now, &mut wakers, &mut expired);
+        let alarm = state.tell(now, &mut wakers);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
         After { result, alarm, expired }
@@ -171,8 +174,8 @@ impl<V> Line<V> {
 
     /// Lets nothing more in and takes out all that waits. Callers are told; the workers' values are
     /// returned in the order of admission, with how many waited in all.
-    pub(crate) fn close(&self, now: Moment) -> (Vec<V>, u64) {
-        let After { result, .. } = self.change(now, |state, wakers| {
+    pub(crate) fn close(&self, now: Moment) -> After<V, (Vec<V>, u64)> {
+        self.change(now, |state, wakers| {
             state.closed = true;
             state.fair.stop_admission();
             let ids: Vec<ItemId> = state.fair.waiting().map(|item| item.id).collect();
@@ -180,7 +183,7 @@ impl<V> Line<V> {
             waited.sort_unstable_by_key(|(id, _)| id.number());
             (state.callers, state.timeouts) = (0, VecDeque::new());
             wakers.extend(std::iter::from_fn(|| state.wake_worker()));
-            wakers.extend(std::iter::from_fn(|| state.call_in()));
+            wakers.extend(state.door.call_all());
             let (count, mut values) = (waited.len() as u64, Vec::new());
             for (_, slot) in waited {
                 match slot.runner {
@@ -189,8 +192,7 @@ impl<V> Line<V> {
                 }
             }
             (values, count)
-        });
-        result
+        })
     }
 }
 
@@ -227,13 +229,8 @@ impl<V> State<V> {
 
     /// Tells callers whose turn it is, and wakes a worker if there is something for one. Says when to
     /// ask again.
-    fn tell(
-        &mut self,
-        now: Moment,
-        wakers: &mut Vec<Waker>,
-        expired: &mut Vec<V>,
-    ) -> Option<Moment> {
-        let timeout = self.expire(now, wakers, expired);
+    fn tell(&mut self, now: Moment, wakers: &mut Vec<Waker>) -> Option<Moment> {
+        let timeout = self.timeouts.front().map(|(at, _)| *at);
         let mut alarm = self.tell_callers(now, wakers);
         if !self.workers.is_empty() && self.woken == 0 {
             match self.fair.peek(now) {
@@ -242,8 +239,8 @@ impl<V> State<V> {
                 _ => {}
             }
         }
-        if !self.door.is_empty() && self.called_in == 0 && self.has_room() {
-            wakers.extend(self.call_in());
+        if !self.door.is_empty() && self.has_room() {
+            wakers.extend(self.door.call_in());
         }
         self.call_watchers(wakers);
         [alarm, timeout].into_iter().flatten().min()
@@ -276,26 +273,19 @@ impl<V> State<V> {
         None
     }
 
-    /// Takes out what has waited for too long. Says when the next one will have.
-    fn expire(
-        &mut self,
-        now: Moment,
-        wakers: &mut Vec<Waker>,
-        expired: &mut Vec<V>,
-    ) -> Option<Moment> {
-        loop {
-            let (at, id) = *self.timeouts.front()?;
-            if at > now {
-                return Some(at);
-            }
-            self.timeouts.pop_front();
+    /// Takes out what has waited for too long.
+    fn expire(&mut self, now: Moment, wakers: &mut Vec<Waker>, expired: &mut Vec<V>) {
+        while let Some((_, id)) = self.timeouts.pop_front_if(|(at, _)| *at <= now) {
             if !self.waits_anew(id) {
                 continue;
             }
             self.ledger.queue_timeouts += 1;
             match self.cancel(id).map(|slot| slot.runner) {
                 Some(Runner::Worker(value)) => expired.extend(value),
-                Some(Runner::Caller { waker, .. }) => wakers.extend(waker),
+                Some(Runner::Caller { waker, .. }) => {
+                    self.timed_out.insert(id);
+                    wakers.extend(waker);
+                }
                 None => {}
             }
         }
@@ -329,12 +319,6 @@ impl<V> State<V> {
     pub(super) fn wake_worker(&mut self) -> Option<Waker> {
         let waker = self.workers.pop_front()?.take();
         self.woken += 1;
-        waker
-    }
-
-    pub(super) fn call_in(&mut self) -> Option<Waker> {
-        let waker = self.door.pop_front()?.take();
-        self.called_in += 1;
         waker
     }
 

@@ -290,7 +290,7 @@ impl<V> Drained for Shared<V> {
 
     fn close(&self) {
         let waited = Self::close(self);
-        waited.into_iter().for_each(|value| self.dropped(value));
+        self.drop_all(waited);
     }
 
     fn list(&self) -> Vec<Running> {

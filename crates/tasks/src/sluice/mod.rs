@@ -4,6 +4,7 @@
 //! | file | is |
 //! |---|---|
 //! | `line.rs` | the schedule behind a lock, and who is told what |
+//! | `door.rs` | where callers wait for room |
 //! | `callers.rs`, `workers.rs` | the two ways out |
 //! | `turn.rs` | the right to run one item, and how it ends |
 //! | `live.rs`, `view.rs` | changing it, ending it, looking in |
@@ -14,6 +15,7 @@
 mod alarm;
 mod builder;
 mod callers;
+mod door;
 mod ledger;
 mod line;
 mod live;
@@ -44,6 +46,7 @@ use tokio::time::Instant;
 
 use crate::context::{Flag, GroupId, Lineage};
 use crate::lineage::{HoldsPermits, PermitId};
+use crate::panic::catch;
 use crate::stats::Counters;
 use crate::{AtLimit, Context, Refusal, Refused};
 use alarm::Alarm;
@@ -140,7 +143,8 @@ impl<V> Sluice<V> {
         SluiceBuilder::new(name.into(), concurrency, capacity)
     }
 
-    /// Lets an item in, for whichever worker pulls it. It never waits to get in.
+    /// Lets an item in, for whichever worker pulls it. It never waits to get in, nor does it go before
+    /// callers that do ([`Overload::Wait`]): while they wait for room there is none.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
@@ -192,8 +196,8 @@ impl<V> Sluice<V> {
         items: Vec<(Entry, V)>,
     ) -> Result<Vec<ItemId>, Refused<Vec<(Entry, V)>>> {
         let (shared, count) = (self.shared(), items.len() as u64);
-        let admitted = shared.after(shared.line.admit_all(shared.alarm.now(), items));
-        admitted.map_err(|refused| shared.refused(refused, count))
+        let admitted = shared.line.admit_all(shared.alarm.now(), items, shared.overload);
+        shared.after(admitted).map_err(|refused| shared.refused(refused, count))
     }
 
     /// Waits until `count` more would fit, or as many as ever can if that is fewer, or the sluice
@@ -409,8 +413,16 @@ impl<V> Shared<V> {
     /// Does what a change of the line calls for.
     fn after<R>(&self, After { result, alarm, expired }: After<V, R>) -> R {
         self.alarm.set(alarm);
-        expired.into_iter().for_each(|value| self.dropped(value));
+        self.drop_all(expired);
         result
+    }
+
+    /// Values that nobody has any more go to their owner. One that panics over one of them keeps
+    /// neither the others from theirs, nor the timer from going on.
+    fn drop_all(&self, values: Vec<V>) {
+        for value in values {
+            catch(|| self.dropped(value)).ok();
+        }
     }
 
     /// A value that nobody has any more goes to its owner.
@@ -486,7 +498,7 @@ impl<V> Shared<V> {
     /// Lets nothing more in. What waited for workers is returned.
     fn close(&self) -> Vec<V> {
         self.closing.raise();
-        let (values, waited) = self.line.close(self.alarm.now());
+        let (values, waited) = self.after(self.line.close(self.alarm.now()));
         self.counters.handed_back.add(waited);
         values
     }
@@ -521,7 +533,7 @@ fn permit_of(id: ItemId) -> PermitId {
 impl<V> Drop for Handle<V> {
     fn drop(&mut self) {
         let waited = self.shared.close();
-        waited.into_iter().for_each(|value| self.shared.dropped(value));
+        self.shared.drop_all(waited);
     }
 }
 

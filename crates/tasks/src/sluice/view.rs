@@ -96,7 +96,12 @@ impl<V> Sluice<V> {
     pub fn why(&self, id: ItemId) -> Option<WhyNot> {
         let shared = self.shared();
         let now = shared.alarm.now();
-        shared.line.attend(|state| state.why(now, id)).map(|why| shared.why_not(why))
+        let why = shared.line.attend(|state| {
+            // The clock alone may have let it go since the last change.
+            state.fair.advance(now);
+            state.why(now, id)
+        });
+        why.map(|why| shared.why_not(why))
     }
 
     /// What waits, longest first, at most `limit` of it. Depths by class and tenant are in
@@ -118,6 +123,7 @@ impl<V> Sluice<V> {
         let shared = self.shared();
         let now = shared.alarm.now();
         shared.line.attend(|state| {
+            state.fair.advance(now);
             let waiting = state.fair.waiting().take(limit).filter_map(|item| {
                 Some(WaitingItem {
                     id: item.id,

@@ -5,7 +5,7 @@
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use sluicegate_schedule::{ItemId, Moment, Next, Refusal as Full, Refused, Why};
+use sluicegate_schedule::{ItemId, Moment, Refusal as Full, Refused, Snapshot, Why};
 
 use super::callers::not_at_once;
 use super::line::{After, Line, Pulled, Runner, Slot, State, in_millis};
@@ -37,14 +37,16 @@ impl<V> Line<V> {
         overload: Overload,
     ) -> After<V, Result<ItemId, Refused<V>>> {
         self.change(now, |state, _| {
+            if state.is_promised(overload) {
+                return Err(Refused { why: state.full(), value });
+            }
             let slot = Slot::new(Runner::Worker(Some(value)), now);
             let id = state.fair.admit(now, entry, slot).map_err(unfilled)?;
             state.admitted(now, id, false);
             if overload == Overload::FailFast
-                && let Some(why) = state.must_wait(now, id)
-                && let Some(slot) = state.cancel(id)
+                && let Some(why) = state.must_wait(now, &[id])
+                && let Some(slot) = state.undo(id)
             {
-                state.ledger.admitted -= 1;
                 return Err(unfilled(Refused { why, value: slot }));
             }
             Ok(id)
@@ -56,12 +58,26 @@ impl<V> Line<V> {
         &self,
         now: Moment,
         batch: Batch<V>,
+        overload: Overload,
     ) -> After<V, Result<Vec<ItemId>, Refused<Batch<V>>>> {
         let slot = |value| Slot::new(Runner::Worker(Some(value)), now);
         let batch: Vec<_> = batch.into_iter().map(|(entry, value)| (entry, slot(value))).collect();
         let After { result, alarm, expired } = self.change(now, |state, _| {
+            if state.is_promised(overload) {
+                return Err(Refused { why: state.full(), value: batch });
+            }
+            let fails_fast = overload == Overload::FailFast;
+            let entries =
+                fails_fast.then(|| batch.iter().map(|(entry, _)| entry.clone()).collect());
             let ids = state.fair.admit_all(now, batch)?;
             ids.iter().for_each(|id| state.admitted(now, *id, false));
+            if let Some(entries) = entries
+                && let Some(why) = state.must_wait(now, &ids)
+            {
+                let entries: Vec<Entry> = entries;
+                let slots = ids.into_iter().filter_map(|id| state.undo(id));
+                return Err(Refused { why, value: entries.into_iter().zip(slots).collect() });
+            }
             Ok(ids)
         });
         let result = result.map_err(|Refused { why, value: batch }: Refused<Vec<_>>| {
@@ -178,17 +194,32 @@ impl<V> Line<V> {
 }
 
 impl<V> State<V> {
-    /// Why an item for workers cannot start at once, if it cannot.
-    fn must_wait(&mut self, now: Moment, id: ItemId) -> Option<Full> {
-        let idle = self.workers.len() + self.woken;
-        match self.fair.peek(now) {
-            Next::Start(next) if next == id && idle > 0 => None,
-            Next::Start(next) if next == id => {
-                let in_use = self.fair.snapshot(now).running;
-                Some(Full::AtLimit { in_use, limit: in_use })
-            }
-            _ => Some(self.fair.why(now, id).map_or(Full::Draining, not_at_once)),
+    /// There is no room for what comes now.
+    fn full(&self) -> Full {
+        let Snapshot { queued, capacity, .. } = self.fair.snapshot(Moment::ZERO);
+        Full::QueueFull { queued, capacity }
+    }
+
+    /// Why items for workers that were just let in cannot all start at once, if they cannot.
+    fn must_wait(&self, now: Moment, ids: &[ItemId]) -> Option<Full> {
+        let why = |id| self.fair.why(now, id);
+        if let Some(why) = ids.iter().filter_map(|id| why(*id)).find(|why| *why != Why::Ready) {
+            return Some(not_at_once(why));
         }
+        // Others that were let in start too, as soon as the workers that were called for them look.
+        let ready = self.fair.waiting().filter(|item| why(item.id) == Some(Why::Ready));
+        let (ready, idle) = (ready.count() as u32, self.workers.len() + self.woken);
+        let Snapshot { running, concurrency, .. } = self.fair.snapshot(now);
+        let limit = concurrency.min(running + idle);
+        let in_use = running + ready - ids.len() as u32;
+        (running + ready > limit).then_some(Full::AtLimit { in_use, limit })
+    }
+
+    /// What was just let in was not.
+    fn undo(&mut self, id: ItemId) -> Option<Slot<V>> {
+        let slot = self.cancel(id)?;
+        self.ledger.admitted -= 1;
+        Some(slot)
     }
 
     /// Leaves the workers that wait, and gives up its waker if it was not woken.
@@ -200,18 +231,24 @@ impl<V> State<V> {
 }
 
 impl<V> Puller<'_, V> {
-    /// Takes the next value if one may start. Else it waits from now on, behind the others, unless the
-    /// line is closed.
+    /// Takes the next value if one may start. Else it waits from now on, behind those who do already,
+    /// unless the line is closed.
     pub(super) fn look(&mut self, now: Moment, waker: &Waker) -> After<V, Poll<Option<Pulled<V>>>> {
         // Cloned before and dropped after the lock is held: both run the executor's code.
         let (place, mut waker) = (self.place.take(), Some(waker.clone()));
         let After { result: (seen, place, displaced), alarm, expired } =
             self.line.change(now, |state, wakers| {
-                let displaced = state.leave_workers(place);
                 let pulled = state.pull(now, wakers);
                 if pulled.is_some() || state.closed {
-                    return (Poll::Ready(pulled), None, displaced);
+                    return (Poll::Ready(pulled), None, state.leave_workers(place));
                 }
+                // One that was polled for nothing keeps its place.
+                if let Some(at) = place
+                    && let Some(known @ Some(_)) = state.workers.get_mut(at)
+                {
+                    return (Poll::Pending, place, std::mem::replace(known, waker.take()));
+                }
+                let displaced = state.leave_workers(place);
                 (Poll::Pending, Some(state.workers.push_back(waker.take())), displaced)
             });
         self.place = place;

@@ -4,17 +4,10 @@
 
 use std::time::Duration;
 
-use sluicegate_tasks::{
-    Context, Fault, Invalid, Overload, Permits, Rate, TaskGroup, TenantLimits, Turnstile,
-};
+use sluicegate_tasks::{Context, Fault, Invalid, Permits, Rate, TaskGroup};
 use tokio::time::Instant;
 
 use crate::probe::settle;
-
-const NO_CAPACITY: [Overload; 2] = [
-    Overload::Queue { capacity: 0 },
-    Overload::HandBack { capacity: 0, retry_after: Duration::from_secs(1) },
-];
 
 fn check(cases: impl IntoIterator<Item = (Result<(), Invalid>, &'static str, Fault)>) {
     for (given, field, fault) in cases {
@@ -57,42 +50,6 @@ async fn of_a_group() {
         (group.resize(0), "limit", Fault::Zero),
     ]);
     assert_eq!(group.stats().gauges.limit, 1, "nothing changed");
-}
-
-#[tokio::test(start_paused = true)]
-async fn of_a_turnstile() {
-    let turnstile = Turnstile::new("turnstile", 1).unwrap();
-    let builder = || Turnstile::builder("turnstile", 1);
-    let tenant = TenantLimits::new;
-    let with = |limits| builder().tenant("alice", limits).build().map(drop);
-    let each = |limits| builder().each_tenant(limits).build().map(drop);
-    let too_heavy = || Fault::TooLarge { max: u64::from(TenantLimits::MAX_WEIGHT) };
-    check([
-        (Turnstile::new("", 1).map(drop), "name", Fault::Empty),
-        (Turnstile::new("turnstile", 0).map(drop), "concurrency", Fault::Zero),
-        (builder().unwind(Duration::ZERO).build().map(drop), "unwind", Fault::Zero),
-        (builder().overload(NO_CAPACITY[0]).build().map(drop), "capacity", Fault::Zero),
-        (builder().overload(NO_CAPACITY[1]).build().map(drop), "capacity", Fault::Zero),
-        (builder().class_period(3).build().map(drop), "class_period", Fault::TooSmall { min: 4 }),
-        (with(tenant().weight(0)), "weight", Fault::Zero),
-        (with(tenant().weight(TenantLimits::MAX_WEIGHT + 1)), "weight", too_heavy()),
-        (each(tenant().weight(0)), "weight", Fault::Zero),
-        (each(tenant().max_running(0)), "max_running", Fault::Zero),
-        (with(tenant().max_queued(0)), "max_queued", Fault::Zero),
-        (turnstile.resize(0), "concurrency", Fault::Zero),
-        (turnstile.set_tenant("alice", tenant().weight(0)), "weight", Fault::Zero),
-        (turnstile.set_tenant("alice", tenant().max_running(0)), "max_running", Fault::Zero),
-    ]);
-    assert_eq!(turnstile.stats().gauges.limit, 1, "nothing changed");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_tenant_given_twice_is_named() {
-    let builder = Turnstile::builder("turnstile", 1);
-    let twice = builder.tenant("alice", TenantLimits::new()).tenant("alice", TenantLimits::new());
-    let refused = twice.build().unwrap_err();
-    assert_eq!(refused.to_string(), "tenant: \"alice\" is given twice");
-    assert_eq!(refused.fault, Fault::Duplicate { name: "alice".to_owned() });
 }
 
 #[test]

@@ -5,7 +5,6 @@
 mod again;
 mod own;
 mod race;
-mod turnstile;
 
 use std::future::pending;
 use std::sync::{Arc, mpsc};

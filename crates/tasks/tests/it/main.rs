@@ -20,5 +20,3 @@ mod probe;
 mod sluice;
 #[cfg(test)]
 mod stats;
-#[cfg(test)]
-mod turnstile;

@@ -5,9 +5,7 @@
 use std::future::pending;
 use std::time::Duration;
 
-use sluicegate_tasks::{
-    Context, Entry, HistogramSnapshot, Overload, Rate, Refusal, Stats, TaskGroup, Turnstile,
-};
+use sluicegate_tasks::{Context, HistogramSnapshot, Stats, TaskGroup};
 use tokio::time::Instant;
 
 use crate::probe::{Busy, ByHand, ms, settle};
@@ -184,72 +182,6 @@ async fn every_refusal_is_counted_by_its_reason() {
     drop(named);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_turnstile_counts_each_thing_once_where_it_happens() {
-    let overload = Overload::Queue { capacity: 2 };
-    let turnstile = Turnstile::builder("day", 1).overload(overload).build().unwrap();
-    let seen = || {
-        let stats = turnstile.stats();
-        assert_balanced(&stats);
-        (gauges(&stats), counters(&stats))
-    };
-    let cx = Context::new();
-    let entry = || Entry::of("alice");
-    let first = turnstile.admit(&cx, entry(), ()).unwrap().turn().await.unwrap();
-    assert_eq!(seen(), ((0, 1, 1, ms(0)), [1, 0, 0, 0, 0, 0, 0]));
-    let second = turnstile.admit(&cx, entry(), ()).unwrap();
-    let request = Context::new();
-    let third = turnstile.admit(&request, entry(), ()).unwrap();
-    assert!(turnstile.admit(&cx, entry(), ()).is_err());
-    pass(40).await;
-    assert_eq!(seen(), ((2, 1, 1, ms(40)), [1, 0, 0, 0, 0, 0, 0]));
-    request.cancel();
-    assert!(third.turn().await.is_err());
-    assert_eq!(seen(), ((1, 1, 1, ms(40)), [1, 0, 0, 0, 1, 0, 0]));
-    let late = turnstile.admit(&cx.with_timeout(ms(10)), entry(), ()).unwrap();
-    assert!(late.turn().await.is_err());
-    assert_eq!(seen(), ((1, 1, 1, ms(50)), [1, 0, 0, 0, 1, 1, 0]));
-    first.finish();
-    let second = second.turn().await.unwrap();
-    assert_eq!(seen(), ((0, 1, 1, ms(0)), [2, 1, 0, 0, 1, 1, 0]));
-    let mut waits = ByHand::new(turnstile.admit(&cx, entry(), ()).unwrap().turn());
-    assert!(waits.poll().is_none());
-    pass(30).await;
-    second.fail();
-    let third = waits.poll().unwrap().unwrap();
-    assert_eq!(seen(), ((0, 1, 1, ms(0)), [3, 2, 1, 0, 1, 1, 0]));
-    let holder = tokio::spawn(async move {
-        let _turn = third;
-        panic!("mid-turn");
-    });
-    assert!(holder.await.is_err());
-    assert_eq!(seen(), ((0, 0, 1, ms(0)), [3, 2, 1, 1, 1, 1, 0]));
-    let stats = turnstile.stats();
-    assert_eq!((stats.admitted, stats.rejected), (5, vec![("queue_full", 1)]));
-    assert_holds(&stats.wait_time, 1, &[30, 50]);
-    assert_holds(&stats.run_time, 0, &[30, 50]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_oldest_wait_is_the_longest_waiters_not_the_next_ones() {
-    let rate = Rate::new(1, Duration::from_secs(3600), 1).unwrap();
-    let turnstile = Turnstile::builder("day", 9).rate(rate).build().unwrap();
-    turnstile
-        .admit(&Context::new(), Entry::of("alice"), ())
-        .unwrap()
-        .turn()
-        .await
-        .unwrap()
-        .finish();
-    let oldest = turnstile.admit(&Context::new(), Entry::of("alice"), ()).unwrap();
-    pass(70).await;
-    let _newer = turnstile.admit(&Context::new(), Entry::of("bob"), ()).unwrap();
-    pass(5).await;
-    assert_eq!(turnstile.stats().gauges.oldest_wait, ms(75));
-    drop(oldest);
-    assert_eq!(turnstile.stats().gauges.oldest_wait, ms(5));
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn after_a_busy_day_on_many_threads_everything_adds_up() {
     let group = TaskGroup::new("day", 3).unwrap();
@@ -288,40 +220,4 @@ async fn after_a_busy_day_on_many_threads_everything_adds_up() {
     assert_eq!(stats.admitted + refused, 1200);
     assert_eq!(stats.admitted, stats.started + stats.cancelled);
     assert_eq!(stats.started, stats.completed + stats.panicked);
-}
-
-/// Withdrawn, handed back awaited or not, put back too late: each admitted item is counted once.
-#[tokio::test(start_paused = true)]
-async fn a_turnstile_adds_up_whatever_becomes_of_its_items() {
-    let turnstile = Turnstile::new("agents", 1).unwrap();
-    let cx = Context::new();
-    let admit = || turnstile.admit(&cx, Entry::of("alice").key("one"), ()).unwrap();
-    let turn = admit().turn().await.unwrap();
-    drop(admit());
-    assert_eq!(turnstile.stats().cancelled, 1);
-    let timed = cx.with_timeout(ms(5));
-    let late = turnstile.admit(&timed, Entry::of("alice"), ()).unwrap();
-    assert_eq!(late.turn().await.unwrap_err().why.label(), "timed_out");
-    let (awaited, never_awaited) = (admit(), admit());
-    assert_balanced(&turnstile.stats());
-
-    let drain = tokio::spawn({
-        let turnstile = turnstile.clone();
-        async move { turnstile.drain(Instant::now() + ms(1000)).await }
-    });
-    settle().await;
-    assert_eq!(turnstile.stats().handed_back, 2);
-    assert_eq!(awaited.turn().await.unwrap_err().why, Refusal::Draining);
-    drop(never_awaited);
-    assert_eq!(turnstile.stats().handed_back, 2);
-    assert_balanced(&turnstile.stats());
-
-    // Its turn is over, and it is too late to wait for another.
-    let again = turn.retry_at(Instant::now());
-    assert_eq!(again.turn().await.unwrap_err().why, Refusal::Draining);
-    let report = drain.await.unwrap();
-    assert_eq!((report.handed_back, report.finished), (3, 1));
-    let stats = turnstile.stats();
-    assert_eq!((stats.admitted, stats.started, stats.handed_back), (5, 1, 3));
-    assert_eq!((stats.cancelled, stats.timed_out, stats.completed), (1, 1, 1));
 }

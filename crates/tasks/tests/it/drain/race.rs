@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use sluicegate_tasks::{Context, Entry, Refusal, TaskGroup, Turnstile};
+use sluicegate_tasks::{Context, Refusal, TaskGroup};
 use tokio::sync::Barrier;
 use tokio::time::{Duration, Instant};
 
@@ -94,45 +94,5 @@ async fn round(round: u32) {
 async fn nothing_starts_after_a_drain_and_every_task_ends_exactly_once() {
     for n in 0..400 {
         round(n).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_drained_turnstile_lets_nothing_through() {
-    for n in 0..300_u32 {
-        let turnstile = Turnstile::new("orders", 2).unwrap();
-        let (over, ran) = (Arc::<AtomicBool>::default(), Arc::<Count>::default());
-        let start = Arc::new(Barrier::new(4));
-        let mut submitters = Vec::new();
-        for key in 0..3 {
-            let (turnstile, start) = (turnstile.clone(), Arc::clone(&start));
-            let (over, ran) = (Arc::clone(&over), Arc::clone(&ran));
-            submitters.push(tokio::spawn(async move {
-                start.wait().await;
-                loop {
-                    let entry = Entry::of("alice").key(format!("{key}"));
-                    let Ok(admitted) = turnstile.admit(&Context::new(), entry, ()) else { break };
-                    let Ok(turn) = admitted.turn().await else { break };
-                    assert!(!over.load(Ordering::SeqCst), "ran after the drain");
-                    ran.add();
-                    tokio::task::yield_now().await;
-                    turn.finish();
-                }
-            }));
-        }
-        start.wait().await;
-        for _ in 0..n % 5 {
-            tokio::task::yield_now().await;
-        }
-        let report = turnstile.drain(Instant::now() + Duration::from_secs(60)).await;
-        over.store(true, Ordering::SeqCst);
-        assert!(report.is_clean(), "{report}");
-        for submitter in submitters {
-            submitter.await.unwrap();
-        }
-        let stats = turnstile.stats();
-        assert_eq!((stats.gauges.running, stats.gauges.queued), (0, 0), "round {n}");
-        assert_eq!(stats.completed, u64::from(ran.get()));
-        assert_eq!(stats.admitted, stats.completed + stats.handed_back);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `docs/rules.md#sluice-3`.
 
-use sluicegate_tasks::{Entry, ItemId, Passage, Rate, Sluice, Why};
+use sluicegate_tasks::{Entry, ItemId, Rate, Sluice, Turn, Why};
 use tokio::time::Instant;
 
 use super::{batch, cart, gauges, pull, run_all, sluice};
@@ -16,16 +16,16 @@ fn other() -> Entry {
 async fn what_comes_back_goes_first_in_its_key_at_its_time() {
     let sluice = sluice(1, 10);
     let begun = Instant::now();
-    type Back = fn(Passage<u32>, Instant) -> Result<ItemId, u32>;
-    let ways: [Back; 2] = [|passage, at| passage.retry_at(Some(at)), Passage::postpone];
+    type Back = fn(Turn<u32>, Instant) -> Result<ItemId, u32>;
+    let ways: [Back; 2] = [|turn, at| turn.retry_at(Some(at)), Turn::postpone];
     for back in ways {
         let begun_here = Instant::now();
         sluice.admit_all(batch(cart, [1, 2])).unwrap();
         sluice.admit(other(), 3).unwrap();
-        let passage = pull(&sluice);
-        let (id, since) = (passage.id(), passage.since());
+        let turn = pull(&sluice);
+        let (id, since) = (turn.id(), turn.since());
         tokio::time::advance(ms(50)).await;
-        assert_eq!(back(passage, begun_here + ms(250)), Ok(id));
+        assert_eq!(back(turn, begun_here + ms(250)), Ok(id));
         assert_eq!(run_all(&sluice), [3], "other keys go on");
         let why = sluice.why(id).unwrap();
         assert!(matches!(why.why, Why::KeyRetrying { head, .. } if head == id));
@@ -74,21 +74,27 @@ async fn pullers_are_woken_when_the_time_has_come() {
     second.postpone(Instant::now() + ms(500)).unwrap();
     let mut waits = [(); 2].map(|()| ByHand::new(sluice.next()));
     assert!(waits.iter_mut().all(|puller| puller.poll().is_none()));
-    for (after, wakes) in [(499, [0, 0]), (1, [1, 0]), (399, [1, 0]), (1, [1, 1])] {
+    for (after, wakes) in [(499, [0, 0]), (1, [1, 0]), (399, [1, 0])] {
         tokio::time::advance(ms(after)).await;
         settle().await;
         assert_eq!(waits.each_ref().map(ByHand::wakes), wakes);
     }
-    let pulled = waits.map(|mut puller| puller.poll().unwrap().unwrap());
-    assert_eq!(pulled.map(Passage::finish), [2, 1]);
+    let [first, second] = &mut waits;
+    assert_eq!(first.poll().unwrap().unwrap().finish(), 2);
+    tokio::time::advance(ms(1)).await;
+    settle().await;
+    assert_eq!(second.wakes(), 1);
+    assert_eq!(second.poll().unwrap().unwrap().finish(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_blocked_one_waits_until_it_is_released() {
     let sluice = sluice(1, 10);
     let ids = sluice.admit_all(batch(cart, [1, 2])).unwrap();
+    assert!(!sluice.release(ids[0]), "it waits for a worker only");
+    let turn = pull(&sluice);
     assert!(!sluice.release(ids[0]), "it runs");
-    let blocked = pull(&sluice).retry_at(None).unwrap();
+    let blocked = turn.retry_at(None).unwrap();
     assert_eq!(sluice.why(blocked).unwrap().until, None);
     tokio::time::advance(ms(1_000_000_000)).await;
     settle().await;
@@ -123,9 +129,9 @@ async fn a_postponed_one_has_cost_nothing() {
     let postponed = sluice();
     postponed.admit_all(batch(cart, [1, 2])).unwrap();
     tokio::time::advance(ms(100)).await;
-    let passage = pull(&postponed);
+    let turn = pull(&postponed);
     tokio::time::advance(ms(500)).await;
-    passage.postpone(at()).unwrap();
+    turn.postpone(at()).unwrap();
     postponed.admit(Entry::of("bob"), 3).unwrap();
     assert_eq!(pull(&postponed).finish(), 3, "with the token that came back");
     assert_eq!((postponed.stats().started, postponed.stats().completed), (2, 1));
@@ -134,22 +140,21 @@ async fn a_postponed_one_has_cost_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_postponed_ones_tenant_is_charged_nothing() {
-    // Whether alice's share was used up by what came back: then bob goes first.
-    for (postpones, first) in [(true, "alice"), (false, "bob")] {
-        let sluice = sluice(1, 10);
-        sluice.admit(cart(), "alice").unwrap();
-        let passage = pull(&sluice);
+    // Of four starts after one item of alice's came back: bob has them all where it cost her share.
+    for (postpones, hers) in [(true, 2), (false, 0)] {
+        let sluice = sluice(1, 20);
+        sluice.admit_all(batch(cart, ["alice"; 5])).unwrap();
+        sluice.admit_all(batch(|| Entry::of("bob"), ["bob"; 5])).unwrap();
+        let turn = pull(&sluice);
+        assert_eq!(*turn.value(), "alice");
         tokio::time::advance(ms(5_000)).await;
-        let id = if postpones {
-            passage.postpone(Instant::now() + ms(10)).unwrap()
+        if postpones {
+            turn.postpone(Instant::now()).unwrap();
         } else {
-            passage.retry_at(Some(Instant::now() + ms(10))).unwrap()
-        };
-        let holder = sluice.admit(Entry::of("holder"), "holder").unwrap();
-        sluice.admit(Entry::of("bob"), "bob").unwrap();
-        assert!(sluice.release(id));
-        assert_eq!(sluice.withdraw(holder), Some("holder"));
-        assert_eq!(pull(&sluice).finish(), first);
+            turn.retry_at(Some(Instant::now())).unwrap();
+        }
+        let came = [(); 4].map(|()| pull(&sluice).finish_with_cost(100));
+        assert_eq!(came.iter().filter(|name| **name == "alice").count(), hers, "{came:?}");
     }
 }
 
@@ -157,10 +162,10 @@ async fn a_postponed_ones_tenant_is_charged_nothing() {
 async fn a_lingering_one_frees_its_place_and_keeps_its_key() {
     let sluice = sluice(1, 1);
     sluice.admit(cart(), 1).unwrap();
-    let passage = pull(&sluice);
+    let turn = pull(&sluice);
     let waits = sluice.admit(cart(), 2).unwrap();
     tokio::time::advance(ms(40)).await;
-    let (value, hold) = passage.linger();
+    let (value, hold) = turn.linger();
     let lingers = match sluice.why(waits).unwrap().why {
         Why::KeyBusy { head } => head,
         other => panic!("{other:?}"),
@@ -214,23 +219,25 @@ async fn whatever_it_waits_for_it_can_be_withdrawn() {
     let retrying = pulled.retry_at(Some(Instant::now() + ms(1_000))).unwrap();
     assert!(sluice.try_next().is_none());
     assert_eq!(sluice.withdraw(retrying), Some(1));
-    assert_eq!(sluice.why(ids[2]).unwrap().why, Why::Running, "its key went on at once");
+    assert_eq!(sluice.why(ids[2]).unwrap().why, Why::NoWorker, "its key went on at once");
     let blocked = pull(&sluice).retry_at(None).unwrap();
     assert_eq!(sluice.withdraw(blocked), Some(3));
     assert_eq!((gauges(&sluice), sluice.stats().cancelled), ((0, 0), 3));
 }
 
-/// Started and pulled by nobody: its place, its token and its turn go to the next.
+/// A worker was called for it and has not come yet: it gets the next.
 #[tokio::test(start_paused = true)]
-async fn one_that_was_told_to_start_can_be_withdrawn() {
+async fn one_that_a_worker_was_called_for_can_be_withdrawn() {
     let rate = Rate::new(1, ms(60_000), 1).unwrap();
     let sluice = Sluice::<u32>::builder("sluice", 1, 10).rate(rate).build().unwrap();
-    let ids = sluice.admit_all(batch(cart, [1, 2])).unwrap();
     let mut waits = ByHand::new(sluice.next());
+    assert!(waits.poll().is_none());
+    let ids = sluice.admit_all(batch(cart, [1, 2])).unwrap();
+    assert_eq!(waits.wakes(), 1);
     assert_eq!(sluice.withdraw(ids[0]), Some(1));
     assert_eq!(waits.poll().unwrap().unwrap().finish(), 2);
     assert_eq!(sluice.stats().started, 1);
-    // Over and over with nobody there: what was told is told, and no more.
+    // Over and over with nobody there.
     sluice.set_rate(None);
     for n in 0..1_000 {
         let id = sluice.admit(cart(), n).unwrap();

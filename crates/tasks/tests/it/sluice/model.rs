@@ -4,13 +4,15 @@ use std::pin::Pin;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use sluicegate_tasks::{Entry, Hold, ItemId, Passage, Refusal, Sluice, TenantLimits, Why};
+use sluicegate_tasks::{Entry, ItemId, KeyHold, Pause, Refusal, Sluice, TenantLimits, Turn, Why};
 use tokio::time::Instant;
 
 use super::sluice;
 use crate::probe::{ByHand, ms, settle};
 
 type Key = Option<u8>;
+
+const REASONS: [&str; 2] = ["memory", "disk"];
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -26,11 +28,18 @@ enum Op {
     Retry(Index, Option<u64>),
     Postpone(Index, u64),
     Linger(Index),
+    /// The same, and whoever ends it takes the next.
+    FinishAndNext(Index),
+    LingerAndNext(Index),
+    /// Not done.
+    Drop(Index),
     LetGo(Index),
     Withdraw(Index),
     Release(Index),
     Resize(u32, u32),
     Cap(u8, u32),
+    Pause,
+    Resume(Index),
     Pass(u64),
 }
 
@@ -48,6 +57,11 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => (at(), prop::option::of(0..50u64)).prop_map(|(at, after)| Op::Retry(at, after)),
         2 => (at(), 0..50u64).prop_map(|(at, after)| Op::Postpone(at, after)),
         2 => at().prop_map(Op::Linger),
+        3 => at().prop_map(Op::FinishAndNext),
+        1 => at().prop_map(Op::LingerAndNext),
+        2 => at().prop_map(Op::Drop),
+        1 => Just(Op::Pause),
+        2 => at().prop_map(Op::Resume),
         3 => at().prop_map(Op::LetGo),
         2 => at().prop_map(Op::Withdraw),
         2 => at().prop_map(Op::Release),
@@ -67,11 +81,11 @@ struct Item {
 
 enum Stage {
     Waits,
-    Out(Passage<u32>),
-    Held(Hold<u32>),
+    Out(Turn<u32>),
+    Held(KeyHold<u32>),
 }
 
-type Waits = Pin<Box<dyn Future<Output = Option<Passage<u32>>>>>;
+type Waits = Pin<Box<dyn Future<Output = Option<Turn<u32>>>>>;
 
 /// Somebody in `next`, and how often it was woken when it last looked.
 struct Puller {
@@ -83,6 +97,8 @@ struct Beside {
     sluice: Sluice<u32>,
     items: Vec<Item>,
     pullers: Vec<Puller>,
+    pauses: Vec<Pause<u32>>,
+    dropped: u64,
     offered: u32,
     capacity: u32,
     /// No more than this many run: it falls as they end after a shrink.
@@ -110,7 +126,8 @@ const fn held(stage: &Stage) -> bool {
 impl Beside {
     fn new() -> Self {
         let (sluice, capacity) = (sluice(2, 6), 6);
-        Self { sluice, items: Vec::new(), pullers: Vec::new(), offered: 0, capacity, most: 2 }
+        let (items, pullers, pauses) = (Vec::new(), Vec::new(), Vec::new());
+        Self { sluice, items, pullers, pauses, dropped: 0, offered: 0, capacity, most: 2 }
     }
 
     async fn apply(&mut self, op: Op) -> Result<(), TestCaseError> {
@@ -127,8 +144,8 @@ impl Beside {
             Op::Look(at) if many > 0 => self.look(at.index(many))?,
             Op::GiveUp(at) if many > 0 => drop(self.pullers.swap_remove(at.index(many))),
             Op::TryNext => {
-                if let Some(passage) = self.sluice.try_next() {
-                    self.pulled(passage)?;
+                if let Some(turn) = self.sluice.try_next() {
+                    self.pulled(turn)?;
                 }
             }
             Op::Withdraw(at) => self.withdraw(at)?,
@@ -141,6 +158,11 @@ impl Beside {
             Op::Cap(tenant, cap) => {
                 let limits = TenantLimits::new().max_running(cap);
                 self.sluice.set_tenant(tenant.to_string(), limits).unwrap();
+            }
+            Op::Pause => self.pauses.push(self.sluice.pause(REASONS[self.pauses.len() % 2])),
+            Op::Resume(at) if !self.pauses.is_empty() => {
+                let at = at.index(self.pauses.len());
+                drop(self.pauses.swap_remove(at));
             }
             Op::Pass(millis) => {
                 tokio::time::advance(ms(millis)).await;
@@ -193,9 +215,9 @@ impl Beside {
     fn look(&mut self, at: usize) -> Result<(), TestCaseError> {
         let puller = &mut self.pullers[at];
         match puller.next.poll() {
-            Some(passage) => {
+            Some(turn) => {
                 self.pullers.swap_remove(at);
-                self.pulled(passage.expect("it is open"))
+                self.pulled(turn.expect("it is open"))
             }
             None => {
                 puller.answered = puller.next.wakes();
@@ -204,44 +226,62 @@ impl Beside {
         }
     }
 
-    fn pulled(&mut self, passage: Passage<u32>) -> Result<(), TestCaseError> {
-        let number = *passage.value();
+    fn pulled(&mut self, turn: Turn<u32>) -> Result<(), TestCaseError> {
+        let number = *turn.value();
         let at = self.items.iter().position(|item| item.number == number).expect("it is here");
         let key = self.items[at].key;
-        prop_assert!(waits(&self.items[at].stage) && self.items[at].id == passage.id());
+        prop_assert!(waits(&self.items[at].stage) && self.items[at].id == turn.id());
         for other in self.items.iter().filter(|other| key.is_some() && other.key == key) {
             prop_assert!(other.number >= number, "{} goes before {number}", other.number);
             prop_assert!(waits(&other.stage), "{} is still out", other.number);
         }
-        self.items[at].stage = Stage::Out(passage);
+        self.items[at].stage = Stage::Out(turn);
         Ok(())
     }
 
     fn end(&mut self, op: Op) -> Result<(), TestCaseError> {
         let (at, stage): (_, fn(&Stage) -> bool) = match op {
             Op::Finish(at) | Op::Retry(at, _) | Op::Postpone(at, _) | Op::Linger(at) => (at, out),
+            Op::FinishAndNext(at) | Op::LingerAndNext(at) | Op::Drop(at) => (at, out),
             Op::LetGo(at) => (at, held),
             _ => return Ok(()),
         };
         let Some(at) = among(&self.items, at, stage) else { return Ok(()) };
         let Item { number, id, key, stage } = self.items.swap_remove(at);
+        let mut next = None;
         let stage = match (op, stage) {
-            (Op::Retry(_, after), Stage::Out(passage)) => {
+            (Op::Retry(_, after), Stage::Out(turn)) => {
                 let until = after.map(|after| Instant::now() + ms(after));
-                prop_assert_eq!(passage.retry_at(until), Ok(id));
+                prop_assert_eq!(turn.retry_at(until), Ok(id));
                 Stage::Waits
             }
-            (Op::Postpone(_, after), Stage::Out(passage)) => {
-                prop_assert_eq!(passage.postpone(Instant::now() + ms(after)), Ok(id));
+            (Op::Postpone(_, after), Stage::Out(turn)) => {
+                prop_assert_eq!(turn.postpone(Instant::now() + ms(after)), Ok(id));
                 Stage::Waits
             }
-            (Op::Linger(_), Stage::Out(passage)) => {
-                let (value, hold) = passage.linger();
+            (Op::Linger(_), Stage::Out(turn)) => {
+                let (value, hold) = turn.linger();
                 prop_assert_eq!(value, number);
                 Stage::Held(hold)
             }
-            (_, Stage::Out(passage)) => {
-                prop_assert_eq!(passage.finish(), number);
+            (Op::LingerAndNext(_), Stage::Out(turn)) => {
+                let (value, hold, after) = turn.linger_and_next();
+                prop_assert_eq!(value, number);
+                next = after;
+                Stage::Held(hold)
+            }
+            (Op::FinishAndNext(_), Stage::Out(turn)) => {
+                let (value, next) = turn.finish_and_next();
+                prop_assert_eq!(value, number);
+                return next.map_or(Ok(()), |next| self.pulled(next));
+            }
+            (Op::Drop(_), Stage::Out(turn)) => {
+                drop(turn);
+                self.dropped += 1;
+                return Ok(());
+            }
+            (_, Stage::Out(turn)) => {
+                prop_assert_eq!(turn.finish(), number);
                 return Ok(());
             }
             (_, Stage::Held(hold)) => {
@@ -251,7 +291,7 @@ impl Beside {
             (_, Stage::Waits) => unreachable!("it is out"),
         };
         self.items.push(Item { number, id, key, stage });
-        Ok(())
+        next.map_or(Ok(()), |next| self.pulled(next))
     }
 
     /// Anything may be asked for; only what nobody has pulled is given.
@@ -284,22 +324,29 @@ impl Beside {
         let count = |stage: fn(&Stage) -> bool| {
             self.items.iter().filter(|item| stage(&item.stage)).count() as u32
         };
-        let mut unclaimed = 0;
+        let mut may_start = false;
         for item in &self.items {
             let why = self.sluice.why(item.id).expect("it is here").why;
-            prop_assert!(why != Why::Ready, "{} could start and was not told", item.number);
             match &item.stage {
-                Stage::Waits => unclaimed += u32::from(why == Why::Running),
+                Stage::Waits => {
+                    prop_assert!(why != Why::Running, "nobody pulled {}", item.number);
+                    prop_assert!(why != Why::NoWorker || self.pullers.is_empty());
+                    may_start |= matches!(why, Why::Ready | Why::NoWorker);
+                }
                 Stage::Out(_) => prop_assert_eq!(why, Why::Running),
                 Stage::Held(_) => prop_assert_eq!(why, Why::Lingering),
             }
+            let paused = matches!(why, Why::Paused { .. });
+            prop_assert!(!paused || !self.pauses.is_empty());
         }
-        prop_assert_eq!(gauges.queued, count(waits) - unclaimed);
-        prop_assert_eq!(gauges.running, count(out) + unclaimed);
+        prop_assert!(!may_start || self.pauses.is_empty(), "paused");
+        prop_assert_eq!(gauges.queued, count(waits));
+        prop_assert_eq!(gauges.running, count(out));
         prop_assert!(gauges.running <= self.most, "{} run", gauges.running);
         self.most = gauges.running.max(gauges.limit);
-        let called = self.pullers.iter().filter(|one| one.next.wakes() > one.answered).count();
-        prop_assert!(called >= self.pullers.len().min(unclaimed as usize), "{called} were called");
+        // One is called, and calls the next when it looks.
+        let called = self.pullers.iter().any(|one| one.next.wakes() > one.answered);
+        prop_assert!(called || !may_start || self.pullers.is_empty(), "nobody was called");
         for count in [0, 1, 3, u32::MAX] {
             let fits = self.capacity.saturating_sub(gauges.queued) >= count.min(self.capacity);
             prop_assert_eq!(ByHand::new(self.sluice.room_for(count)).poll().is_some(), fits);
@@ -315,17 +362,19 @@ async fn history(ops: Vec<Op>) -> Result<(), TestCaseError> {
     for op in ops {
         beside.apply(op).await?;
     }
-    let Beside { sluice, mut items, mut pullers, .. } = beside;
+    let Beside { sluice, mut items, mut pullers, dropped, .. } = beside;
     items.sort_unstable_by_key(|item| item.number);
     let left: Vec<u32> =
         items.iter().filter(|item| waits(&item.stage)).map(|item| item.number).collect();
     prop_assert_eq!(sluice.close(), left);
     prop_assert!(pullers.iter_mut().all(|puller| matches!(puller.next.poll(), Some(None))));
+    let out_at_the_end = items.iter().filter(|item| out(&item.stage)).count() as u64;
     drop(items);
     prop_assert!(ByHand::new(sluice.emptied()).poll().is_some());
     let stats = sluice.stats();
     prop_assert_eq!((stats.gauges.running, stats.gauges.queued), (0, 0));
-    let ended = stats.completed + stats.cancelled + stats.handed_back;
+    prop_assert_eq!(stats.dropped, dropped + out_at_the_end);
+    let ended = stats.completed + stats.dropped + stats.cancelled + stats.handed_back;
     prop_assert!(stats.admitted <= ended, "{stats:?}");
     prop_assert!(sluice.tenants().is_empty());
     Ok(())

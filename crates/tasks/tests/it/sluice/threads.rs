@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use sluicegate_tasks::{Entry, Hold, Passage, Sluice};
+use sluicegate_tasks::{Admitted, Entry, KeyHold, Pause, Sluice, Turn};
 use tokio::time::Instant;
 
 use super::{batch, cart, pull, run_all, sluice};
@@ -33,30 +33,32 @@ async fn all_values_end() {
                 if chance.below(4) == 0 {
                     // One that gives up now and then, called or not.
                     let mut waits = ByHand::new(sluice.next());
-                    if let Some(Some(passage)) = waits.poll() {
-                        passage.postpone(Instant::now()).unwrap();
+                    if let Some(Some(turn)) = waits.poll() {
+                        turn.postpone(Instant::now()).unwrap();
                     }
                     tokio::task::yield_now().await;
                 }
-                let Some(passage) = sluice.next().await else { return };
+                let Some(turn) = sluice.next().await else { return };
                 if chance.below(8) == 0 {
                     tokio::task::yield_now().await;
                 }
                 match chance.below(16) {
                     0 => {
-                        passage.retry_at(Some(Instant::now())).unwrap();
+                        turn.retry_at(Some(Instant::now())).unwrap();
                     }
                     1 => {
-                        let id = passage.retry_at(None).unwrap();
+                        let id = turn.retry_at(None).unwrap();
                         assert!(sluice.release(id));
                     }
                     end => {
-                        let (key, n) = *passage.value();
+                        let (key, n) = *turn.value();
                         ended.lock().unwrap().entry(key).or_default().push(n);
                         if end == 2 {
-                            let (_, hold) = passage.linger();
+                            let (_, hold) = turn.linger();
                             tokio::task::yield_now().await;
                             drop(hold);
+                        } else {
+                            turn.finish();
                         }
                     }
                 }
@@ -111,8 +113,10 @@ fn everything_of_it_can_be_sent() {
     const fn shared<T: Send + Sync>() {}
     fn future<F: Future + Send>(_: fn(&'static Sluice<Value>) -> F) {}
     shared::<Sluice<Value>>();
-    sent::<Passage<Value>>();
-    shared::<Hold<Value>>();
+    sent::<Turn<Value>>();
+    sent::<Admitted<Value>>();
+    shared::<Pause<Value>>();
+    shared::<KeyHold<Value>>();
     future(Sluice::next);
     future(Sluice::emptied);
     future(|sluice: &'static Sluice<Value>| sluice.room_for(1));
