@@ -12,23 +12,45 @@ use crate::group::nested::{Children, Handover};
 use crate::group::shared::Shared;
 use crate::lineage::{GroupId, Inside};
 
-/// What is known of a task while it is polled.
+/// What is known of a task while it is polled. Small, since it is moved about at every poll.
 #[derive(Debug)]
 pub(crate) struct Frame {
     inside: Option<Inside>,
+    /// What few tasks have.
+    rare: Option<Box<Rare>>,
+}
+
+#[derive(Debug, Default)]
+struct Rare {
     /// Where its permit was handed over to it, if it runs on its maker's.
     handover: Option<Arc<Handover>>,
     /// The groups that were made inside it.
-    pub(crate) children: Option<Box<Children>>,
+    children: Option<Box<Children>>,
     /// Whether it waits in a drain of its own group right now.
-    pub(crate) drains: bool,
+    drains: bool,
 }
 
 impl Frame {
-    const NONE: Self = Self { inside: None, handover: None, children: None, drains: false };
+    const NONE: Self = Self { inside: None, rare: None };
 
+    #[inline]
     pub(crate) fn of(cx: &Context, handover: Option<&Arc<Handover>>) -> Self {
-        Self { inside: cx.around().cloned(), handover: handover.cloned(), ..Self::NONE }
+        let rare = handover.map(|handover| {
+            Box::new(Rare { handover: Some(Arc::clone(handover)), ..Rare::default() })
+        });
+        Self { inside: cx.around().cloned(), rare }
+    }
+
+    pub(crate) fn children(&self) -> Option<&Children> {
+        self.rare.as_ref()?.children.as_deref()
+    }
+
+    pub(crate) fn take_children(&mut self) -> Option<Box<Children>> {
+        self.rare.as_mut()?.children.take()
+    }
+
+    pub(crate) fn drains(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.drains)
     }
 }
 
@@ -37,6 +59,7 @@ thread_local! {
 }
 
 /// Runs `work` as part of the task of `frame`, for as long as the call takes.
+#[inline]
 pub(crate) fn within<R>(frame: &mut Frame, work: impl FnOnce() -> R) -> R {
     struct Restore<'a>(&'a mut Frame);
     impl Drop for Restore<'_> {
@@ -44,12 +67,15 @@ pub(crate) fn within<R>(frame: &mut Frame, work: impl FnOnce() -> R) -> R {
             swap(self.0);
         }
     }
-    frame.drains = false;
+    if let Some(rare) = &mut frame.rare {
+        rare.drains = false;
+    }
     swap(frame);
     let _restore = Restore(frame);
     work()
 }
 
+#[inline]
 fn swap(frame: &mut Frame) {
     CURRENT.with_borrow_mut(|current| std::mem::swap(current, frame));
 }
@@ -66,7 +92,7 @@ pub(crate) fn inside() -> Option<Inside> {
 
 /// Where the permit was handed over that the current task runs on.
 pub(crate) fn handover() -> Option<Arc<Handover>> {
-    CURRENT.with_borrow(|current| current.handover.clone())
+    CURRENT.with_borrow(|current| current.rare.as_ref()?.handover.clone())
 }
 
 /// The numbers of the permits that what this thread runs holds.
@@ -82,18 +108,26 @@ pub(crate) fn numbers() -> Vec<u64> {
 
 /// Notes a group that the current task made: it ends with the task.
 pub(crate) fn made(child: Arc<Shared>) {
-    CURRENT.with_borrow_mut(|current| current.children.get_or_insert_default().push(child));
+    CURRENT.with_borrow_mut(|current| {
+        let rare = current.rare.get_or_insert_default();
+        rare.children.get_or_insert_default().push(child);
+    });
 }
 
 /// Notes that the current task waits in a drain of that group, if it is one of its tasks.
 pub(crate) fn drains(group: GroupId) {
     CURRENT.with_borrow_mut(|current| {
-        let own = current.inside.as_ref();
-        current.drains |= own.is_some_and(|inside| inside.lineage.group == group);
+        if current.inside.as_ref().is_some_and(|inside| inside.lineage.group == group) {
+            current.rare.get_or_insert_default().drains = true;
+        }
     });
 }
 
 /// Takes that back.
 pub(crate) fn no_longer_drains() {
-    CURRENT.with_borrow_mut(|current| current.drains = false);
+    CURRENT.with_borrow_mut(|current| {
+        if let Some(rare) = &mut current.rare {
+            rare.drains = false;
+        }
+    });
 }

@@ -132,7 +132,7 @@ where
             return Poll::Ready(Err(never_ran));
         }
         // A permit that is on a thread is not here to be run on.
-        let has_permit = match &this.frame.children {
+        let has_permit = match this.frame.children() {
             None => true,
             Some(children) => children.poll_permit(poller).is_ready(),
         };
@@ -142,7 +142,7 @@ where
             Ok(Poll::Pending) => {
                 // Watched only once the work waits: short work never pays for it. And not while
                 // it is the one that drains the group.
-                if this.frame.drains {
+                if this.frame.drains() {
                     return Poll::Pending;
                 }
                 let abort = || Box::new(Raised::new(Arc::clone(&guard.entry.of.abort)));
@@ -156,7 +156,7 @@ where
             }
         };
         guard.end::<T, D>(&ended);
-        let Some(children) = this.frame.children.take() else {
+        let Some(children) = this.frame.take_children() else {
             // Everything is given back before anybody hears of the end.
             *this.guard = None;
             return Poll::Ready(ended);
@@ -232,7 +232,7 @@ where
             let mut frame = Frame::of(&cx, guard.handover());
             let ended = within(&mut frame, || catch(|| work(cx))).map_err(TaskError::Panicked);
             guard.end::<T, AnyValue>(&ended);
-            if let Some(children) = frame.children.take() {
+            if let Some(children) = frame.take_children() {
                 block_on(children.ended());
             }
             ended
