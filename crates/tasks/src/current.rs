@@ -10,12 +10,12 @@ use std::sync::Arc;
 use crate::Context;
 use crate::group::nested::{Children, Handover};
 use crate::group::shared::Shared;
-use crate::lineage::{GroupId, Inside};
+use crate::lineage::{GroupId, Inside, Lineage, PermitId};
 
 /// What is known of a task while it is polled. Small, since it is moved about at every poll.
 #[derive(Debug)]
 pub(crate) struct Frame {
-    inside: Option<Inside>,
+    lineage: Option<Arc<Lineage>>,
     /// What few tasks have.
     rare: Option<Box<Rare>>,
 }
@@ -31,14 +31,14 @@ struct Rare {
 }
 
 impl Frame {
-    const NONE: Self = Self { inside: None, rare: None };
+    const NONE: Self = Self { lineage: None, rare: None };
 
     #[inline]
     pub(crate) fn of(cx: &Context, handover: Option<&Arc<Handover>>) -> Self {
         let rare = handover.map(|handover| {
             Box::new(Rare { handover: Some(Arc::clone(handover)), ..Rare::default() })
         });
-        Self { inside: cx.around().cloned(), rare }
+        Self { lineage: cx.around().map(|inside| Arc::clone(&inside.lineage)), rare }
     }
 
     pub(crate) fn children(&self) -> Option<&Children> {
@@ -54,52 +54,74 @@ impl Frame {
     }
 }
 
-thread_local! {
-    static CURRENT: RefCell<Frame> = const { RefCell::new(Frame::NONE) };
+/// A task with the permit that it holds.
+#[derive(Debug)]
+struct Current {
+    frame: Frame,
+    permit: PermitId,
 }
 
-/// Runs `work` as part of the task of `frame`, for as long as the call takes.
+impl Current {
+    fn inside(&self) -> Option<Inside> {
+        let lineage = Arc::clone(self.frame.lineage.as_ref()?);
+        Some(Inside { lineage, permit: self.permit })
+    }
+}
+
+thread_local! {
+    static CURRENT: RefCell<Current> =
+        const { RefCell::new(Current { frame: Frame::NONE, permit: PermitId::NONE }) };
+}
+
+/// Runs `work` as part of the task of `frame`, which holds `permit`, for as long as the call takes.
 #[inline]
-pub(crate) fn within<R>(frame: &mut Frame, work: impl FnOnce() -> R) -> R {
-    struct Restore<'a>(&'a mut Frame);
+pub(crate) fn within<R>(frame: &mut Frame, permit: PermitId, work: impl FnOnce() -> R) -> R {
+    struct Restore<'a>(&'a mut Frame, PermitId);
     impl Drop for Restore<'_> {
         fn drop(&mut self) {
-            swap(self.0);
+            swap(self.0, &mut self.1);
         }
     }
     if let Some(rare) = &mut frame.rare {
         rare.drains = false;
     }
-    swap(frame);
-    let _restore = Restore(frame);
+    let mut restore = Restore(frame, permit);
+    swap(restore.0, &mut restore.1);
     work()
 }
 
 #[inline]
-fn swap(frame: &mut Frame) {
-    CURRENT.with_borrow_mut(|current| std::mem::swap(current, frame));
+fn swap(frame: &mut Frame, permit: &mut PermitId) {
+    CURRENT.with_borrow_mut(|current| {
+        std::mem::swap(&mut current.frame, frame);
+        std::mem::swap(&mut current.permit, permit);
+    });
 }
 
 /// Whether what this thread runs holds a permit of that group, itself or further out.
 pub(crate) fn holds(group: GroupId) -> bool {
-    CURRENT.with_borrow(|current| current.inside.as_ref().is_some_and(|inside| inside.holds(group)))
+    CURRENT.with_borrow(|current| {
+        // What this thread runs holds its permit: no need to ask.
+        let lineage = current.frame.lineage.as_ref();
+        lineage.is_some_and(|own| own.group == group || own.is_held_beyond(group))
+    })
 }
 
 /// What this thread runs in.
 pub(crate) fn inside() -> Option<Inside> {
-    CURRENT.with_borrow(|current| current.inside.clone())
+    CURRENT.with_borrow(Current::inside)
 }
 
 /// Where the permit was handed over that the current task runs on.
 pub(crate) fn handover() -> Option<Arc<Handover>> {
-    CURRENT.with_borrow(|current| current.rare.as_ref()?.handover.clone())
+    CURRENT.with_borrow(|current| current.frame.rare.as_ref()?.handover.clone())
 }
 
 /// The numbers of the permits that what this thread runs holds.
 pub(crate) fn numbers() -> Vec<u64> {
     let mut numbers = Vec::new();
     CURRENT.with_borrow(|current| {
-        if let Some(inside) = &current.inside {
+        if let Some(inside) = current.inside() {
             inside.numbers(&mut numbers);
         }
     });
@@ -109,7 +131,7 @@ pub(crate) fn numbers() -> Vec<u64> {
 /// Notes a group that the current task made: it ends with the task.
 pub(crate) fn made(child: Arc<Shared>) {
     CURRENT.with_borrow_mut(|current| {
-        let rare = current.rare.get_or_insert_default();
+        let rare = current.frame.rare.get_or_insert_default();
         rare.children.get_or_insert_default().push(child);
     });
 }
@@ -117,8 +139,9 @@ pub(crate) fn made(child: Arc<Shared>) {
 /// Notes that the current task waits in a drain of that group, if it is one of its tasks.
 pub(crate) fn drains(group: GroupId) {
     CURRENT.with_borrow_mut(|current| {
-        if current.inside.as_ref().is_some_and(|inside| inside.lineage.group == group) {
-            current.rare.get_or_insert_default().drains = true;
+        let own = current.frame.lineage.as_ref();
+        if own.is_some_and(|own| own.group == group) {
+            current.frame.rare.get_or_insert_default().drains = true;
         }
     });
 }
@@ -126,7 +149,7 @@ pub(crate) fn drains(group: GroupId) {
 /// Takes that back.
 pub(crate) fn no_longer_drains() {
     CURRENT.with_borrow_mut(|current| {
-        if let Some(rare) = &mut current.rare {
+        if let Some(rare) = &mut current.frame.rare {
             rare.drains = false;
         }
     });
