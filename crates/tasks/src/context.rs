@@ -200,7 +200,7 @@ impl Context {
     /// # Errors
     /// Why not.
     pub fn check(&self) -> Result<(), Interrupt> {
-        if self.flags().any(Flag::is_raised_itself) {
+        if self.is_raised() {
             Err(Interrupt::Cancelled)
         } else if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             Err(Interrupt::TimedOut)
@@ -318,6 +318,19 @@ impl Context {
     /// The groups around whatever runs under it.
     pub(crate) const fn around(&self) -> Option<&Inside> {
         self.inside.as_ref()
+    }
+
+    /// [`Context::flags`] by hand: a look at a context is in every task's way, twice.
+    #[inline]
+    fn is_raised(&self) -> bool {
+        let mut around = self.inside.as_ref();
+        while let Some(inside) = around {
+            if inside.lineage.kill.is_raised() {
+                return true;
+            }
+            around = inside.lineage.outer();
+        }
+        self.flag.is_raised()
     }
 
     /// Every flag that ends it.

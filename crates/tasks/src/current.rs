@@ -10,70 +10,118 @@ use std::sync::Arc;
 use crate::Context;
 use crate::group::nested::{Children, Handover};
 use crate::group::shared::Shared;
-use crate::lineage::{GroupId, Inside};
+use crate::lineage::{GroupId, Inside, Lineage, PermitId};
 
-/// What is known of a task while it is polled.
+/// What is known of a task while it is polled. Small, since it is moved about at every poll.
 #[derive(Debug)]
 pub(crate) struct Frame {
-    inside: Option<Inside>,
+    lineage: Option<Arc<Lineage>>,
+    /// What few tasks have.
+    rare: Option<Box<Rare>>,
+}
+
+#[derive(Debug, Default)]
+struct Rare {
     /// Where its permit was handed over to it, if it runs on its maker's.
     handover: Option<Arc<Handover>>,
     /// The groups that were made inside it.
-    pub(crate) children: Option<Box<Children>>,
+    children: Option<Box<Children>>,
     /// Whether it waits in a drain of its own group right now.
-    pub(crate) drains: bool,
+    drains: bool,
 }
 
 impl Frame {
-    const NONE: Self = Self { inside: None, handover: None, children: None, drains: false };
+    const NONE: Self = Self { lineage: None, rare: None };
 
+    #[inline]
     pub(crate) fn of(cx: &Context, handover: Option<&Arc<Handover>>) -> Self {
-        Self { inside: cx.around().cloned(), handover: handover.cloned(), ..Self::NONE }
+        let rare = handover.map(|handover| {
+            Box::new(Rare { handover: Some(Arc::clone(handover)), ..Rare::default() })
+        });
+        Self { lineage: cx.around().map(|inside| Arc::clone(&inside.lineage)), rare }
+    }
+
+    pub(crate) fn children(&self) -> Option<&Children> {
+        self.rare.as_ref()?.children.as_deref()
+    }
+
+    pub(crate) fn take_children(&mut self) -> Option<Box<Children>> {
+        self.rare.as_mut()?.children.take()
+    }
+
+    pub(crate) fn drains(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.drains)
+    }
+}
+
+/// A task with the permit that it holds.
+#[derive(Debug)]
+struct Current {
+    frame: Frame,
+    permit: PermitId,
+}
+
+impl Current {
+    fn inside(&self) -> Option<Inside> {
+        let lineage = Arc::clone(self.frame.lineage.as_ref()?);
+        Some(Inside { lineage, permit: self.permit })
     }
 }
 
 thread_local! {
-    static CURRENT: RefCell<Frame> = const { RefCell::new(Frame::NONE) };
+    static CURRENT: RefCell<Current> =
+        const { RefCell::new(Current { frame: Frame::NONE, permit: PermitId::NONE }) };
 }
 
-/// Runs `work` as part of the task of `frame`, for as long as the call takes.
-pub(crate) fn within<R>(frame: &mut Frame, work: impl FnOnce() -> R) -> R {
-    struct Restore<'a>(&'a mut Frame);
+/// Runs `work` as part of the task of `frame`, which holds `permit`, for as long as the call takes.
+#[inline]
+pub(crate) fn within<R>(frame: &mut Frame, permit: PermitId, work: impl FnOnce() -> R) -> R {
+    struct Restore<'a>(&'a mut Frame, PermitId);
     impl Drop for Restore<'_> {
         fn drop(&mut self) {
-            swap(self.0);
+            swap(self.0, &mut self.1);
         }
     }
-    frame.drains = false;
-    swap(frame);
-    let _restore = Restore(frame);
+    if let Some(rare) = &mut frame.rare {
+        rare.drains = false;
+    }
+    let mut restore = Restore(frame, permit);
+    swap(restore.0, &mut restore.1);
     work()
 }
 
-fn swap(frame: &mut Frame) {
-    CURRENT.with_borrow_mut(|current| std::mem::swap(current, frame));
+#[inline]
+fn swap(frame: &mut Frame, permit: &mut PermitId) {
+    CURRENT.with_borrow_mut(|current| {
+        std::mem::swap(&mut current.frame, frame);
+        std::mem::swap(&mut current.permit, permit);
+    });
 }
 
 /// Whether what this thread runs holds a permit of that group, itself or further out.
 pub(crate) fn holds(group: GroupId) -> bool {
-    CURRENT.with_borrow(|current| current.inside.as_ref().is_some_and(|inside| inside.holds(group)))
+    CURRENT.with_borrow(|current| {
+        // What this thread runs holds its permit: no need to ask.
+        let lineage = current.frame.lineage.as_ref();
+        lineage.is_some_and(|own| own.group == group || own.is_held_beyond(group))
+    })
 }
 
 /// What this thread runs in.
 pub(crate) fn inside() -> Option<Inside> {
-    CURRENT.with_borrow(|current| current.inside.clone())
+    CURRENT.with_borrow(Current::inside)
 }
 
 /// Where the permit was handed over that the current task runs on.
 pub(crate) fn handover() -> Option<Arc<Handover>> {
-    CURRENT.with_borrow(|current| current.handover.clone())
+    CURRENT.with_borrow(|current| current.frame.rare.as_ref()?.handover.clone())
 }
 
 /// The numbers of the permits that what this thread runs holds.
 pub(crate) fn numbers() -> Vec<u64> {
     let mut numbers = Vec::new();
     CURRENT.with_borrow(|current| {
-        if let Some(inside) = &current.inside {
+        if let Some(inside) = current.inside() {
             inside.numbers(&mut numbers);
         }
     });
@@ -82,18 +130,27 @@ pub(crate) fn numbers() -> Vec<u64> {
 
 /// Notes a group that the current task made: it ends with the task.
 pub(crate) fn made(child: Arc<Shared>) {
-    CURRENT.with_borrow_mut(|current| current.children.get_or_insert_default().push(child));
+    CURRENT.with_borrow_mut(|current| {
+        let rare = current.frame.rare.get_or_insert_default();
+        rare.children.get_or_insert_default().push(child);
+    });
 }
 
 /// Notes that the current task waits in a drain of that group, if it is one of its tasks.
 pub(crate) fn drains(group: GroupId) {
     CURRENT.with_borrow_mut(|current| {
-        let own = current.inside.as_ref();
-        current.drains |= own.is_some_and(|inside| inside.lineage.group == group);
+        let own = current.frame.lineage.as_ref();
+        if own.is_some_and(|own| own.group == group) {
+            current.frame.rare.get_or_insert_default().drains = true;
+        }
     });
 }
 
 /// Takes that back.
 pub(crate) fn no_longer_drains() {
-    CURRENT.with_borrow_mut(|current| current.drains = false);
+    CURRENT.with_borrow_mut(|current| {
+        if let Some(rare) = &mut current.frame.rare {
+            rare.drains = false;
+        }
+    });
 }

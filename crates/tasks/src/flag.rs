@@ -60,7 +60,7 @@ impl Flag {
 
     #[inline]
     pub(crate) fn is_raised(&self) -> bool {
-        self.chain().any(Self::is_raised_itself)
+        self.is_raised_itself() || self.above.as_ref().is_some_and(|above| above.is_raised())
     }
 
     #[inline]

@@ -81,8 +81,8 @@ pub enum TaskError {
     Interrupted(Interrupt),
     /// The system had no thread for it: it never ran.
     NoThread {
-        /// What the system said.
-        cause: String,
+        /// What the system said. (No text: a result is moved about far more often than looked at.)
+        cause: std::io::ErrorKind,
     },
     /// It panicked.
     Panicked(Panic),

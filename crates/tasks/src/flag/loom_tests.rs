@@ -37,21 +37,34 @@ fn loom_a_raise_above_reaches_whoever_waits_below() {
 }
 
 #[test]
-fn loom_two_who_wait_are_both_woken() {
+fn loom_all_who_wait_are_woken() {
     loom::model(|| {
         let flag = Arc::new(Flag::new());
-        let other = thread::spawn({
-            let flag = Arc::clone(&flag);
-            move || block_on(flag.raised())
-        });
+        let woken = [(); 2].map(|()| Arc::new(Woken::default()));
+        let mut waits = [flag.raised(), flag.raised()];
         let raiser = thread::spawn({
             let flag = Arc::clone(&flag);
             move || flag.raise()
         });
-        block_on(flag.raised());
-        other.join().unwrap();
+        let seen = [0, 1].map(|n| {
+            let waker = Waker::from(Arc::clone(&woken[n]));
+            Pin::new(&mut waits[n]).poll(&mut Poller::from_waker(&waker)).is_ready()
+        });
         raiser.join().unwrap();
+        for (seen, woken) in seen.into_iter().zip(&woken) {
+            assert!(seen || woken.0.load(std::sync::atomic::Ordering::SeqCst));
+        }
     });
+}
+
+/// A waker that notes its call.
+#[derive(Default)]
+struct Woken(std::sync::atomic::AtomicBool);
+
+impl std::task::Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, std::sync::atomic::Ordering::SeqCst);
+    }
 }
 
 #[test]

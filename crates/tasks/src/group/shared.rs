@@ -104,16 +104,16 @@ impl Shared {
         label: &Label,
         since: Instant,
     ) -> Option<RosterEntry<Self>> {
-        let outer = match &group.parent {
-            None => None,
-            Some(parent) => Some(Box::new(self.list_in(parent, label, since)?)),
-        };
-        let (of, label) = (Arc::clone(group), label.clone());
-        let number = outer.as_ref().map(|outer| outer.permit.number);
-        let is_own = std::ptr::eq(self, &**group);
         let closed = || self.closing.is_raised();
-        let mut entry = RosterEntry::enter(of, label, since, number, is_own, closed)?;
-        entry.outer = outer;
+        let (of, own) = (Arc::clone(group), label.clone());
+        let Some(parent) = &group.parent else {
+            let is_own = std::ptr::eq(self, &**group);
+            return RosterEntry::enter(of, own, since, None, is_own, closed);
+        };
+        let outer = Box::new(self.list_in(parent, label, since)?);
+        let (number, is_own) = (Some(outer.permit.number), std::ptr::eq(self, &**group));
+        let mut entry = RosterEntry::enter(of, own, since, number, is_own, closed)?;
+        entry.outer = Some(outer);
         Some(entry)
     }
 

@@ -158,6 +158,6 @@ where
             threads.running.lock().push(Thread { has_ended, handle });
             Task::told(told, None)
         }
-        Err(error) => Task::failed(TaskError::NoThread { cause: error.to_string() }),
+        Err(error) => Task::failed(TaskError::NoThread { cause: error.kind() }),
     }
 }

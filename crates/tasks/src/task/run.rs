@@ -17,6 +17,7 @@ use crate::current::{Frame, within};
 use crate::flag::Raised;
 use crate::group::nested::Handover;
 use crate::group::shared::Shared;
+use crate::lineage::PermitId;
 use crate::panic::catch;
 use crate::permits::OwnedPermit;
 use crate::roster::RosterEntry;
@@ -122,41 +123,41 @@ where
         let Some(guard) = this.guard else {
             return Poll::Ready(Err(TaskError::Aborted));
         };
-        let mut stage = this.stage;
+        let (mut stage, permit) = (this.stage, guard.entry.permit);
         if let StageProjected::Fresh { work: Some((_, cx)) } = stage.as_mut().project()
             && let Err(never_ran) = guard.begin(cx)
         {
             // It says why it never ran, even if giving the work up panics.
-            drop(stage.give_up(this.frame));
+            drop(stage.give_up(this.frame, permit));
             *this.guard = None;
             return Poll::Ready(Err(never_ran));
         }
         // A permit that is on a thread is not here to be run on.
-        let has_permit = match &this.frame.children {
+        let has_permit = match this.frame.children() {
             None => true,
             Some(children) => children.poll_permit(poller).is_ready(),
         };
         let step = || if has_permit { stage.as_mut().step(poller) } else { Poll::Pending };
-        let ended = match within(this.frame, || catch(step)) {
+        let ended = match within(this.frame, permit, || catch(step)) {
             Ok(Poll::Ready(value)) => Ok(value),
             Ok(Poll::Pending) => {
                 // Watched only once the work waits: short work never pays for it. And not while
                 // it is the one that drains the group.
-                if this.frame.drains {
+                if this.frame.drains() {
                     return Poll::Pending;
                 }
                 let abort = || Box::new(Raised::new(Arc::clone(&guard.entry.of.abort)));
                 ready!(Pin::new(this.abort.get_or_insert_with(abort)).poll(poller));
-                stage.give_up(this.frame).map_or_else(Err, |()| Err(TaskError::Aborted))
+                stage.give_up(this.frame, permit).map_or_else(Err, |()| Err(TaskError::Aborted))
             }
             Err(panic) => {
                 // What the unfinished work leaves may panic once more: the first one counts.
-                drop(stage.give_up(this.frame));
+                drop(stage.give_up(this.frame, permit));
                 Err(TaskError::Panicked(panic))
             }
         };
         guard.end::<T, D>(&ended);
-        let Some(children) = this.frame.children.take() else {
+        let Some(children) = this.frame.take_children() else {
             // Everything is given back before anybody hears of the end.
             *this.guard = None;
             return Poll::Ready(ended);
@@ -204,8 +205,12 @@ where
     }
 
     /// Drops the future where it stands.
-    fn give_up(mut self: Pin<&mut Self>, frame: &mut Frame) -> Result<(), TaskError> {
-        within(frame, || catch(|| self.set(Self::Gone))).map_err(TaskError::Panicked)
+    fn give_up(
+        mut self: Pin<&mut Self>,
+        frame: &mut Frame,
+        permit: PermitId,
+    ) -> Result<(), TaskError> {
+        within(frame, permit, || catch(|| self.set(Self::Gone))).map_err(TaskError::Panicked)
     }
 }
 
@@ -220,8 +225,9 @@ pub(crate) fn on_thread<F, T>(
 where
     F: FnOnce(Context) -> T,
 {
-    let permit = guard.handover().map(Handover::to_thread);
-    let cx = cx.holding(guard.entry.permit);
+    let handed_over = guard.handover().map(Handover::to_thread);
+    let permit = guard.entry.permit;
+    let cx = cx.holding(permit);
     // Looked at here: it may have waited long for a thread.
     let ended = match guard.begin(&cx) {
         Err(never_ran) => {
@@ -230,9 +236,10 @@ where
         }
         Ok(()) => {
             let mut frame = Frame::of(&cx, guard.handover());
-            let ended = within(&mut frame, || catch(|| work(cx))).map_err(TaskError::Panicked);
+            let ended =
+                within(&mut frame, permit, || catch(|| work(cx))).map_err(TaskError::Panicked);
             guard.end::<T, AnyValue>(&ended);
-            if let Some(children) = frame.children.take() {
+            if let Some(children) = frame.take_children() {
                 block_on(children.ended());
             }
             ended
@@ -240,7 +247,7 @@ where
     };
     over();
     drop(guard);
-    drop(permit);
+    drop(handed_over);
     ended
 }
 
