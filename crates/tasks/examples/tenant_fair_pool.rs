@@ -16,8 +16,8 @@ const SERVICE_TIME: Duration = Duration::from_millis(5);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // Four at once; up to 200 wait inside, and more callers wait at the door.
-    let pool = Sluice::<&str>::builder("agents", 4, 200)
+    // Four at once; up to 400 wait inside, fairly. More callers would wait at the door, in order.
+    let pool = Sluice::<&str>::builder("agents", 4, 400)
         .overload(Overload::Wait)
         .each_tenant(TenantLimits::new().max_running(2))
         .on_dropped(|report| eprintln!("{report} was not done"))

@@ -1,7 +1,6 @@
-//! Every interleaving of a few threads at a sluice's line and its timer: letting in, telling callers,
+//! Every interleaving of a few threads at a sluice's line: letting in, telling callers,
 //! pulling, giving up, waiting at the door, putting back, closing. Run by `cargo xtask test`.
 
-use super::alarm::NextMoment;
 use super::callers::Heard;
 use super::ledger::Ledger;
 use super::line::{Line as LineOf, Pulled, Runner};
@@ -382,52 +381,5 @@ fn loom_a_key_that_is_given_up_wakes_whoever_waits() {
         block_on(line.watch(Until::Empty));
         assert_eq!(worker.join().unwrap(), Some(2));
         assert_empty(&line);
-    });
-}
-
-/// Two changes set moments, and the timer waits: it learns of the earliest before it sleeps, or is
-/// woken.
-#[test]
-fn loom_the_timer_misses_no_earlier_moment() {
-    loom::model(|| {
-        let next = Shared::new(NextMoment::new());
-        let setters = [7, 5].map(|at| {
-            let next = Shared::clone(&next);
-            thread::spawn(move || next.set(Moment::from_nanos(at)))
-        });
-        // Until it knows of the earliest: else it would sleep for too long, without end here.
-        block_on(poll_fn(|poller| match next.wait(poller.waker()).as_nanos() {
-            5 => Poll::Ready(()),
-            _ => Poll::Pending,
-        }));
-        setters.into_iter().for_each(|setter| setter.join().unwrap());
-    });
-}
-
-/// A moment has come, and an earlier or a later one is set meanwhile, of which the line knows first.
-#[test]
-fn loom_the_timer_spends_only_the_moment_that_has_come() {
-    loom::model(|| {
-        let next = Shared::new(NextMoment::new());
-        let due = loom::sync::Arc::new(loom::sync::Mutex::new(Some(5)));
-        next.set(Moment::from_nanos(5));
-        let setter = {
-            let (next, due) = (Shared::clone(&next), Shared::clone(&due));
-            thread::spawn(move || {
-                *due.lock().unwrap() = Some(9);
-                next.set(Moment::from_nanos(9));
-            })
-        };
-        let at = next.wait(Waker::noop());
-        assert_eq!(at.as_nanos(), 5);
-        next.spend(at);
-        // As the timer does when it rings: asks the line, and sets what that says.
-        let said = *due.lock().unwrap();
-        if let Some(said) = said {
-            next.set(Moment::from_nanos(said));
-        }
-        setter.join().unwrap();
-        let left = next.wait(Waker::noop()).as_nanos();
-        assert!(left <= 9, "the later moment is not lost: {left}");
     });
 }
