@@ -3,6 +3,9 @@
 //! Invariant: whoever sets an earlier moment wakes the one that waits, after the moment is stored; and
 //! that one leaves its waker before it looks at the moment. So no moment is missed.
 
+#[cfg(all(test, sluicegate_loom))]
+mod loom_tests;
+
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Poll, Waker};

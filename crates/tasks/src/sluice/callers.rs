@@ -213,7 +213,7 @@ impl<V> Drop for Waiting<V> {
 
 impl<V> Line<V> {
     /// How a caller's item stands; while it waits, the waker hears of its turn.
-    fn hear(&self, now: Moment, id: ItemId, waker: &Waker) -> Heard {
+    pub(super) fn hear(&self, now: Moment, id: ItemId, waker: &Waker) -> Heard {
         // Cloned before and dropped after the lock is held: both run the executor's code.
         let waker = waker.clone();
         let (heard, displaced) = self.attend(|state| {
@@ -239,7 +239,7 @@ impl<V> Line<V> {
         heard
     }
 
-    fn withdraw_caller(&self, now: Moment, id: ItemId) -> After<V, bool> {
+    pub(super) fn withdraw_caller(&self, now: Moment, id: ItemId) -> After<V, bool> {
         let After { result, alarm, expired } = self.change(now, |state, _| {
             state.timed_out.remove(&id);
             let slot = state.cancel(id).or_else(|| state.fair.revoke(id));

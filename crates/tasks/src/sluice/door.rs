@@ -1,5 +1,7 @@
 //! The door: where callers wait to be let in while the queue is full.
 //!
+//! `docs/rules.md#overload-1`, `docs/rules.md#sluice-5`.
+//!
 //! Invariants:
 //! 1. Only the first in line is let in, and it stays the first until it is in or goes. So nobody
 //!    overtakes, however often whoever is polled, and whatever takes the room it was called in for.

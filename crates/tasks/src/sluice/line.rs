@@ -1,5 +1,7 @@
 //! The inside of a sluice: the pure schedule behind a lock, and those who wait for its word.
 //!
+//! `docs/rules.md#sluice-7`, `docs/rules.md#sluice-8`.
+//!
 //! Nothing in here knows of tasks or timers, so the interleaving models can run all of it.
 //!
 //! Invariants:

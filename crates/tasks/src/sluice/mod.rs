@@ -10,7 +10,7 @@
 //! | `live.rs`, `view.rs` | changing it, ending it, looking in |
 //! | `alarm.rs`, `watch.rs`, `ledger.rs` | its one timer, waiting for room or the end, counts |
 //!
-//! `docs/rules.md#sluice-1`, `docs/rules.md#sluice-4`.
+//! `docs/rules.md#sluice-1`, `docs/rules.md#sluice-2`, `docs/rules.md#sluice-4`.
 
 mod alarm;
 mod builder;

@@ -82,10 +82,13 @@ async fn a_dropped_turn_is_charged_for_its_time() {
     assert_eq!(run_all(&sluice), [2, 2, 1]);
 }
 
+/// How many ran, and whether the next of the key could start.
+type Seen = Arc<Mutex<Vec<(u32, bool)>>>;
+
 /// A process handle, say: whoever is next in its session must not meet it.
 struct Handle {
     sluice: Sluice<Self>,
-    seen: Arc<Mutex<Vec<(u32, bool)>>>,
+    seen: Seen,
     panics: bool,
 }
 
@@ -103,7 +106,7 @@ impl Drop for Handle {
 }
 
 /// Two handles of one key, the first of which is out.
-fn two_handles(panics: bool) -> (Sluice<Handle>, Turn<Handle>, Arc<Mutex<Vec<(u32, bool)>>>) {
+fn two_handles(panics: bool) -> (Sluice<Handle>, Turn<Handle>, Seen) {
     let (sluice, seen) = (sluice(1, 10), Arc::default());
     let handle =
         |panics| Handle { sluice: Sluice::clone(&sluice), seen: Arc::clone(&seen), panics };

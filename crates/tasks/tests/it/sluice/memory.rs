@@ -18,10 +18,12 @@ type Key = fn(usize) -> Option<usize>;
 #[tokio::test]
 async fn a_waiting_value_costs_little() {
     let cases: [(&str, Key, usize); 4] = [
-        ("all of one key", |_| Some(0), 76),
-        ("sixteen of a key", |n| Some(n / 16), 84),
-        ("without a key", |_| None, 164),
-        ("each of its own key", |n| Some(n), 220),
+        // Of these, 24 are the room for a caller's waker, which an item of the one queue may need; and
+        // a key is larger by where it stands among those that are ready, and for how long.
+        ("all of one key", |_| Some(0), 96),
+        ("sixteen of a key", |n| Some(n / 16), 108),
+        ("without a key", |_| None, 192),
+        ("each of its own key", |n| Some(n), 292),
     ];
     let (tenant, keys) = (Arc::<str>::from("alice"), keys());
     for (what, key, most) in cases {
@@ -39,7 +41,8 @@ async fn a_waiting_value_costs_little() {
         let each = held.bytes_max as usize / COUNT - size_of::<Box<()>>();
         assert!(each <= most, "{what}: {each} bytes");
         let left = measure(|| drop(sluice.close())).bytes_current + held.bytes_current;
-        assert!(left < 100_000, "{what}: {left} bytes are left of it");
+        // Its tables keep room for a thousand items.
+        assert!(left < 140_000, "{what}: {left} bytes are left of it");
     }
 }
 
@@ -63,7 +66,7 @@ async fn passing_through_allocates_nothing() {
             }
             _ => {}
         }
-        if n % 2 == 0 {
+        if n.is_multiple_of(2) {
             pull(&sluice).finish();
         } else {
             drop(pull(&sluice));

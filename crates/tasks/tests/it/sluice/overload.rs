@@ -96,9 +96,10 @@ async fn values_for_workers_never_wait_to_get_in() {
                 }
             }
         }
-        let refused = sluice.admit_all(batch(cart, 4..6)).unwrap_err();
+        let both = || batch(|| Entry::of("alice"), 4..6);
+        let refused = sluice.admit_all(both()).unwrap_err();
         assert_eq!((refused.why, refused.retry_after), (why, later), "{overload:?}");
-        assert_eq!(refused.work, batch(cart, 4..6), "{overload:?}");
+        assert_eq!(refused.work, both(), "{overload:?}");
         assert_eq!(run_all(&sluice), Vec::from_iter(0..fit));
         assert_eq!((gauges(&sluice), sluice.stats().admitted), ((0, 0), u64::from(fit)));
     }

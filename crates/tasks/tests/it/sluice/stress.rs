@@ -69,7 +69,9 @@ async fn end(turn: Turn<u32>, ends: &Ends, chance: &mut Chance) {
         4 => {
             let (n, next) = turn.finish_and_next();
             ends.end(n);
-            drop(next.map(|next| ends.end(next.finish())));
+            if let Some(next) = next {
+                ends.end(next.finish());
+            }
         }
         _ => ends.end(turn.finish()),
     }

@@ -16,10 +16,10 @@ async fn what_waits_is_listed_with_whose_it_is_how_long_and_why() {
     let low = sluice.admit(Entry::of("alice").class(Class::Low), 1).unwrap();
     tokio::time::advance(ms(30)).await;
     let caller = enter(&sluice, &Context::new(), Entry::of("bob").key("c"), 2).unwrap();
-    sluice.admit(cart().class(Class::System), 3).unwrap();
     held.finish();
     let head = caller.id().unwrap();
     let turn = caller.turn().await.unwrap();
+    sluice.admit(cart().class(Class::System), 3).unwrap();
     let again = turn.wait_again(begun + ms(500));
     let waiting = sluice.waiting(10);
     let seen: Vec<_> = waiting
