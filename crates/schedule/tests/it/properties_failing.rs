@@ -35,6 +35,8 @@ fn waits(case: Case) -> Vec<Duration> {
     let mut seen = 0;
     while tried.contains(&false) {
         assert!(pool.step(|_, _| {}));
+        let most = 4 * (case.failing_keys + case.concurrency) as usize;
+        assert!(seen < most, "after {seen} starts some were never tried: {case:?}");
         for start in &pool.starts[seen..] {
             tried[start.job.key.expect("a key") as usize] = true;
         }
