@@ -114,3 +114,27 @@ fn inside_a_key_the_higher_class_goes_first_without_exception() {
     let last_system = all.iter().rposition(|value| *value == system);
     assert!(at > last_system, "{all:?}");
 }
+
+/// Nothing is said of what items cost: while they run, and are not measured yet, they count as what
+/// their tenant's cost lately, and a newcomer's as what all did.
+#[test]
+fn work_in_flight_counts_as_what_it_cost_lately() {
+    let mut schedule = Schedule::<u32, u32, u32>::new(Limits::new(1, 1_000).build().unwrap(), NOW);
+    let cost = |tenant| if tenant == 1 { 10 } else { 1 };
+    for tenant in [1u32, 2] {
+        (0..300).for_each(|_| drop(schedule.admit(NOW, Entry::of(tenant), tenant)));
+    }
+    for _ in 0..220 {
+        let (id, tenant) = start(&mut schedule);
+        schedule.complete(id, Some(cost(tenant)));
+    }
+    schedule.set_concurrency(100).unwrap();
+    let mut counts = [0u32; 4];
+    (0..66).for_each(|_| counts[start(&mut schedule).1 as usize] += 1);
+    assert!((5..=7).contains(&counts[1]), "{counts:?}: ten of the one for each of the other");
+    // As many newcomers' items count as more than the cheap one's.
+    (0..30).for_each(|_| drop(schedule.admit(NOW, Entry::of(3u32), 3)));
+    let before = counts;
+    (0..22).for_each(|_| counts[start(&mut schedule).1 as usize] += 1);
+    assert!(counts[3] < counts[2] - before[2], "{counts:?} after {before:?}");
+}
