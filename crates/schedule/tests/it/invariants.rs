@@ -11,7 +11,7 @@ use crate::history::{Bounds, Newcomer, Op, Setup, class, history};
 use crate::watch::Watched;
 
 proptest! {
-    #![proptest_config(Config { cases: 256, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() })]
+    #![proptest_config(Config { cases: 144, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() })]
 
     #[test]
     fn hold_after_every_step(history in history(300)) {

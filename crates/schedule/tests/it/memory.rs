@@ -3,8 +3,9 @@
 //! `docs/rules.md#schedule-5`.
 
 use allocation_counter::{AllocationInfo, measure};
-use sluicegate_schedule::{Class, Entry, Limits, Moment, Next, Schedule};
+use sluicegate_schedule::{Class, Entry, Limits, Moment, Next, Rate, Schedule, TenantLimits};
 use std::sync::Arc;
+use std::time::Duration;
 
 type Tested<N> = Schedule<u64, N, N>;
 
@@ -153,5 +154,25 @@ fn keys_and_tenants_all_at_once_leave_nothing_behind() {
         });
         assert!(info.bytes_max > 10_000_000, "{info:?}");
         assert!(info.bytes_current < 250_000, "one stays: {stays}; {} bytes", info.bytes_current);
+    }
+}
+
+/// How often a tenant entered is forgotten once that no longer matters, whether or not more come.
+#[test]
+fn admission_rates_leave_nothing_behind() {
+    let second = Duration::from_secs(1);
+    for rate in [Rate::sliding(2, second), Rate::new(2, second, 2)] {
+        let each = TenantLimits::new().admission_rate(rate.expect("sound"));
+        let limits = Limits::new(1, 10).each_tenant(each).build().expect("sound");
+        let mut schedule: Tested<u64> = Schedule::new(limits, NOW);
+        let info = measure(|| {
+            for n in 0..10_000 {
+                let id = schedule.admit(NOW, Entry::of(n), n).expect("room");
+                assert_eq!(schedule.cancel(id), Some(n));
+            }
+            schedule.advance(NOW + second);
+        });
+        assert!(info.bytes_max > 500_000, "{info:?}");
+        assert!(info.bytes_current < 200_000, "{} bytes", info.bytes_current);
     }
 }

@@ -50,7 +50,7 @@ proptest! {
 
 fn start(schedule: &mut Schedule<u32, u32, u32>) -> (sluicegate_schedule::ItemId, u32) {
     let Next::Start(id) = schedule.next(NOW) else { panic!("nothing starts") };
-    (id, *schedule.get(id).unwrap())
+    (id, *schedule.get(id).expect("it runs"))
 }
 
 /// A tenant that was away while others were served begins level with them. What its old item turns
@@ -59,11 +59,11 @@ fn start(schedule: &mut Schedule<u32, u32, u32>) -> (sluicegate_schedule::ItemId
 fn a_correction_gives_no_credit_for_time_spent_away() {
     for (estimate, measured) in [(100, 1), (100, 50), (5_000, 1)] {
         let mut schedule =
-            Schedule::<u32, u32, u32>::new(Limits::new(2, 100_000).build().unwrap(), NOW);
-        schedule.admit(NOW, Entry::of(1u32).cost(estimate), 1).unwrap();
+            Schedule::<u32, u32, u32>::new(Limits::new(2, 100_000).build().expect("sound"), NOW);
+        schedule.admit(NOW, Entry::of(1u32).cost(estimate), 1).expect("room");
         let (old, _) = start(&mut schedule);
         for _ in 0..2 * estimate + 1_000 {
-            schedule.admit(NOW, Entry::of(2u32).cost(1), 2).unwrap();
+            schedule.admit(NOW, Entry::of(2u32).cost(1), 2).expect("room");
         }
         for _ in 0..2 * estimate {
             let (id, tenant) = start(&mut schedule);
@@ -71,7 +71,7 @@ fn a_correction_gives_no_credit_for_time_spent_away() {
             schedule.complete(id, None);
         }
         for _ in 0..500 {
-            schedule.admit(NOW, Entry::of(1u32).cost(1), 1).unwrap();
+            schedule.admit(NOW, Entry::of(1u32).cost(1), 1).expect("room");
         }
         schedule.complete(old, Some(measured));
         let mut counts = [0u32; 3];
@@ -88,15 +88,15 @@ fn a_correction_gives_no_credit_for_time_spent_away() {
 /// between keys none starves, and the one that waits inside has no claim.
 #[test]
 fn inside_a_key_the_higher_class_goes_first_without_exception() {
-    let limits = Limits::new(1, 1_000).class_period(4).build().unwrap();
+    let limits = Limits::new(1, 1_000).class_period(4).build().expect("sound");
     let mut schedule = Schedule::<u32, u32, u32>::new(limits, NOW);
     let (low, system, other) = (1, 2, 3);
     let entry = |class, key: u32| Entry::of(1u32).class(class).key(key);
-    schedule.admit(NOW, entry(Class::Low, 7), low).unwrap();
+    schedule.admit(NOW, entry(Class::Low, 7), low).expect("room");
     let mut since = 0;
     for _ in 0..100 {
-        schedule.admit(NOW, entry(Class::System, 7), system).unwrap();
-        schedule.admit(NOW, entry(Class::Low, 8), other).unwrap();
+        schedule.admit(NOW, entry(Class::System, 7), system).expect("room");
+        schedule.admit(NOW, entry(Class::Low, 8), other).expect("room");
         let (id, started) = start(&mut schedule);
         assert_ne!(started, low, "a higher class waits in its key");
         since = if started == other { 0 } else { since + 1 };
@@ -113,4 +113,28 @@ fn inside_a_key_the_higher_class_goes_first_without_exception() {
     let at = all.iter().position(|value| *value == low);
     let last_system = all.iter().rposition(|value| *value == system);
     assert!(at > last_system, "{all:?}");
+}
+
+/// Nothing is said of what items cost: while they run, and are not measured yet, they count as what
+/// their tenant's cost lately, and a newcomer's as what all did.
+#[test]
+fn work_in_flight_counts_as_what_it_cost_lately() {
+    let mut schedule = Schedule::<u32, u32, u32>::new(Limits::new(1, 1_000).build().unwrap(), NOW);
+    let cost = |tenant| if tenant == 1 { 10 } else { 1 };
+    for tenant in [1u32, 2] {
+        (0..300).for_each(|_| drop(schedule.admit(NOW, Entry::of(tenant), tenant)));
+    }
+    for _ in 0..220 {
+        let (id, tenant) = start(&mut schedule);
+        schedule.complete(id, Some(cost(tenant)));
+    }
+    schedule.set_concurrency(100).unwrap();
+    let mut counts = [0u32; 4];
+    (0..66).for_each(|_| counts[start(&mut schedule).1 as usize] += 1);
+    assert!((5..=7).contains(&counts[1]), "{counts:?}: ten of the one for each of the other");
+    // As many newcomers' items count as more than the cheap one's.
+    (0..30).for_each(|_| drop(schedule.admit(NOW, Entry::of(3u32), 3)));
+    let before = counts;
+    (0..22).for_each(|_| counts[start(&mut schedule).1 as usize] += 1);
+    assert!(counts[3] < counts[2] - before[2], "{counts:?} after {before:?}");
 }

@@ -35,8 +35,10 @@ fn waits(case: Case) -> Vec<Duration> {
     let mut seen = 0;
     while tried.contains(&false) {
         assert!(pool.step(|_, _| {}));
+        let most = 4 * (case.failing_keys + case.concurrency) as usize;
+        assert!(seen < most, "after {seen} starts some were never tried: {case:?}");
         for start in &pool.starts[seen..] {
-            tried[start.job.key.unwrap() as usize] = true;
+            tried[start.job.key.expect("a key") as usize] = true;
         }
         seen = pool.starts.len();
     }
@@ -77,10 +79,10 @@ fn beside_24_failing_keys_a_healthy_one_starts_within_two_service_times() {
             healthy_keys: 1,
             healthy_tenant,
         };
-        let longest = waits(case).into_iter().max().unwrap();
+        let longest = waits(case).into_iter().max().expect("some");
         assert!(longest <= 2 * second, "{longest:?}");
         // And four of them, as they were never called.
-        let longest = waits(Case { healthy_keys: 4, ..case }).into_iter().max().unwrap();
+        let longest = waits(Case { healthy_keys: 4, ..case }).into_iter().max().expect("a key");
         assert!(longest <= 2 * second, "{longest:?}");
     }
 }
@@ -170,6 +172,6 @@ fn failures_of_one_class_do_not_matter_to_another() {
     pool.run(60, |_, _| {});
     pool.send(SERVICE / 3, Job::of(FAILING));
     pool.run(pool.starts.len() + 20, |_, _| {});
-    let healthy = pool.starts.iter().find(|start| start.job.fails.is_none()).unwrap();
+    let healthy = pool.starts.iter().find(|start| start.job.fails.is_none()).expect("it runs");
     assert!(healthy.waited <= SERVICE, "{:?}", healthy.waited);
 }

@@ -49,7 +49,7 @@ impl Run {
                 limits.tenant(tenant, TenantLimits::new().weight(*weight))
             },
         );
-        let schedule = Schedule::new(limits.build().unwrap(), NOW);
+        let schedule = Schedule::new(limits.build().expect("sound"), NOW);
         let counts = vec![0; busy.tenants.len()];
         let mut run = Self { busy, schedule, running: VecDeque::new(), counts };
         for tenant in 0..run.busy.tenants.len() {
@@ -63,14 +63,14 @@ impl Run {
         if self.busy.one_key {
             entry = entry.key(tenant);
         }
-        self.schedule.admit(NOW, entry, tenant).unwrap();
+        self.schedule.admit(NOW, entry, tenant).expect("room");
     }
 
     /// One more start, and whose; where nothing may start, what runs for longest ends first.
     fn start(&mut self) -> usize {
         loop {
             if let Next::Start(id) = self.schedule.next(NOW) {
-                let tenant = *self.schedule.get(id).unwrap();
+                let tenant = *self.schedule.get(id).expect("it runs");
                 self.running.push_back(id);
                 if let Some(count) = self.counts.get_mut(tenant) {
                     *count += 1;
@@ -113,7 +113,7 @@ proptest! {
                 run.start();
             }
         }
-        run.schedule.admit(NOW, Entry::of(NEWCOMER), NEWCOMER).unwrap();
+        run.schedule.admit(NOW, Entry::of(NEWCOMER), NEWCOMER).expect("room");
         prop_assert_eq!(run.start(), NEWCOMER);
     }
 
@@ -124,10 +124,10 @@ proptest! {
         let mut run = Run::new(busy);
         run.starts(before);
         let had = run.counts.clone();
-        run.schedule.admit(NOW, Entry::of(NEWCOMER).cost(1), NEWCOMER).unwrap();
+        run.schedule.admit(NOW, Entry::of(NEWCOMER).cost(1), NEWCOMER).expect("room");
         while run.start() != NEWCOMER {
             for (tenant, (weight, cost)) in run.busy.tenants.iter().enumerate() {
-                let dearest = run.busy.tenants.iter().map(|(w, c)| c.div_ceil(*w)).max().unwrap();
+                let dearest = run.busy.tenants.iter().map(|(w, c)| c.div_ceil(*w)).max().expect("some");
                 let round = u64::from(weight * dearest / cost) + 1;
                 let since = run.counts[tenant] - had[tenant];
                 prop_assert!(since <= round, "{} of {} before it: {:?}", since, round, run.busy);

@@ -90,7 +90,7 @@ impl Run {
         let limits = Limits::new(case.concurrency, 100_000)
             .class_period(case.class_period)
             .tenant(THROTTLED, weight);
-        let schedule = Schedule::new(limits.build().unwrap(), Moment::ZERO);
+        let schedule = Schedule::new(limits.build().expect("sound"), Moment::ZERO);
         let mut run = Self {
             schedule,
             now: Moment::ZERO,
@@ -114,7 +114,7 @@ impl Run {
         if let Some(key) = key {
             entry = entry.tenant_key(key);
         }
-        self.schedule.admit(self.now, entry, (tenant, self.arrived)).unwrap();
+        self.schedule.admit(self.now, entry, (tenant, self.arrived)).expect("room");
     }
 
     /// The throttled tenant comes, with a head in each of its keys.
@@ -123,7 +123,7 @@ impl Run {
         for key in 0..keys {
             for _ in 0..3 {
                 let entry = Entry::of(THROTTLED).class(class).cost(3).tenant_key(key);
-                self.schedule.admit(self.now, entry, (THROTTLED, 0)).unwrap();
+                self.schedule.admit(self.now, entry, (THROTTLED, 0)).expect("room");
             }
         }
     }
@@ -135,7 +135,7 @@ impl Run {
             Op::Pass { ms } => self.now += Duration::from_millis(ms),
             Op::Weigh { tenant, weight } => {
                 let limits = TenantLimits::new().weight(weight);
-                self.schedule.set_tenant(self.now, tenant, limits).unwrap();
+                self.schedule.set_tenant(self.now, tenant, limits).expect("sound");
             }
             Op::Cancel { nth } => {
                 let others = |id: &ItemId| self.tenant(*id) < STEADY;
@@ -183,17 +183,17 @@ impl Run {
     }
 
     fn started(&mut self, id: ItemId) {
-        let (tenant, number) = *self.schedule.get(id).unwrap();
+        let (tenant, number) = *self.schedule.get(id).expect("it runs");
         self.starts.push(number);
         self.running.push(id);
         if tenant == STEADY {
-            let class = self.schedule.running().find(|at| at.id == id).unwrap().class;
+            let class = self.schedule.running().find(|at| at.id == id).expect("it runs").class;
             self.admit(STEADY, class, 1, None);
         }
     }
 
     fn tenant(&self, id: ItemId) -> u32 {
-        self.schedule.get(id).unwrap().0
+        self.schedule.get(id).expect("it runs").0
     }
 
     fn take_back(&mut self) {
@@ -204,7 +204,7 @@ impl Run {
         for id in std::mem::take(&mut self.unrun) {
             self.taken_back += 1;
             if throttle.revoked {
-                self.schedule.revoke(id).unwrap();
+                self.schedule.revoke(id).expect("it runs");
             } else {
                 assert!(self.schedule.postpone(self.now, id, self.now + throttle.hold));
             }

@@ -15,6 +15,62 @@ pub struct Flow {
     pub burst: u32,
 }
 
+/// How often something may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// By a bucket of tokens.
+    Bucket(Flow),
+    /// Never more than so many in any span of so many nanoseconds.
+    Sliding {
+        /// So many.
+        count: u32,
+        /// In so many nanoseconds.
+        period: u64,
+    },
+}
+
+/// The oracle of a pace. Told of another one it begins anew: it must never be the stricter one.
+#[derive(Debug, Default)]
+pub(super) struct Paced {
+    bucket: Option<Bucket>,
+    sliding: Option<(u32, u64)>,
+    /// The starts under a sliding pace, and which they were.
+    starts: Vec<(Moment, u64)>,
+}
+
+impl Paced {
+    pub(super) fn change(&mut self, now: Moment, pace: Option<Pace>) {
+        self.starts.clear();
+        self.sliding = None;
+        match pace {
+            Some(Pace::Bucket(flow)) => Bucket::change(&mut self.bucket, now, Some(flow)),
+            Some(Pace::Sliding { count, period }) => {
+                self.bucket = None;
+                self.sliding = Some((count, period));
+            }
+            None => self.bucket = None,
+        }
+    }
+
+    pub(super) fn take(&mut self, now: Moment, number: u64) -> Result<(), Broken> {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.take(now)?;
+        }
+        let Some((count, period)) = self.sliding else { return Ok(()) };
+        self.starts.retain(|(at, _)| (now - *at).as_nanos() < u128::from(period));
+        self.starts.push((now, number));
+        let within = self.starts.len();
+        hold("rate", within <= count as usize, || format!("{within} starts in {period} ns"))
+    }
+
+    pub(super) fn put_back(&mut self, number: u64) {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.put_back();
+        }
+        self.starts.retain(|(_, started)| *started != number);
+    }
+}
+
 /// How many tokens there can be at most: one is `period` units.
 #[derive(Debug)]
 pub(super) struct Bucket {

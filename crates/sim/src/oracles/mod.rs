@@ -4,6 +4,7 @@
 //! |---|---|
 //! | limits | more running, or more let in, than the limits allow |
 //! | order | two of a key at once, or one before its turn or its time |
+//! | longest | one of a tenant's heads before another of its kind that was ready for longer |
 //! | ends | an item that ends twice, or never |
 //! | classes | a class that gets none of a whole period though it could start something |
 //! | fairness | two tenants in line together that drift apart |
@@ -13,6 +14,7 @@
 //! They know nothing of the schedule but what it said, so a wrong one cannot deceive them.
 
 mod bucket;
+mod entries;
 pub mod router;
 mod shares;
 mod view;
@@ -21,8 +23,8 @@ use std::fmt;
 
 use sluicegate_schedule::{Class, Moment};
 
-use bucket::Bucket;
-pub use bucket::Flow;
+use bucket::Paced;
+pub use bucket::{Flow, Pace};
 use shares::{Classes, Fairness};
 use view::View;
 
@@ -63,6 +65,14 @@ pub struct Bounds {
     pub max_running: u32,
     /// How many may wait.
     pub max_queued: u32,
+    /// How many may enter in any span of so many nanoseconds.
+    pub entries: Option<(u32, u64)>,
+}
+
+impl Bounds {
+    /// No bounds but those of all.
+    pub const OPEN: Self =
+        Self { weight: 1, max_running: u32::MAX, max_queued: u32::MAX, entries: None };
 }
 
 /// What bounds the run from its beginning.
@@ -89,6 +99,8 @@ pub struct Item {
     pub tenant: usize,
     /// Its key.
     pub key: Option<u32>,
+    /// The key is one of its tenant's own.
+    pub own_key: bool,
     /// Its class.
     pub class: Class,
     /// What it was said to cost.
@@ -107,6 +119,8 @@ pub enum End {
     Revoked,
     /// It was taken out while it waited.
     Cancelled,
+    /// It had run before, and kept its key until now.
+    Departed,
 }
 
 /// Something that happened.
@@ -114,12 +128,14 @@ pub enum End {
 pub enum Fact {
     /// An item was let in.
     Admitted(Item),
-    /// An item of a tenant was not let in.
+    /// So many items of a tenant, at once, were not let in.
     Refused {
-        /// Whose it was.
+        /// Whose they were.
         tenant: usize,
-        /// Its class.
+        /// Their class.
         class: Class,
+        /// How many.
+        count: u32,
     },
     /// An item started.
     Started(u64),
@@ -134,6 +150,24 @@ pub enum Fact {
         /// What this try cost.
         cost: Option<u32>,
     },
+    /// The same, as if it had never started.
+    Postponed {
+        /// The item.
+        number: u64,
+        /// Until when its key is held.
+        until: Moment,
+    },
+    /// A running item ended but keeps its key.
+    Lingers {
+        /// The item.
+        number: u64,
+        /// What it cost.
+        cost: Option<u32>,
+    },
+    /// Nothing may start, for one reason more.
+    Paused,
+    /// One reason less.
+    Resumed,
     /// The hold of an item's key was ended.
     Released(u64),
     /// Another concurrency.
@@ -141,7 +175,7 @@ pub enum Fact {
     /// Another capacity.
     Capacity(u32),
     /// Another rate, or none.
-    Rate(Option<Flow>),
+    Rate(Option<Pace>),
     /// Other limits for a tenant.
     Tenant(usize, Bounds),
     /// Nothing more is let in.
@@ -165,7 +199,7 @@ pub struct Oracles {
     view: View,
     classes: Classes,
     fairness: Fairness,
-    bucket: Option<Bucket>,
+    paced: Paced,
 }
 
 impl Oracles {
@@ -175,7 +209,7 @@ impl Oracles {
         Self {
             classes: Classes::new(setup.class_period),
             fairness: Fairness::new(setup.tenants.len(), setup.most_apart),
-            bucket: None,
+            paced: Paced::default(),
             view: View::new(setup),
         }
     }
@@ -185,36 +219,44 @@ impl Oracles {
     /// # Errors
     /// What it breaks.
     pub fn see(&mut self, now: Moment, fact: Fact) -> Result<(), Broken> {
+        self.view.release_due(now);
         match fact {
             Fact::Started(number) => {
                 let in_line = self.view.in_line(now);
                 let item = self.view.start(now, number)?;
-                self.classes.start(item.class, &in_line)?;
+                self.classes.start(&item, &in_line)?;
                 self.fairness.line(&in_line);
                 self.fairness.charge(&item, item.weight, i64::from(item.cost));
                 self.fairness.start(&item, &in_line)?;
-                if let Some(bucket) = &mut self.bucket {
-                    bucket.take(now)?;
-                }
+                self.paced.take(now, number)?;
             }
             Fact::Ended(number, end) => {
                 let item = self.view.end(number, end)?;
                 self.correct(&item, end);
             }
             Fact::PutBack { number, until, cost } => {
-                let item = self.view.put_back(number, until)?;
+                let item = self.view.put_back(number, until, true)?;
                 self.correct(&item, End::Completed { cost });
             }
-            Fact::Rate(flow) => Bucket::change(&mut self.bucket, now, flow),
+            Fact::Postponed { number, until } => {
+                let item = self.view.put_back(number, until, false)?;
+                self.correct(&item, End::Revoked);
+            }
+            Fact::Lingers { number, cost } => {
+                let item = self.view.linger(number)?;
+                self.correct(&item, End::Completed { cost });
+            }
+            Fact::Rate(pace) => self.paced.change(now, pace),
             Fact::Tenant(tenant, bounds) => {
-                self.view.set_bounds(tenant, bounds);
+                self.view.set_bounds(now, tenant, bounds);
                 self.fairness.forget(tenant);
             }
-            _ => self.view.see(fact)?,
+            _ => self.view.see(now, fact)?,
         }
+        self.view.note_ready();
         let in_line = self.view.in_line(now);
         self.fairness.line(&in_line);
-        self.classes.line(|class| self.view.waits(class));
+        self.classes.line(|class| self.view.waits(class), matches!(fact, Fact::Started(_)));
         Ok(())
     }
 
@@ -231,11 +273,10 @@ impl Oracles {
             }
             End::Revoked => {
                 self.fairness.charge(item, item.weight, -i64::from(item.cost));
-                if let Some(bucket) = &mut self.bucket {
-                    bucket.put_back();
-                }
+                self.paced.put_back(item.number);
+                self.classes.take_back(item.number);
             }
-            End::Completed { cost: None } | End::Cancelled => {}
+            End::Completed { cost: None } | End::Cancelled | End::Departed => {}
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The oracles of classes and of fairness: who gets how much while others stand in line too.
 
+use std::collections::VecDeque;
+
 use sluicegate_schedule::Class;
 
 use super::view::{InLine, Seen};
@@ -10,14 +12,21 @@ use super::{Broken, hold};
 pub(super) struct Classes {
     period: u32,
     passed_over: [u32; Class::COUNT],
+    /// The same before each of the last starts, and whether that was taken back.
+    before: VecDeque<(u64, [u32; Class::COUNT], bool)>,
 }
 
 impl Classes {
     pub(super) const fn new(period: u32) -> Self {
-        Self { period, passed_over: [0; Class::COUNT] }
+        Self { period, passed_over: [0; Class::COUNT], before: VecDeque::new() }
     }
 
-    pub(super) fn start(&mut self, started: Class, in_line: &InLine) -> Result<(), Broken> {
+    pub(super) fn start(&mut self, item: &Seen, in_line: &InLine) -> Result<(), Broken> {
+        let started = item.class;
+        self.before.push_back((item.number, self.passed_over, false));
+        if self.before.len() > REMEMBERED {
+            self.before.pop_front();
+        }
         for class in Class::ALL {
             let passed_over = &mut self.passed_over[class as usize];
             let could = in_line[class as usize].contains(&true);
@@ -28,14 +37,30 @@ impl Classes {
         Ok(())
     }
 
-    pub(super) fn line(&mut self, waits: impl Fn(Class) -> bool) {
-        for class in Class::ALL {
-            if !waits(class) {
-                self.passed_over[class as usize] = 0;
+    /// A start did not run: with all that started since it was none.
+    pub(super) fn take_back(&mut self, number: u64) {
+        if let Some(start) = self.before.iter_mut().rev().find(|(item, ..)| *item == number) {
+            start.2 = true;
+        }
+        while let Some((_, before, _)) = self.before.pop_back_if(|(_, _, taken_back)| *taken_back) {
+            self.passed_over = before;
+        }
+    }
+
+    /// What waits after a fact; a class of which nothing does is owed nothing. By a start that is so
+    /// only until it is taken back.
+    pub(super) fn line(&mut self, waits: impl Fn(Class) -> bool, by_start: bool) {
+        for class in Class::ALL.into_iter().filter(|class| !waits(*class)) {
+            self.passed_over[class as usize] = 0;
+            if !by_start {
+                self.before.iter_mut().for_each(|(_, before, _)| before[class as usize] = 0);
             }
         }
     }
 }
+
+/// So many starts are remembered.
+const REMEMBERED: usize = 64;
 
 /// A twelfth of a unit of cost at weight 1: exact for the weights 1 to 4.
 const TWELFTH: i64 = 12;

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use super::*;
 
-const OPEN: Bounds = Bounds { weight: 1, max_running: u32::MAX, max_queued: u32::MAX };
+const OPEN: Bounds = Bounds::OPEN;
 
 fn setup() -> Setup {
     Setup { concurrency: 2, capacity: 50, class_period: 4, tenants: vec![OPEN; 2], most_apart: 3 }
 }
 
 fn item(number: u64, tenant: usize, key: Option<u32>, class: Class) -> Fact {
-    Fact::Admitted(Item { number, tenant, key, class, cost: 1 })
+    Fact::Admitted(Item { number, tenant, key, own_key: false, class, cost: 1 })
 }
 
 fn normal(number: u64, tenant: usize) -> Fact {
@@ -56,7 +56,11 @@ fn limits_order_and_ends() {
     check("over capacity", &full, Some("limits"));
     let bad: &[(&str, &[Fact], Option<&str>)] = &[
         ("all is well", &[in_key(1), start(1), done(1), OVER], None),
-        ("refused with room", &[Fact::Refused { tenant: 0, class: Class::Low }], Some("limits")),
+        (
+            "refused with room",
+            &[Fact::Refused { tenant: 0, class: Class::Low, count: 1 }],
+            Some("limits"),
+        ),
         ("let in while draining", &[Fact::Draining, normal(1, 0)], Some("limits")),
         (
             "three of two",
@@ -135,10 +139,64 @@ fn a_tenant_that_runs_away() {
 #[test]
 fn a_start_too_many_for_the_rate() {
     let flow = Flow { count: 1, period: 1_000_000_000, burst: 1 };
-    let mut facts = vec![Fact::Rate(Some(flow)), normal(1, 0), normal(2, 1), start(1)];
+    let mut facts =
+        vec![Fact::Rate(Some(Pace::Bucket(flow))), normal(1, 0), normal(2, 1), start(1)];
     let revoked = Fact::Ended(1, End::Revoked);
     check("given back", &[&facts[..], &[revoked, start(2)]].concat(), None);
     check("removed", &[&facts[..], &[Fact::Rate(None), start(2)]].concat(), None);
     facts.push(start(2));
     check("two at once", &facts, Some("rate"));
+}
+
+#[test]
+fn a_start_too_many_for_a_sliding_rate() {
+    let pace = Pace::Sliding { count: 1, period: 1_000_000_000 };
+    let mut facts = vec![Fact::Rate(Some(pace)), normal(1, 0), normal(2, 1), start(1)];
+    let postponed = Fact::Postponed { number: 1, until: Moment::FAR };
+    check("given back", &[&facts[..], &[postponed, start(2)]].concat(), None);
+    facts.push(start(2));
+    check("two in a second", &facts, Some("rate"));
+}
+
+#[test]
+fn what_lingers_is_paused_or_enters_too_often() {
+    let linger = Fact::Lingers { number: 1, cost: None };
+    let departed = Fact::Ended(1, End::Departed);
+    let bounded = Fact::Tenant(0, Bounds { entries: Some((1, 1_000_000_000)), ..OPEN });
+    let refused = |count| Fact::Refused { tenant: 0, class: Class::Normal, count };
+    let own = |number, tenant| {
+        let Fact::Admitted(item) = item(number, tenant, Some(7), Class::Normal) else {
+            unreachable!("it is admitted")
+        };
+        Fact::Admitted(Item { own_key: true, ..item })
+    };
+    let cases: &[(&str, &[Fact], Option<&str>)] = &[
+        ("the key is kept", &[in_key(1), in_key(2), start(1), linger, start(2)], Some("order")),
+        ("departed", &[in_key(1), in_key(2), start(1), linger, departed, start(2)], None),
+        ("departs without having run", &[in_key(1), departed], Some("ends")),
+        ("keys of two tenants", &[own(1, 0), own(2, 1), start(1), start(2)], None),
+        ("a key of one tenant", &[own(1, 0), own(2, 0), start(1), start(2)], Some("order")),
+        ("paused", &[normal(1, 0), Fact::Paused, start(1)], Some("limits")),
+        ("resumed", &[normal(1, 0), Fact::Paused, Fact::Resumed, start(1)], None),
+        ("enters too often", &[bounded, normal(1, 0), normal(2, 0)], Some("limits")),
+        ("refused, too often", &[bounded, normal(1, 0), refused(1)], None),
+        ("refused, a batch", &[bounded, refused(2)], None),
+        ("refused too soon", &[bounded, refused(1)], Some("limits")),
+    ];
+    for (what, facts, expected) in cases {
+        check(what, facts, *expected);
+    }
+}
+
+#[test]
+fn one_ready_for_longer_is_passed_over() {
+    let back = |number| Fact::PutBack { number, until: Moment::ZERO, cost: None };
+    let (a, b) = (normal(1, 0), normal(2, 0));
+    check("the later one first", &[a, b, start(2)], Some("longest"));
+    // Both failed: the second one first, so it has been ready for longer.
+    let failed = [a, b, start(1), start(2), back(2), back(1)];
+    check("in order of failing", &[&failed[..], &[start(2)]].concat(), None);
+    check("by age", &[&failed[..], &[start(1)]].concat(), Some("longest"));
+    // A first attempt is not of their kind.
+    check("a new one", &[&failed[..], &[normal(3, 0), start(3)]].concat(), None);
 }

@@ -1,19 +1,22 @@
 //! The kernel's schedule as a pool: seeded load, faults of every kind, and a drain at the end.
 //!
-//! Items arrive one by one and in bursts; they complete, panic, are put back for a while or for ever,
-//! are revoked and cancelled; concurrency, capacity, rate and tenants' limits change meanwhile.
+//! Items arrive one by one, in bursts and in batches, with keys of all or of their tenant; they complete,
+//! panic, linger, are put back for a while or for ever, are postponed, revoked and cancelled; concurrency,
+//! capacity, rates and tenants' limits change meanwhile, and starting is paused.
+
+mod arrivals;
+mod changes;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sluicegate_schedule::{
-    Class, Entry, ItemId, Limits, Moment, Next, Rate, Schedule, TenantLimits,
-};
+use sluicegate_schedule::{ItemId, Limits, Moment, Next, Schedule};
 
-use crate::oracles::{Bounds, Broken, End, Fact, Flow, Item, Oracles, Setup};
+use crate::oracles::{Broken, End, Fact, Item, Oracles, Setup};
 use crate::rng::Rng;
 use crate::scenarios::Report;
 use crate::trace::Trace;
+use changes::{bounds, limits};
 
 const MAX_CONCURRENCY: u32 = 6;
 const MAX_COST: u32 = 8;
@@ -27,6 +30,8 @@ const MOST_APART: i64 = (MAX_CONCURRENCY as i64 + 1) * MAX_COST as i64;
 pub fn run(seed: u64, trace: &mut Trace) -> Result<Report, Broken> {
     let mut pool = Pool::new(Rng::new(seed), trace);
     while let Some(event) = pool.next_event() {
+        // Whose hold is over has been ready for longer than whom this event makes so.
+        pool.schedule.advance(pool.now);
         pool.happen(event)?;
         pool.dispatch()?;
     }
@@ -42,8 +47,15 @@ enum Event {
         tenant: usize,
         count: u64,
     },
+    Batch {
+        tenant: usize,
+        count: u32,
+    },
     End(ItemId),
     Release(ItemId),
+    Depart(ItemId),
+    Pause(&'static str),
+    Resume(&'static str),
     Cancel,
     Change,
     Drain,
@@ -71,19 +83,6 @@ struct Pool<'a> {
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
-}
-
-fn bounds(rng: &mut Rng) -> Bounds {
-    let mut limit = |most| if rng.percent(30) { rng.between_u32(1, most) } else { u32::MAX };
-    let (max_running, max_queued) = (limit(3), limit(20));
-    Bounds { weight: rng.between_u32(1, 4), max_running, max_queued }
-}
-
-fn limits(bounds: Bounds) -> TenantLimits {
-    TenantLimits::new()
-        .weight(bounds.weight)
-        .max_running(bounds.max_running)
-        .max_queued(bounds.max_queued)
 }
 
 impl<'a> Pool<'a> {
@@ -138,12 +137,24 @@ impl<'a> Pool<'a> {
                 let count = self.rng.between(10, 60);
                 self.plan(after, Event::Burst { tenant, count });
             }
+            for _ in 0..self.rng.between(0, 4) {
+                let after = ms(self.rng.between(0, span));
+                let count = self.rng.between_u32(0, 12);
+                self.plan(after, Event::Batch { tenant, count });
+            }
         }
         for (event, most) in [(Event::Cancel, 20), (Event::Change, 12)] {
             for _ in 0..self.rng.between(0, most) {
                 let after = ms(self.rng.between(0, span));
                 self.plan(after, event);
             }
+        }
+        for _ in 0..self.rng.between(0, 4) {
+            let reason = *self.rng.one_of(&["memory", "disk"]);
+            let after = ms(self.rng.between(0, span));
+            self.plan(after, Event::Pause(reason));
+            let resumed = after + ms(self.rng.between(0, 40));
+            self.plan(resumed, Event::Resume(reason));
         }
         // Some pools are drained while they are busy, some when nearly all has ended.
         let drain = if self.rng.percent(50) { span } else { span * 3 };
@@ -172,8 +183,12 @@ impl<'a> Pool<'a> {
         match event {
             Event::Arrive { tenant } => self.arrive(tenant),
             Event::Burst { tenant, count } => (0..count).try_for_each(|_| self.arrive(tenant)),
+            Event::Batch { tenant, count } => self.arrive_together(tenant, count),
             Event::End(id) => self.end(id),
             Event::Release(id) => self.release(id),
+            Event::Depart(id) => self.depart(id),
+            Event::Pause(reason) => self.pause(reason),
+            Event::Resume(reason) => self.resume(reason),
             Event::Cancel => self.cancel(),
             Event::Change => self.change(),
             Event::Drain => self.drain(),
@@ -184,38 +199,15 @@ impl<'a> Pool<'a> {
         }
     }
 
-    fn arrive(&mut self, tenant: usize) -> Result<(), Broken> {
-        self.numbers += 1;
-        let key = Some(self.rng.between_u32(1, self.keys)).filter(|_| self.rng.percent(60));
-        let class = match self.rng.between(1, 10) {
-            1 => Class::System,
-            2 => Class::Admin,
-            3..=7 => Class::Normal,
-            _ => Class::Low,
-        };
-        let cost = self.rng.between_u32(1, MAX_COST);
-        let item = Item { number: self.numbers, tenant, key, class, cost };
-        let mut entry = Entry::of(tenant).class(class).cost(cost);
-        if let Some(key) = key {
-            entry = entry.key(key);
-        }
-        match self.schedule.admit(self.now, entry, item) {
-            Ok(_) => {
-                self.report.admitted += 1;
-                self.see(Fact::Admitted(item))
-            }
-            Err(refused) => {
-                self.report.refused += 1;
-                let Item { tenant, class, .. } = refused.value;
-                self.see(Fact::Refused { tenant, class })
-            }
-        }
-    }
-
     /// Starts what may start, and plans how it ends.
     fn dispatch(&mut self) -> Result<(), Broken> {
         let at = loop {
-            match self.schedule.next(self.now) {
+            let peeked = self.schedule.peek(self.now);
+            let next = self.schedule.next(self.now);
+            if peeked != next {
+                return Err(Broken::new("peek", format!("{peeked:?} was to come, not {next:?}")));
+            }
+            match next {
                 Next::Start(id) => self.start(id)?,
                 Next::At(at) => break Some(at),
                 Next::Idle => break None,
@@ -232,15 +224,29 @@ impl<'a> Pool<'a> {
         let number = self.number(id)?;
         self.report.started += 1;
         self.see(Fact::Started(number))?;
-        if self.rng.percent(3) {
+        match self.rng.between(1, 100) {
             // Whoever waited for it is gone: it did not run after all.
-            self.report.faults += 1;
-            let revoked = self.schedule.revoke(id);
-            return self.ended(number, revoked, End::Revoked);
+            1..=3 => {
+                self.report.faults += 1;
+                let revoked = self.schedule.revoke(id);
+                return self.ended(number, revoked, End::Revoked);
+            }
+            // What it needs is not there.
+            4..=8 => return self.postpone(id, number, 1),
+            _ => {}
         }
         let service = Duration::from_micros(self.rng.between(100, 15_000));
         self.plan(service, Event::End(id));
         Ok(())
+    }
+
+    fn postpone(&mut self, id: ItemId, number: u64, least: u64) -> Result<(), Broken> {
+        self.report.faults += 1;
+        let until = self.now + ms(self.rng.between(least, 60));
+        if !self.schedule.postpone(self.now, id, until) {
+            return Err(Broken::new("ends", format!("item {number} was not postponed")));
+        }
+        self.see(Fact::Postponed { number, until })
     }
 
     fn end(&mut self, id: ItemId) -> Result<(), Broken> {
@@ -249,31 +255,47 @@ impl<'a> Pool<'a> {
         // A drain lets what runs go on, and does not try it again.
         let fate = if self.draining { 100 } else { self.rng.between(1, 100) };
         match fate {
-            1..=10 => {
-                self.report.faults += 1;
-                let far = self.rng.percent(20);
-                let delay = ms(self.rng.between(0, 60));
-                let until = if far { Moment::FAR } else { self.now + delay };
-                let cost = measured.filter(|_| self.rng.percent(50));
-                if !self.schedule.retry(self.now, id, until, cost) {
-                    return Err(Broken::new("ends", format!("item {number} was not put back")));
-                }
-                if far || self.rng.percent(10) {
-                    self.plan(ms(self.rng.clone().between(1, 90)), Event::Release(id));
-                }
-                self.see(Fact::PutBack { number, until, cost })
-            }
+            1..=10 => self.retry(id, number, measured),
             // A panic: there is no cost to tell.
             11..=15 => {
                 self.report.faults += 1;
                 let done = self.schedule.complete(id, None);
                 self.ended(number, done, End::Completed { cost: None })
             }
+            16..=20 => self.postpone(id, number, 0),
+            21..=35 => {
+                if !self.schedule.linger(id, measured) {
+                    return Err(Broken::new("ends", format!("item {number} does not linger")));
+                }
+                self.plan(ms(self.rng.clone().between(0, 30)), Event::Depart(id));
+                self.see(Fact::Lingers { number, cost: measured })
+            }
             _ => {
                 let done = self.schedule.complete(id, measured);
                 self.ended(number, done, End::Completed { cost: measured })
             }
         }
+    }
+
+    fn retry(&mut self, id: ItemId, number: u64, measured: Option<u32>) -> Result<(), Broken> {
+        self.report.faults += 1;
+        let far = self.rng.percent(20);
+        let delay = ms(self.rng.between(0, 60));
+        let until = if far { Moment::FAR } else { self.now + delay };
+        let cost = measured.filter(|_| self.rng.percent(50));
+        if !self.schedule.retry(self.now, id, until, cost) {
+            return Err(Broken::new("ends", format!("item {number} was not put back")));
+        }
+        if far || self.rng.percent(10) {
+            self.plan(ms(self.rng.clone().between(1, 90)), Event::Release(id));
+        }
+        self.see(Fact::PutBack { number, until, cost })
+    }
+
+    fn depart(&mut self, id: ItemId) -> Result<(), Broken> {
+        let number = self.number(id)?;
+        let departed = self.schedule.depart(id);
+        self.ended(number, departed, End::Departed)
     }
 
     fn release(&mut self, id: ItemId) -> Result<(), Broken> {
@@ -293,42 +315,6 @@ impl<'a> Pool<'a> {
         let number = self.number(id)?;
         let cancelled = self.schedule.cancel(id);
         self.ended(number, cancelled, End::Cancelled)
-    }
-
-    fn change(&mut self) -> Result<(), Broken> {
-        self.report.faults += 1;
-        match self.rng.between(1, 4) {
-            1 => {
-                let concurrency = self.rng.between_u32(1, MAX_CONCURRENCY);
-                self.schedule.set_concurrency(concurrency).expect("sound");
-                self.see(Fact::Concurrency(concurrency))
-            }
-            2 => {
-                let capacity = self.rng.between_u32(5, 120);
-                self.schedule.set_capacity(capacity).expect("sound");
-                self.see(Fact::Capacity(capacity))
-            }
-            3 => {
-                let flow = Flow {
-                    count: self.rng.between_u32(1, 9),
-                    period: self.rng.between(1, 50) * 1_000_000,
-                    burst: self.rng.between_u32(1, 5),
-                };
-                let flow = Some(flow).filter(|_| self.rng.percent(60));
-                let rate = flow.map(|flow| {
-                    let period = Duration::from_nanos(flow.period);
-                    Rate::new(flow.count, period, flow.burst).expect("sound")
-                });
-                self.schedule.set_rate(self.now, rate);
-                self.see(Fact::Rate(flow))
-            }
-            _ => {
-                let tenant = self.rng.between(0, self.tenants as u64 - 1) as usize;
-                let bounds = bounds(&mut self.rng);
-                self.schedule.set_tenant(self.now, tenant, limits(bounds)).expect("sound");
-                self.see(Fact::Tenant(tenant, bounds))
-            }
-        }
     }
 
     /// Admission stops, what waits goes back to its owners, what runs goes on to its end.
