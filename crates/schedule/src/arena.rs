@@ -57,6 +57,12 @@ impl<R> Arena<R> {
         self.len
     }
 
+    /// Whether it was much larger than it is: the list of its pages remembers.
+    pub(crate) const fn was_large(&self) -> bool {
+        const MANY: usize = 16;
+        self.pages.len() > MANY && self.len / PAGE < self.pages.len() / MANY
+    }
+
     pub(crate) fn insert(&mut self, record: R) -> u32 {
         let page_at = match self.open.last() {
             Some(&page_at) => page_at,

@@ -168,6 +168,11 @@ impl<K: Hash + Eq + Clone, T: Hash + Eq + Clone> Keys<K, T> {
         }
         key.idle = true;
         self.idle += 1;
+        if self.idle == self.keys.len() && self.keys.was_large() {
+            // Nothing is left of a crowd: its memory goes too.
+            (self.keys, self.by_name, self.idle) = (Arena::new(), Map::default(), 0);
+            return;
+        }
         if let Some(oldest) = self.recently_idle.push(index)
             && self.keys.get(oldest).is_some_and(|key| key.idle)
         {

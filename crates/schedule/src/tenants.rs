@@ -317,7 +317,7 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
 
     /// Nothing waits and nothing runs: debts are void, and everybody is forgotten.
     pub(crate) fn clear(&mut self) {
-        if self.tenants.len() > SLEEPERS_FREED_SINGLY {
+        if self.tenants.len() > SLEEPERS_FREED_SINGLY || self.tenants.was_large() {
             self.tenants = Arena::new();
             self.by_name = Map::default();
             self.idle = 0;

@@ -22,8 +22,8 @@ async fn a_waiting_value_costs_little() {
         // a key is larger by where it stands among those that are ready, and for how long.
         ("all of one key", |_| Some(0), 96),
         ("sixteen of a key", |n| Some(n / 16), 108),
-        ("without a key", |_| None, 192),
-        ("each of its own key", |n| Some(n), 292),
+        ("without a key", |_| None, 200),
+        ("each of its own key", |n| Some(n), 300),
     ];
     let (tenant, keys) = (Arc::<str>::from("alice"), keys());
     for (what, key, most) in cases {
