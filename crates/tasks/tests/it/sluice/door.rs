@@ -2,6 +2,8 @@
 //!
 //! `docs/rules.md#overload-1`, `docs/rules.md#sluice-5`.
 
+mod model;
+
 use sluicegate_tasks::{Context, Entry, Interrupt, Overload, Refusal, Sluice, TenantLimits};
 use tokio::time::Instant;
 

@@ -6,7 +6,8 @@ use std::pin::Pin;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use sluicegate_tasks::{
-    Admitted, Context, Entry, ItemId, Refusal, Refused, Sluice, TenantLimits, Turn, Why,
+    Admitted, Context, Entry, ItemId, KeyHold, Pause, Refusal, Refused, Sluice, TenantLimits, Turn,
+    Why,
 };
 use tokio::time::Instant;
 
@@ -26,6 +27,12 @@ enum Op {
     MoveOn(Index),
     Drop(Index),
     Retry(Index, u64),
+    /// Over at a cost of its own, or with its key kept for a while.
+    FinishAt(Index, u32),
+    Linger(Index),
+    LetGo,
+    Pause,
+    Resume,
     Resize(u32),
     Cap(u8, u32),
     Pass(u64),
@@ -38,6 +45,11 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         9 => any::<Index>().prop_map(Op::MoveOn),
         2 => any::<Index>().prop_map(Op::Drop),
         3 => (any::<Index>(), 0..50u64).prop_map(|(at, after)| Op::Retry(at, after)),
+        2 => (any::<Index>(), 0..90u32).prop_map(|(at, cost)| Op::FinishAt(at, cost)),
+        2 => any::<Index>().prop_map(Op::Linger),
+        2 => Just(Op::LetGo),
+        1 => Just(Op::Pause),
+        2 => Just(Op::Resume),
         1 => (1..5u32).prop_map(Op::Resize),
         1 => (0..3u8, 1..3u32).prop_map(|(tenant, cap)| Op::Cap(tenant, cap)),
         2 => (0..30u64).prop_map(Op::Pass),
@@ -63,6 +75,9 @@ type Waits = ByHand<Pin<Box<dyn Future<Output = Result<Turn<u32>, Refused<u32>>>
 struct Beside {
     sluice: Sluice<u32>,
     items: Vec<Item>,
+    /// Keys that are kept, by the number of the item that keeps each, and its key.
+    holds: Vec<(KeyHold<u32>, u32, Option<usize>)>,
+    pauses: Vec<Pause<u32>>,
     /// The numbers of each key's items, in the order in which they must come.
     keys: [VecDeque<u32>; KEYS],
     offered: u32,
@@ -74,8 +89,9 @@ struct Beside {
 impl Beside {
     fn new() -> Self {
         let sluice = Sluice::builder("sluice", 2, CAPACITY).build().unwrap();
-        let (items, keys) = (Vec::new(), Default::default());
-        Self { sluice, items, keys, offered: 0, limit: 2, most: 2 }
+        let (items, holds, pauses) = (Vec::new(), Vec::new(), Vec::new());
+        let keys = Default::default();
+        Self { sluice, items, holds, pauses, keys, offered: 0, limit: 2, most: 2 }
     }
 
     async fn apply(&mut self, op: Op) -> Result<(), TestCaseError> {
@@ -85,6 +101,16 @@ impl Beside {
             Op::MoveOn(at) if many > 0 => self.move_on(at.index(many))?,
             Op::Drop(at) if many > 0 => self.gone(at.index(many)),
             Op::Retry(at, after) if many > 0 => self.retry(at.index(many), after),
+            Op::FinishAt(at, cost) if many > 0 => self.end(at.index(many), Some(cost))?,
+            Op::Linger(at) if many > 0 => self.end(at.index(many), None)?,
+            Op::LetGo => {
+                if let Some((hold, number, key)) = self.holds.pop() {
+                    self.forget(number, key);
+                    drop(hold);
+                }
+            }
+            Op::Pause => self.pauses.push(self.sluice.pause("memory")),
+            Op::Resume => drop(self.pauses.pop()),
             Op::Resize(limit) => {
                 self.sluice.resize(limit, CAPACITY).unwrap();
                 self.limit = limit;
@@ -152,6 +178,24 @@ impl Beside {
         Ok(())
     }
 
+    /// Ends a turn, at a cost or with its key kept. What does not run is left as it is.
+    fn end(&mut self, at: usize, cost: Option<u32>) -> Result<(), TestCaseError> {
+        let Item { number, id, key, stage } = self.items.swap_remove(at);
+        match (stage, cost) {
+            (Stage::Runs(turn), Some(cost)) => {
+                prop_assert_eq!(turn.finish_with_cost(cost), number);
+                self.forget(number, key);
+            }
+            (Stage::Runs(turn), None) => {
+                let (value, hold) = turn.linger();
+                prop_assert_eq!(value, number);
+                self.holds.push((hold, number, key));
+            }
+            (stage, _) => self.items.push(Item { number, id, key, stage }),
+        }
+        Ok(())
+    }
+
     fn gone(&mut self, at: usize) {
         let Item { number, key, stage, .. } = self.items.swap_remove(at);
         drop(stage);
@@ -183,6 +227,8 @@ impl Beside {
             let why = self.sluice.why(item.id).unwrap().why;
             prop_assert!(why != Why::Ready, "{} could run and was not told", item.number);
             running += u32::from(why == Why::Running);
+            let paused = matches!(why, Why::Paused { .. });
+            prop_assert!(!paused || !self.pauses.is_empty());
             match &item.stage {
                 Stage::Admitted(_) => {}
                 Stage::Waits(waits) => {
