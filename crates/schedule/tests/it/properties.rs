@@ -138,3 +138,32 @@ fn work_in_flight_counts_as_what_it_cost_lately() {
     (0..22).for_each(|_| counts[start(&mut schedule).1 as usize] += 1);
     assert!(counts[3] < counts[2] - before[2], "{counts:?} after {before:?}");
 }
+
+/// A class of which nothing waits any more is owed nothing, also where that came about between a start
+/// and its being taken back.
+#[test]
+fn a_class_that_was_emptied_is_owed_nothing() {
+    let limits = Limits::new(1, 100).class_period(4).build().unwrap();
+    let mut schedule = Schedule::<u32, u32, u32>::new(limits, NOW);
+    let (low, system) = (1, 2);
+    let gone = schedule.admit(NOW, Entry::of(1u32).class(Class::Low), low).unwrap();
+    for _ in 0..20 {
+        schedule.admit(NOW, Entry::of(1u32).class(Class::System), system).unwrap();
+    }
+    for _ in 0..2 {
+        let (id, _) = start(&mut schedule);
+        schedule.complete(id, None);
+    }
+    let (id, _) = start(&mut schedule);
+    assert_eq!(schedule.cancel(gone), Some(low));
+    assert_eq!(schedule.revoke(id), Some(system));
+    schedule.admit(NOW, Entry::of(1u32).class(Class::Low), low).unwrap();
+    let order: Vec<u32> = (0..4)
+        .map(|_| {
+            let (id, value) = start(&mut schedule);
+            schedule.complete(id, None);
+            value
+        })
+        .collect();
+    assert_eq!(order, [system, system, system, low]);
+}

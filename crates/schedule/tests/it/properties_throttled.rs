@@ -279,7 +279,10 @@ proptest! {
         ops in prop::collection::vec(op(5, &Class::ALL), 0..120),
         throttle in class().prop_flat_map(throttle),
     ) {
-        let arrive = |tenant, class| Op::Arrive { tenant, class, cost: 2, key: None };
+        // Some have one key in each class: they leave the line for as long as it runs.
+        let key = |tenant: u32, class: Class| tenant.is_multiple_of(2).then_some(10 + class as u32);
+        let arrive =
+            |tenant, class| Op::Arrive { tenant, class, cost: 2, key: key(tenant, class) };
         let each = |tenant| Class::ALL.into_iter().map(move |class| arrive(tenant, class));
         let backlog = (0..24).flat_map(|_| (0..5).flat_map(each));
         let mut all: Vec<Op> = backlog.collect();
@@ -288,6 +291,50 @@ proptest! {
         let case = Case { concurrency, class_period, classes: &Class::ALL, ops: all, comes, throttle };
         prop_assert_eq!(play(&case, true).0, play(&case, false).0);
     }
+}
+
+/// A start that others followed is taken back late: what it moved newcomers by is, too. A tenant that
+/// comes again and again, and never runs, keeps nobody out.
+#[test]
+fn starts_that_are_taken_back_late_do_not_keep_out_newcomers() {
+    let limits = Limits::new(3, 10_000).build().expect("sound");
+    let mut schedule = Schedule::<u32, u32, u32>::new(limits, Moment::ZERO);
+    let admit = |schedule: &mut Schedule<u32, u32, u32>, tenant: u32, cost| {
+        schedule.admit(Moment::ZERO, Entry::of(tenant).cost(cost), tenant).expect("room");
+    };
+    let next = |schedule: &mut Schedule<u32, u32, u32>| {
+        let Next::Start(id) = schedule.next(Moment::ZERO) else { panic!("nothing starts") };
+        (id, *schedule.get(id).expect("it runs"))
+    };
+    for tenant in [1, 2] {
+        (0..1_000).for_each(|_| admit(&mut schedule, tenant, 1));
+    }
+    for n in 0..100 {
+        admit(&mut schedule, THROTTLED, 40);
+        let mut its_own = None;
+        while its_own.is_none() {
+            let (id, tenant) = next(&mut schedule);
+            if tenant == THROTTLED {
+                its_own = Some(id);
+            } else {
+                schedule.complete(id, None);
+            }
+        }
+        let (other, tenant) = next(&mut schedule);
+        assert_ne!(tenant, THROTTLED);
+        // Now and then one that started later is taken back as well, after it and at once.
+        let last = (n % 2 == 0).then(|| next(&mut schedule).0);
+        assert!(its_own.and_then(|id| schedule.revoke(id)).is_some());
+        last.map(|id| schedule.revoke(id));
+        schedule.complete(other, None);
+    }
+    admit(&mut schedule, 3, 1);
+    let before = std::iter::from_fn(|| {
+        let (id, tenant) = next(&mut schedule);
+        schedule.complete(id, None);
+        (tenant != 3).then_some(tenant)
+    });
+    assert!(before.take(10).count() <= 3, "the newcomer waits for more than a round");
 }
 
 /// The two that are compared do differ: starts are taken back, of all kinds.
