@@ -1,6 +1,6 @@
 //! Coming back: tried again later, postponed, blocked, lingering, withdrawn.
 //!
-//! `docs/rules.md#sluice-3`.
+//! `docs/rules.md#sluice-3`, `docs/rules.md#schedule-8`.
 
 use sluicegate_tasks::{Entry, ItemId, Rate, Sluice, Turn, Why};
 use tokio::time::Instant;
