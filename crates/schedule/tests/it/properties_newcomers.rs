@@ -160,3 +160,30 @@ fn a_newcomer_does_not_wait_for_what_others_did_before_it_came() {
         }
     }
 }
+
+/// One that waits gets its turn though others come new all the time, also where each of those is
+/// postponed at first and then runs: what did not run is no turn.
+#[test]
+fn newcomers_that_are_postponed_first_do_not_starve_one_who_waits() {
+    let mut schedule = Schedule::<u32, u32, u32>::new(Limits::new(1, 2_000).build().unwrap(), NOW);
+    (0..1_000).for_each(|_| drop(schedule.admit(NOW, Entry::of(0u32), 0)));
+    let (mut newcomers, mut served, mut ran) = (0, 0, 0);
+    let mut postponed = std::collections::HashSet::new();
+    while ran < 200 {
+        while schedule.snapshot(NOW).queued < 1_001 {
+            newcomers += 1;
+            schedule.admit(NOW, Entry::of(newcomers), newcomers).unwrap();
+        }
+        let Next::Start(id) = schedule.next(NOW) else { panic!("nothing starts") };
+        if *schedule.get(id).unwrap() > 0 && postponed.insert(id) {
+            assert!(schedule.postpone(NOW, id, NOW));
+            continue;
+        }
+        ran += 1;
+        if schedule.complete(id, None) == Some(0) {
+            schedule.admit(NOW, Entry::of(0u32), 0).unwrap();
+            served += 1;
+        }
+    }
+    assert!(served >= 50, "{served} of {ran}");
+}
