@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sluicegate_tasks::{Context, Entry, Permits, TaskGroup, Turnstile};
+use sluicegate_tasks::{Context, Entry, Permits, Sluice, TaskGroup};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 
@@ -91,37 +91,59 @@ async fn spawn_and_join(loops: u32) -> Duration {
     start.elapsed()
 }
 
-/// A turn at the turnstile beside a tokio permit: what fairness, order and rates cost.
+/// A caller's turn beside a tokio permit: what fairness, order and rates cost. And the same by two
+/// threads at once, each with a tenant and a key of its own, beside what it costs one of them alone.
 fn turns(report: &mut Report, rounds: usize) {
-    let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
-    let turnstile = runtime.block_on(async { Turnstile::new("bench", 8).expect("a limit") });
-    let semaphore = Semaphore::new(8);
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build();
+    let runtime = runtime.expect("a runtime");
+    let sluice = runtime.block_on(async { Sluice::builder("bench", 8, 100).build() });
+    let sluice = sluice.expect("sound settings");
+    let semaphore = std::sync::Arc::new(Semaphore::new(8));
     let compared = by_turns(
         rounds,
         20_000,
-        |loops| {
-            let cx = Context::new();
-            let work = async {
-                for _ in 0..loops {
-                    let entry = Entry::of("tenant").key("key");
-                    let admitted = turnstile.admit(&cx, entry, ()).expect("there is room");
-                    drop(admitted.turn().await.expect("nobody else is there"));
-                }
-            };
-            timed(|| runtime.block_on(work))
-        },
-        |loops| {
-            let work = async {
-                for _ in 0..loops {
-                    drop(semaphore.acquire().await);
-                }
-            };
-            timed(|| runtime.block_on(work))
-        },
+        |loops| inside(&runtime, take_turns(sluice.clone(), 0, loops)),
+        |loops| inside(&runtime, take_permits(semaphore.clone(), loops)),
     );
     let row = Row::new("admit, turn, finish", "ns", compared.ours)
         .beside("tokio acquire + drop (no tenant, no key)", compared.baseline);
     report.rows.push(row);
+    let compared = by_turns(
+        rounds,
+        20_000,
+        |loops| {
+            runtime.block_on(async {
+                let (one, other) = (sluice.clone(), sluice.clone());
+                let one = tokio::spawn(take_turns(one, 0, loops));
+                let other = tokio::spawn(take_turns(other, 1, loops));
+                (one.await.expect("it ends") + other.await.expect("it ends")) / 2
+            })
+        },
+        |loops| inside(&runtime, take_turns(sluice.clone(), 0, loops)),
+    );
+    let row = Row::new("admit, turn, finish: two threads, each", "ns", compared.ours)
+        .beside("one thread", compared.baseline)
+        .promised(Promise::RatioAtMost(1.5));
+    report.rows.push(row);
+}
+
+/// Turns of one tenant and key, one after the other.
+pub(crate) async fn take_turns(sluice: Sluice<()>, who: u32, loops: u32) -> Duration {
+    let (cx, tenant, key) = (Context::new(), format!("tenant-{who}"), format!("key-{who}"));
+    let start = Instant::now();
+    for _ in 0..loops {
+        let entry = Entry::of(&*tenant).key(&*key);
+        sluice.turn(&cx, entry, ()).await.expect("there is room").finish();
+    }
+    start.elapsed()
+}
+
+async fn take_permits(semaphore: std::sync::Arc<Semaphore>, loops: u32) -> Duration {
+    let start = Instant::now();
+    for _ in 0..loops {
+        drop(semaphore.acquire().await);
+    }
+    start.elapsed()
 }
 
 fn decisions(report: &mut Report, many: Many, counts: &[u64], rounds: usize) {
@@ -192,6 +214,7 @@ fn instructions(report: &mut Report, counts: &[u64]) {
     let spawn = ("tokio::spawn + join", Probe::SpawnTokio);
     let twice = Some(Promise::RatioAtMost(2.0));
     count("submit, run, result", Probe::SubmitOurs, Some(spawn), twice);
+    count("admit, turn, finish", Probe::TurnOurs, None, None);
     let (least, most) = (counts[0], counts[counts.len() - 1]);
     for many in [Many::Keys, Many::Tenants] {
         for (phase, name) in

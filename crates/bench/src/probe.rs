@@ -5,10 +5,10 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use sluicegate_tasks::{Context, Permits, TaskGroup};
+use sluicegate_tasks::{Context, Permits, Sluice, TaskGroup};
 
 use crate::load::{BATCH, Load, Many};
-use crate::router;
+use crate::{kernel, router};
 
 /// A part of this program that can be run under callgrind.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +17,8 @@ pub(crate) enum Probe {
     PermitTokio,
     SubmitOurs,
     SpawnTokio,
+    /// A caller's turn, alone.
+    TurnOurs,
     /// One phase of a schedule's cycle, with so many keys or tenants.
     Schedule(Phase, Many, u64),
     /// From a source in memory through a router to an executor that does nothing.
@@ -43,6 +45,7 @@ impl Probe {
             Self::PermitTokio => &["permit-tokio"],
             Self::SubmitOurs => &["submit-ours"],
             Self::SpawnTokio => &["spawn-tokio"],
+            Self::TurnOurs => &["turn-ours"],
             Self::Schedule(_, Many::Keys, count) => {
                 return vec!["schedule-keys".to_owned(), count.to_string()];
             }
@@ -65,6 +68,7 @@ impl Probe {
             Self::PermitTokio => "permit_tokio",
             Self::SubmitOurs => "submit_ours",
             Self::SpawnTokio => "spawn_tokio",
+            Self::TurnOurs => "turn_ours",
             Self::Schedule(Phase::Decide, ..) => "phase_decide",
             Self::Schedule(Phase::Complete, ..) => "phase_complete",
             Self::Schedule(Phase::Admit, ..) => "phase_admit",
@@ -127,6 +131,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), String> {
         Some("permit-tokio") => permit_tokio(&tokio::sync::Semaphore::new(8)),
         Some("submit-ours") => in_runtime(submit_ours),
         Some("spawn-tokio") => in_runtime(spawn_tokio),
+        Some("turn-ours") => in_runtime(turn_ours),
         Some("router-no-op") => router::no_op(),
         Some("http") => router::count_http(words.get(1).map_or("", String::as_str))?,
         Some("pool-dispatch") => router::dispatch_some(count()?),
@@ -159,7 +164,8 @@ fn schedule(many: Many, count: u64) {
 }
 
 fn in_runtime(work: fn(&tokio::runtime::Runtime, u32)) {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     work(&runtime, LOOPS);
 }
 
@@ -172,6 +178,14 @@ fn submit_ours(runtime: &tokio::runtime::Runtime, loops: u32) {
             let task = group.submit(&cx, move |_cx| async move { n }).await.expect("there is room");
             assert_eq!(task.await.expect("it ends"), n);
         }
+    });
+}
+
+#[inline(never)]
+fn turn_ours(runtime: &tokio::runtime::Runtime, loops: u32) {
+    runtime.block_on(async {
+        let sluice = Sluice::builder("bench", 8, 100).build().expect("sound settings");
+        kernel::take_turns(sluice, 0, loops).await;
     });
 }
 
