@@ -2,6 +2,7 @@
 //! fairness in simulated time, and the faults that others have had.
 
 mod agrees;
+mod edges;
 mod fairness;
 mod history;
 mod invariants;
