@@ -65,6 +65,16 @@ impl<T: Hash + Eq + Clone> AdmissionRates<T> {
         self.untouched.update(place, at, |used, at| self.limits[used].place = at);
     }
 
+    /// An item of a tenant that entered at a moment did not enter after all.
+    pub(crate) fn refund(&mut self, tenant: &T, entered: Moment) {
+        if let Some(&index) = self.by_tenant.get(tenant) {
+            let Used { limit, place, .. } = &mut self.limits[index];
+            limit.refund(entered);
+            let (place, at) = (*place, limit.untouched_at(entered));
+            self.untouched.update(place, at, |used, at| self.limits[used].place = at);
+        }
+    }
+
     /// Other rates, as `rate` says: what was used stays used. Those that have recovered are forgotten
     /// first, as if time had been told: a deeper bucket comes full to them.
     pub(crate) fn set_rates(&mut self, now: Moment, rate: impl Fn(&T) -> Option<Rate>) {

@@ -96,7 +96,8 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         if queued >= capacity {
             return Err(Refusal::QueueFull { queued, capacity });
         }
-        self.tenant_may(now, entry, 0)
+        self.tenant_has_room(entry, 0)?;
+        self.tenant_may_enter(now, &entry.tenant, 1)
     }
 
     fn may_admit_all(&self, now: Moment, batch: &[(Entry<K, T>, V)]) -> Result<(), Refusal> {
@@ -112,33 +113,38 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         let each = &self.limits.each_tenant;
         let bounded = each.max_queued < u32::MAX || each.admission_rate.is_some();
         if bounded || !self.limits.tenants.is_empty() {
-            let mut entered: HashMap<&T, u32> = HashMap::new();
+            let mut entering: HashMap<&T, u32> = HashMap::new();
             for (entry, _) in batch {
-                let before = entered.entry(&entry.tenant).or_default();
-                self.tenant_may(now, entry, *before)?;
+                let before = entering.entry(&entry.tenant).or_default();
+                self.tenant_has_room(entry, *before)?;
                 *before += 1;
+            }
+            for (Entry { tenant, .. }, _) in batch {
+                self.tenant_may_enter(now, tenant, entering[tenant])?;
             }
         }
         Ok(())
     }
 
-    /// Whether the tenant may have one more item, after `before` others of the same batch.
-    fn tenant_may(&self, now: Moment, entry: &Entry<K, T>, before: u32) -> Result<(), Refusal> {
-        let limits = self.limits_of(&entry.tenant);
-        if limits.max_queued < u32::MAX && !entry.class.passes_tenant_depth() {
-            let tenant = self.tenants.find(&entry.tenant).map(|tenant| self.tenants.tenant(tenant));
-            let (queued, max) = (tenant.map_or(0, |tenant| tenant.all_queued()), limits.max_queued);
-            if queued.saturating_add(before) >= max {
-                return Err(Refusal::TenantQueueFull { queued, max });
-            }
+    /// Whether the tenant's queue has room for one more, after `before` others of the same batch.
+    fn tenant_has_room(&self, entry: &Entry<K, T>, before: u32) -> Result<(), Refusal> {
+        let max = self.limits_of(&entry.tenant).max_queued;
+        if max == u32::MAX || entry.class.passes_tenant_depth() {
+            return Ok(());
         }
-        if let Some(rate) = limits.admission_rate {
-            let (rates, items) = (&self.admission_rates, before.saturating_add(1));
-            rates
-                .check(now, &entry.tenant, rate, items)
-                .map_err(|NotUntil(until)| Refusal::TenantRateLimited { until })?;
+        let tenant = self.tenants.find(&entry.tenant).map(|tenant| self.tenants.tenant(tenant));
+        let queued = tenant.map_or(0, |tenant| tenant.all_queued());
+        if queued.saturating_add(before) >= max {
+            return Err(Refusal::TenantQueueFull { queued, max });
         }
         Ok(())
+    }
+
+    /// Whether so many items of the tenant come no sooner than its rate allows.
+    fn tenant_may_enter(&self, now: Moment, tenant: &T, items: u32) -> Result<(), Refusal> {
+        let Some(rate) = self.limits_of(tenant).admission_rate else { return Ok(()) };
+        let checked = self.admission_rates.check(now, tenant, rate, items);
+        checked.map_err(|NotUntil(until)| Refusal::TenantRateLimited { until })
     }
 
     fn enter(&mut self, now: Moment, entry: Entry<K, T>, value: V) -> ItemId {

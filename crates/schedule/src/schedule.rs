@@ -288,6 +288,27 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         Some(item.value)
     }
 
+    /// An item that was admitted and still waits was not let in after all: as [`Schedule::cancel`],
+    /// and its tenant's admission rate is given back what the item took of it.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Rate, Schedule, TenantLimits};
+    ///
+    /// let now = Moment::ZERO;
+    /// let each = TenantLimits::new().admission_rate(Rate::per_minute(1)?);
+    /// let limits = Limits::new(1, 10).each_tenant(each).build()?;
+    /// let mut schedule = Schedule::<&str, (), &str>::new(limits, now);
+    /// let id = schedule.admit(now, Entry::of("alice"), "add")?;
+    /// assert_eq!(schedule.refuse(id), Some("add"));
+    /// assert!(schedule.may_admit(now, &Entry::of("alice")).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn refuse(&mut self, id: ItemId) -> Option<V> {
+        let item = &self.items[self.items.find_waiting(id)?];
+        self.admission_rates.refund(&self.tenants.tenant(item.tenant).name, item.since);
+        self.cancel(id)
+    }
+
     /// Lets nothing more in. What waits or runs is not touched.
     ///
     /// ```

@@ -272,7 +272,7 @@ impl<V> State<V> {
             ledger.started(now, Duration::ZERO);
         } else if overload == Overload::FailFast {
             let why = self.fair.why(now, id);
-            self.cancel(id);
+            self.refuse(id);
             self.ledger.admitted -= 1;
             return Err(why.map_or(Full::Draining, not_at_once));
         }

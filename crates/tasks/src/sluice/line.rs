@@ -300,6 +300,13 @@ impl<V> State<V> {
         Some(slot)
     }
 
+    /// Takes an item out that was let in just now, as if it had not been.
+    pub(super) fn refuse(&mut self, id: ItemId) -> Option<Slot<V>> {
+        let slot = self.fair.refuse(id)?;
+        self.callers -= u32::from(matches!(slot.runner, Runner::Caller { .. }));
+        Some(slot)
+    }
+
     /// An item that was out waits again, for a caller or for a worker.
     pub(super) fn waits_again(&mut self, runner: &Runner<V>) {
         self.callers += u32::from(matches!(runner, Runner::Caller { .. }));
@@ -324,14 +331,16 @@ impl<V> State<V> {
         waker
     }
 
-    /// Why an item waits; where nothing but a worker is missing, that.
-    pub(super) fn why(&self, now: Moment, id: ItemId) -> Option<Why> {
+    /// Why an item waits; where nothing but a worker is missing, for it or for what is before it, that.
+    pub(super) fn why(&mut self, now: Moment, id: ItemId) -> Option<Why> {
         let why = self.fair.why(now, id)?;
-        let idle = !self.workers.is_empty() || self.woken > 0;
-        if why == Why::Ready && !idle && !self.is_callers(id) {
-            return Some(Why::NoWorker);
+        if why != Why::Ready || !self.workers.is_empty() || self.woken > 0 {
+            return Some(why);
         }
-        Some(why)
+        match self.fair.peek(now) {
+            Next::Start(next) if !self.is_callers(next) => Some(Why::NoWorker),
+            _ => Some(why),
+        }
     }
 }
 

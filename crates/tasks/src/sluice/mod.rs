@@ -295,6 +295,9 @@ impl<V> Sluice<V> {
     /// Lets an item of a caller in, which then waits for its [`turn`](Admitted::turn), in the order of
     /// admission and under its context. With [`Overload::Wait`] it waits here while the queue is full.
     ///
+    /// Where workers pull from the same sluice, its turn comes after the values that are before it:
+    /// there must be workers to take them.
+    ///
     /// Dropped while it waits, it leaves nothing behind. What was admitted holds its place in order
     /// whether or not it is awaited, and a permit once it is its turn: await it or drop it.
     ///

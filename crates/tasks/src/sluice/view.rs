@@ -124,18 +124,20 @@ impl<V> Sluice<V> {
         let now = shared.alarm.now();
         shared.line.attend(|state| {
             state.fair.advance(now);
-            let waiting = state.fair.waiting().take(limit).filter_map(|item| {
-                Some(WaitingItem {
-                    id: item.id,
-                    tenant: Arc::clone(item.tenant),
-                    key: item.key.map(Arc::clone),
-                    class: item.class,
-                    waited: now - item.since,
-                    again: item.again,
-                    why: shared.why_not(state.why(now, item.id)?),
-                })
+            let waiting = state.fair.waiting().take(limit).map(|item| WaitingItem {
+                id: item.id,
+                tenant: Arc::clone(item.tenant),
+                key: item.key.map(Arc::clone),
+                class: item.class,
+                waited: now - item.since,
+                again: item.again,
+                why: WhyNot { why: Why::Ready, until: None },
             });
-            waiting.collect()
+            let mut waiting: Vec<WaitingItem> = waiting.collect();
+            for item in &mut waiting {
+                item.why = state.why(now, item.id).map_or(item.why, |why| shared.why_not(why));
+            }
+            waiting
         })
     }
 

@@ -217,7 +217,7 @@ impl<V> State<V> {
 
     /// What was just let in was not.
     fn undo(&mut self, id: ItemId) -> Option<Slot<V>> {
-        let slot = self.cancel(id)?;
+        let slot = self.refuse(id)?;
         self.ledger.admitted -= 1;
         Some(slot)
     }

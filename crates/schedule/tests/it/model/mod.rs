@@ -148,13 +148,17 @@ impl Model {
             let tenant = newcomer.tenant;
             let queued = self.count(|item| item.waits() && item.tenant == tenant);
             let before = batch[..at].iter().filter(|other| other.tenant == tenant).count() as u32;
-            let Bounds { max_queued: max, admission, .. } = self.bounds(tenant);
+            let max = self.bounds(tenant).max_queued;
             let passes = matches!(newcomer.class, Class::System | Class::Admin);
             if queued + before >= max && !passes {
                 return Err(Refusal::TenantQueueFull { queued, max });
             }
-            let until = admission
-                .map_or(now, |flow| self.entry(now, tenant, flow).ready_for(before + 1, now));
+        }
+        for Newcomer { tenant, .. } in batch.iter().copied() {
+            let items = batch.iter().filter(|other| other.tenant == tenant).count() as u32;
+            let admission = self.bounds(tenant).admission;
+            let until =
+                admission.map_or(now, |flow| self.entry(now, tenant, flow).ready_for(items, now));
             if until > now {
                 return Err(Refusal::TenantRateLimited { until });
             }

@@ -147,3 +147,16 @@ async fn a_tenants_limit_counts_both() {
     held.finish();
     assert_eq!(pull(&sluice).finish(), 2);
 }
+
+/// A value that no worker takes is before the caller: `why` says what is missing, and a worker helps.
+#[tokio::test(start_paused = true)]
+async fn a_caller_behind_a_value_that_nobody_pulls_is_told_so() {
+    let sluice = Sluice::<u32>::builder("mixed", 4, 10).build().unwrap();
+    sluice.admit(Entry::of("alice"), 1).unwrap();
+    let waits = sluice.enter(&Context::new(), Entry::of("bob"), 2).await.unwrap();
+    let id = waits.id().unwrap();
+    assert_eq!(sluice.why(id).unwrap().why, Why::NoWorker);
+    assert!(sluice.waiting(9).iter().all(|item| item.why.why == Why::NoWorker));
+    assert_eq!(sluice.try_next().unwrap().finish(), 1);
+    assert_eq!(waits.turn().await.unwrap().finish(), 2);
+}

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use sluicegate_tasks::{Context, Entry, Rate, Refusal, Sluice, TenantLimits};
+use sluicegate_tasks::{Context, Entry, Overload, Rate, Refusal, Sluice, TenantLimits};
 use tokio::time::Instant;
 
 use super::{ROOM, batch, enter, gauges, pull, run_all, sluice};
@@ -141,4 +141,34 @@ async fn a_key_is_everybodys_or_a_tenants_own() {
     assert!(sluice.try_next().is_none());
     assert_eq!(out.map(|turn| turn.finish()), [1, 2]);
     assert_eq!(run_all(&sluice), [3]);
+}
+
+/// `docs/rules.md#rate-4`: what was not let in after all has cost its tenant nothing.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_for_want_of_a_place_spends_no_admission_rate() {
+    let each = TenantLimits::new().admission_rate(Rate::sliding(2, ms(60_000)).unwrap());
+    let builder = Sluice::<u32>::builder("fast", 1, 10).each_tenant(each);
+    let sluice = builder.overload(Overload::FailFast).build().unwrap();
+    let cx = Context::new();
+    let turn = sluice.turn(&cx, Entry::of("alice"), 1).await.unwrap();
+    let refused = sluice.turn(&cx, Entry::of("alice"), 2).await.unwrap_err();
+    assert_eq!(refused.why.label(), "at_limit");
+    assert_eq!(sluice.admit(Entry::of("alice"), 3).unwrap_err().why.label(), "at_limit");
+    turn.finish();
+    sluice.turn(&cx, Entry::of("alice"), 4).await.unwrap().finish();
+    let refused = sluice.turn(&cx, Entry::of("alice"), 5).await.unwrap_err();
+    assert_eq!(refused.why, Refusal::TenantRateLimited { retry_in: ms(60_000) });
+}
+
+/// A batch is told when all of it may come, not when its first item may.
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_comes_too_soon_is_told_when_all_of_it_may() {
+    let rate = Rate::new(2, ms(1_000), 2).unwrap();
+    let each = TenantLimits::new().admission_rate(rate);
+    let sluice = Sluice::<u32>::builder("batches", 1, 10).each_tenant(each).build().unwrap();
+    let batch = || (0..2).map(|n| (Entry::of("alice"), n)).collect::<Vec<_>>();
+    sluice.admit_all(batch()).unwrap();
+    tokio::time::advance(ms(100)).await;
+    let refused = sluice.admit_all(batch()).unwrap_err();
+    assert_eq!(refused.why, Refusal::TenantRateLimited { retry_in: ms(900) });
 }
