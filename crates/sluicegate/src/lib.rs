@@ -1,6 +1,6 @@
 //! Sluicegate: what may run next, bounded, fair, in order, within rates.
 //!
-//! This is the front for embedding. [`tasks`] runs work (permits, task groups, turnstiles) and
+//! This is the front for embedding. [`tasks`] runs work (permits, task groups, sluices) and
 //! [`schedule`] decides, purely, what may run next. On them stand the router ([`dispatch`]) with its
 //! [`sources`] and [`executors`], and the [`server`] that the `sluicegate` command runs.
 //!

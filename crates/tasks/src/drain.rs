@@ -1,4 +1,4 @@
-//! The end of a group or a turnstile: one deadline, and a report.
+//! The end of a group or a sluice: one deadline, and a report.
 //!
 //! `docs/rules.md#drain-1`, `docs/rules.md#drain-2`, `docs/rules.md#drain-3`.
 
@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::Running;
 
-/// What became of everything when a group or a turnstile was drained.
+/// What became of everything when a group or a sluice was drained.
 ///
 /// ```
 /// # let mut builder = tokio::runtime::Builder::new_current_thread();
@@ -84,7 +84,7 @@ impl fmt::Display for DrainReport {
     }
 }
 
-/// What can be drained: a group or a turnstile, as the drain sees it.
+/// What can be drained: a group or a sluice, as the drain sees it.
 pub(crate) trait Drained {
     fn name(&self) -> &str;
     /// How long what is cancelled gets to end by itself, and again once it is dropped.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::histogram::Histogram;
 use crate::{HistogramSnapshot, Interrupt, Refusal};
 
-/// The counters of one group, turnstile or sluice.
+/// The counters of one group or sluice.
 #[derive(Debug)]
 pub(crate) struct Counters {
     pub(crate) started: Counter,
@@ -147,7 +147,7 @@ impl Counters {
     }
 }
 
-/// What a group, a turnstile or a sluice has done, and does, at one moment.
+/// What a group or a sluice has done, and does, at one moment.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
