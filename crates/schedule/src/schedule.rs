@@ -8,7 +8,7 @@
 //! 3. Per key one item at a time, in order.
 //! 4. An admitted item leaves exactly once: completed, revoked, cancelled or, after it lingered,
 //!    departed.
-//! 5. With no items there are no keys and no tenants.
+//! 5. With no items there are no keys and no tenants, but for the last few that are kept as if just made.
 
 use std::hash::Hash;
 use std::num::NonZeroU32;
@@ -24,7 +24,7 @@ use crate::{ItemId, Limits, Moment, NotUntil, RateLimit, TenantLimits};
 /// A pure state machine that decides what may run next.
 ///
 /// It picks by class first, then between tenants by weight and measured cost, then between keys by
-/// how long their heads wait; inside a key, the higher class first and otherwise in order of
+/// how long their heads are ready, those that come again in turn with first attempts; inside a key, the higher class first and otherwise in order of
 /// admission, never two at once. A decision costs the same for a thousand keys and for a million.
 ///
 /// The owner holds it behind whatever it likes, passes the time in, and does what it says:

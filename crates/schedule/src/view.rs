@@ -31,7 +31,7 @@ pub enum Why {
     Running,
     /// Nothing: it ran, and only keeps its key busy.
     Lingering,
-    /// Nothing but its turn: others of the same class go first.
+    /// Nothing but its turn: others go first.
     Ready,
     /// Another item of its key runs or goes before it.
     KeyBusy {

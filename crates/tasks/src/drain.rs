@@ -101,8 +101,8 @@ pub(crate) trait Drained {
     async fn emptied(&self);
     /// Cancels the contexts of all that run.
     fn kill(&self);
-    /// Drops what does not heed that, at its next await.
-    fn abort(&self);
+    /// Drops what does not heed that, at its next await. `false` where that cannot be done.
+    fn abort(&self) -> bool;
 }
 
 /// Closes, waits for all that run until the deadline, ends the rest, and reports.
@@ -127,11 +127,12 @@ async fn end<D: Drained>(of: &D, deadline: Instant) -> (Vec<Running>, Vec<Runnin
         return (Vec::new(), Vec::new());
     }
     let mut cancelled = of.list();
-    for means in [D::kill, D::abort] {
-        means(of);
-        if timeout(of.unwind(), of.emptied()).await.is_ok() {
-            return (cancelled, Vec::new());
-        }
+    of.kill();
+    if timeout(of.unwind(), of.emptied()).await.is_ok() {
+        return (cancelled, Vec::new());
+    }
+    if of.abort() && timeout(of.unwind(), of.emptied()).await.is_ok() {
+        return (cancelled, Vec::new());
     }
     let abandoned = of.list();
     for left in &abandoned {

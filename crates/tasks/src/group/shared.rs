@@ -200,7 +200,8 @@ impl Drained for Shared {
         self.lineage.kill.raise();
     }
 
-    fn abort(&self) {
+    fn abort(&self) -> bool {
         self.abort.raise();
+        true
     }
 }

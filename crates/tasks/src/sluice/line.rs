@@ -126,29 +126,19 @@ impl<V> Line<V> {
         }
     }
 
-    /// Makes a change, then tells whoever may run something: invariants 1 and 2.
+    /// Makes a change, then tells whoever may run something: invariants 1 and 2. What the change pulls
+    /// nobody else is told of.
     pub(crate) fn change<R>(
         &self,
         now: Moment,
         change: impl FnOnce(&mut State<V>, &mut Vec<Waker>) -> R,
-    ) -> After<V, R> {
-        self.change_then(now, change, |_, _, result| result)
-    }
-
-    /// Makes a change, and pulls before anybody else is told.
-    pub(crate) fn change_then<C, R>(
-        &self,
-        now: Moment,
-        change: impl FnOnce(&mut State<V>, &mut Vec<Waker>) -> C,
-        then: impl FnOnce(&mut State<V>, &mut Vec<Waker>, C) -> R,
     ) -> After<V, R> {
         let (mut wakers, mut expired) = (Vec::new(), Vec::new());
         let mut state = self.state.lock();
         state.fair.advance(now);
         // First, since what waited for too long must not start, however late the timer is.
         state.expire(now, &mut wakers, &mut expired);
-        let changed = change(&mut state, &mut wakers);
-        let result = then(&mut state, &mut wakers, changed);
+        let result = change(&mut state, &mut wakers);
         let alarm = state.tell(now, &mut wakers);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);

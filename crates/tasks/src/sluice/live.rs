@@ -317,5 +317,8 @@ impl<V> Drained for Shared<V> {
         self.lineage.kill.raise();
     }
 
-    fn abort(&self) {}
+    /// Turns are in tasks that are not ours.
+    fn abort(&self) -> bool {
+        false
+    }
 }

@@ -319,8 +319,8 @@ impl<V> Sluice<V> {
     /// ```
     ///
     /// # Errors
-    /// [`Refused`], with the value inside. From inside one of the sluice's own turns it is an error at
-    /// once ([`Refusal::Nested`]): the turn could wait for itself.
+    /// [`Refused`], with the value inside. Under the [context](Turn::context) of one of the sluice's own
+    /// turns it is an error at once ([`Refusal::Nested`]): the turn could wait for itself.
     pub async fn enter(
         &self,
         cx: &Context,

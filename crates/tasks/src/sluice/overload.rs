@@ -10,7 +10,7 @@ use std::time::Duration;
 /// |---|---|---|
 /// | `Queue` | in the queue | the queue is full |
 /// | `HandBack` | in the queue | the queue is full: back to its source, for later |
-/// | `Wait` | in the queue; its caller waits at the door when that is full (backpressure) | never for want of room |
+/// | `Wait` | in the queue; its caller waits at the door when that is full (backpressure) | its tenant has as many waiting as it may |
 /// | `FailFast` | not at all | it cannot start at once |
 ///
 /// The queue is bounded whatever the policy. A refused item comes back by value in

@@ -218,7 +218,8 @@ impl<V> Turn<V> {
     }
 
     /// Ends it, at another cost than the milliseconds it was held: tokens, bytes, whatever the
-    /// tenants' shares are to be measured in. Use one unit for all turns of a sluice.
+    /// tenants' shares are to be measured in. Use one unit for all turns of a sluice; those that end
+    /// otherwise are charged milliseconds.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
@@ -357,8 +358,7 @@ impl<V> Turn<V> {
 
     /// Puts the item back as if it had never started: to the front of its key, which runs nothing
     /// before `at`; its token and its charge are given back, so that it costs neither the rate nor
-    /// its tenant anything. It stays counted as started, since counters only grow, but not as
-    /// completed.
+    /// its tenant anything. It stays counted as started, but not as completed.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
