@@ -111,7 +111,7 @@ impl Shared {
             return RosterEntry::enter(of, own, since, None, is_own, closed);
         };
         let outer = Box::new(self.list_in(parent, label, since)?);
-        let (number, is_own) = (Some(outer.permit.number), std::ptr::eq(self, &**group));
+        let (number, is_own) = (Some(outer.permit().number), std::ptr::eq(self, &**group));
         let mut entry = RosterEntry::enter(of, own, since, number, is_own, closed)?;
         entry.outer = Some(outer);
         Some(entry)
