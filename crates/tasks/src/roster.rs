@@ -258,6 +258,7 @@ impl<S: HasRoster> RosterEntry<S> {
     ///
     /// The record is made first, then `closed` is asked, under the lock that a drain takes to look
     /// for records: either the drain sees the record, or this sees that it is closed.
+    #[inline]
     pub(crate) fn enter(
         of: Arc<S>,
         label: Label,
