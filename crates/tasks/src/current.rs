@@ -106,6 +106,12 @@ fn swap(frame: &mut Frame, permit: &mut PermitId) {
 /// Whether what this thread runs holds a permit of that group, itself or further out.
 #[inline]
 pub(crate) fn holds(group: GroupId) -> bool {
+    // Most who submit run in no task: a look that is small enough to be done in passing.
+    CURRENT.with(|current| current.borrow().frame.lineage.is_some()) && holds_in_task(group)
+}
+
+#[inline(never)]
+fn holds_in_task(group: GroupId) -> bool {
     CURRENT.with(|current| {
         let current = current.borrow();
         // What this thread runs holds its permit: no need to ask.

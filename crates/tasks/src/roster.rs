@@ -35,11 +35,11 @@ const THREAD_SHIFT: u32 = 40;
 /// A number that no other has, and the shard that this thread enters tasks into.
 #[inline]
 fn next() -> (u64, u16) {
-    let number = match NEXT.get() {
-        0 => first_of_thread(),
-        next => next,
-    };
-    NEXT.set(number + 1);
+    let number = NEXT.with(|next| {
+        let number = if next.get() == 0 { first_of_thread() } else { next.get() };
+        next.set(number + 1);
+        number
+    });
     (number, ((number >> THREAD_SHIFT) % SHARDS as u64) as u16)
 }
 
