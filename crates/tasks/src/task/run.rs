@@ -38,6 +38,7 @@ pub(crate) enum TaskPermit {
 }
 
 impl Drop for TaskGuard {
+    #[inline]
     fn drop(&mut self) {
         if let TaskPermit::Own = self.permit {
             self.entry.of.permits.give_back();
@@ -292,6 +293,7 @@ impl TaskGuard {
     }
 
     /// Where the work is driven, if it has the permit of its group's maker.
+    #[inline]
     fn handover(&self) -> Option<&Arc<Handover>> {
         match self.permit {
             TaskPermit::Own => self.entry.of.handover.as_ref(),
@@ -300,6 +302,7 @@ impl TaskGuard {
     }
 
     /// The last look before the work runs.
+    #[inline]
     fn begin(&self, cx: &Context) -> Result<(), TaskError> {
         let counters = &self.entry.of.counters;
         if let Err(why) = cx.check() {
