@@ -24,14 +24,30 @@ use crate::sync::{AtomicBool, Mutex, Ordering};
 const SHARDS: usize = if cfg!(sluicegate_loom) { 2 } else { 8 };
 
 thread_local! {
-    /// The shard that this thread enters tasks into, and the number of the next one. The upper bits
+    /// The number of the next task that this thread enters; zero before the first. The upper bits
     /// are the thread's own, so that no two tasks of a process have the same number, and nobody
-    /// meets anybody for it.
-    static NEXT: (u16, Cell<u64>) = {
-        static THREADS: AtomicU32 = AtomicU32::new(1);
-        let thread = THREADS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        ((thread % SHARDS as u32) as u16, Cell::new(u64::from(thread) << 40))
+    /// meets anybody for it. (`const`, since every task comes by here: there is nothing to set up.)
+    static NEXT: Cell<u64> = const { Cell::new(0) };
+}
+
+const THREAD_SHIFT: u32 = 40;
+
+/// A number that no other has, and the shard that this thread enters tasks into.
+#[inline]
+fn next() -> (u64, u16) {
+    // Two small steps: as one closure this becomes a call.
+    let number = match NEXT.with(Cell::get) {
+        0 => first_of_thread(),
+        next => next,
     };
+    NEXT.with(|next| next.set(number + 1));
+    (number, ((number >> THREAD_SHIFT) % SHARDS as u64) as u16)
+}
+
+#[cold]
+fn first_of_thread() -> u64 {
+    static THREADS: AtomicU32 = AtomicU32::new(1);
+    u64::from(THREADS.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) << THREAD_SHIFT
 }
 
 #[derive(Debug)]
@@ -128,8 +144,11 @@ pub(crate) trait HasRoster {
 #[derive(Debug)]
 pub(crate) struct RosterEntry<S: HasRoster> {
     pub(crate) of: Arc<S>,
-    /// Where it is, and the number of the permit that is held.
-    pub(crate) permit: PermitId,
+    // The parts of a `PermitId`, not one: what follows then fits into what it would leave empty,
+    // and a task is moved about with this inside.
+    number: u64,
+    index: u32,
+    shard: u16,
     /// Whether the task has run to its end.
     pub(crate) completed: bool,
     /// The same with the group that this one is a child of.
@@ -240,6 +259,7 @@ impl<S: HasRoster> RosterEntry<S> {
     ///
     /// The record is made first, then `closed` is asked, under the lock that a drain takes to look
     /// for records: either the drain sees the record, or this sees that it is closed.
+    #[inline]
     pub(crate) fn enter(
         of: Arc<S>,
         label: Label,
@@ -248,7 +268,7 @@ impl<S: HasRoster> RosterEntry<S> {
         counted: bool,
         closed: impl FnOnce() -> bool,
     ) -> Option<Self> {
-        let (shard_at, next) = NEXT.with(|(shard, next)| (*shard, next.replace(next.get() + 1)));
+        let (next, shard_at) = next();
         let number = number.unwrap_or(next);
         let mut shard = of.roster().shards[usize::from(shard_at)].lock();
         let index = shard.enter(Record { number, label, since });
@@ -258,8 +278,13 @@ impl<S: HasRoster> RosterEntry<S> {
         }
         shard.ledger.admitted += u64::from(counted);
         drop(shard);
-        let permit = PermitId { number, index, shard: shard_at };
-        Some(Self { of, permit, completed: false, outer: None })
+        Some(Self { of, number, index, shard: shard_at, completed: false, outer: None })
+    }
+
+    /// Where it is, and the number of the permit that is held.
+    #[inline]
+    pub(crate) const fn permit(&self) -> PermitId {
+        PermitId { number: self.number, index: self.index, shard: self.shard }
     }
 }
 
@@ -267,9 +292,8 @@ impl<S: HasRoster> Drop for RosterEntry<S> {
     fn drop(&mut self) {
         let roster = self.of.roster();
         let now = self.completed.then(Instant::now);
-        let PermitId { shard, index, .. } = self.permit;
-        let mut shard = roster.shards[usize::from(shard)].lock();
-        let since = shard.leave(index);
+        let mut shard = roster.shards[usize::from(self.shard)].lock();
+        let since = shard.leave(self.index);
         if let (Some(now), Some(since)) = (now, since) {
             shard.ledger.run_time.record(now - since);
         }

@@ -136,24 +136,34 @@ impl<T> Task<T> {
 impl<T> Future for Task<T> {
     type Output = Result<T, TaskError>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, poller: &mut Poller<'_>) -> Poll<Self::Output> {
         // Panics are caught inside, so what is left is a runtime that went away.
-        let gone = || Err(TaskError::Aborted);
         match &mut self.end {
-            End::Spawned(handle) => {
-                Pin::new(handle).poll(poller).map(|ended| ended.unwrap_or_else(|_| gone()))
-            }
-            End::Told { told, driven } => {
-                let mut ended = Pin::new(&mut *told).poll(poller);
-                if let (Poll::Pending, Some(handover)) = (&ended, driven) {
-                    handover.drive(poller);
-                    ended = Pin::new(told).poll(poller);
-                }
-                ended.map(|ended| ended.unwrap_or_else(|_| gone()))
-            }
+            End::Spawned(handle) => match Pin::new(handle).poll(poller) {
+                Poll::Ready(Ok(ended)) => Poll::Ready(ended),
+                Poll::Ready(Err(_)) => Poll::Ready(Err(TaskError::Aborted)),
+                Poll::Pending => Poll::Pending,
+            },
+            End::Told { told, driven } => poll_told(told, driven.as_ref(), poller),
             End::Failed(why) => Poll::Ready(Err(why.clone())),
         }
     }
+}
+
+/// Apart from the rest, which is small enough to become part of whoever awaits it.
+#[inline(never)]
+fn poll_told<T>(
+    told: &mut oneshot::Receiver<Result<T, TaskError>>,
+    driven: Option<&Arc<Handover>>,
+    poller: &mut Poller<'_>,
+) -> Poll<Result<T, TaskError>> {
+    let mut ended = Pin::new(&mut *told).poll(poller);
+    if let (Poll::Pending, Some(handover)) = (&ended, driven) {
+        handover.drive(poller);
+        ended = Pin::new(told).poll(poller);
+    }
+    ended.map(|ended| ended.unwrap_or(Err(TaskError::Aborted)))
 }
 
 /// A task is moved about, not pinned: what it waits for is on the heap.

@@ -80,13 +80,20 @@ impl Shared {
     }
 
     /// On the roster with its permit; unless admission is closed: see the group's first invariant.
+    #[inline]
     fn enter(
         self: &Arc<Self>,
         permit: TaskPermit,
         label: &Label,
         since: Instant,
     ) -> Result<TaskGuard, Refusal> {
-        match (self.list_in(self, label, since), permit) {
+        let entry = if self.parent.is_none() {
+            let closed = || self.closing.is_raised();
+            RosterEntry::enter(Arc::clone(self), label.clone(), since, None, true, closed)
+        } else {
+            self.list_in(self, label, since)
+        };
+        match (entry, permit) {
             (Some(entry), permit) => Ok(TaskGuard { permit, entry }),
             (None, TaskPermit::Own) => {
                 self.permits.give_back();
@@ -111,7 +118,7 @@ impl Shared {
             return RosterEntry::enter(of, own, since, None, is_own, closed);
         };
         let outer = Box::new(self.list_in(parent, label, since)?);
-        let (number, is_own) = (Some(outer.permit.number), std::ptr::eq(self, &**group));
+        let (number, is_own) = (Some(outer.permit().number), std::ptr::eq(self, &**group));
         let mut entry = RosterEntry::enter(of, own, since, number, is_own, closed)?;
         entry.outer = Some(outer);
         Some(entry)

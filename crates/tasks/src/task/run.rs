@@ -38,6 +38,7 @@ pub(crate) enum TaskPermit {
 }
 
 impl Drop for TaskGuard {
+    #[inline]
     fn drop(&mut self) {
         if let TaskPermit::Own = self.permit {
             self.entry.of.permits.give_back();
@@ -75,19 +76,19 @@ pin_project! {
         guard: Option<TaskGuard>,
         frame: Frame,
         abort: Option<Box<Raised<Arc<Flag>>>>,
-        // Its work is over, and groups that it made are not: seldom, so boxed.
-        ending: Option<Box<Ending<T>>>,
         #[pin]
-        stage: Stage<F, Fut>,
+        stage: Stage<F, Fut, T>,
         verdict: PhantomData<fn() -> D>,
     }
 }
 
 pin_project! {
     #[project = StageProjected]
-    enum Stage<F, Fut> {
+    enum Stage<F, Fut, T> {
         Fresh { work: Option<(F, Context)> },
         Running { #[pin] future: Fut },
+        // Its work is over, and groups that it made are not: seldom, so boxed.
+        Ending { ending: Option<Box<Ending<T>>> },
         Gone,
     }
 }
@@ -99,11 +100,12 @@ struct Ending<T> {
 }
 
 impl<F, Fut, T, D> Run<F, Fut, T, D> {
-    fn new(guard: TaskGuard, cx: Context, work: F) -> Self {
-        let cx = cx.holding(guard.entry.permit);
-        let frame = Frame::of(&cx, guard.handover());
+    #[inline]
+    fn new(guard: TaskGuard, cx: Context, work: F, handover: Option<&Arc<Handover>>) -> Self {
+        let cx = cx.holding(guard.entry.permit());
+        let frame = Frame::of(&cx, handover);
         let stage = Stage::Fresh { work: Some((work, cx)) };
-        Self { guard: Some(guard), frame, abort: None, ending: None, stage, verdict: PhantomData }
+        Self { guard: Some(guard), frame, abort: None, stage, verdict: PhantomData }
     }
 }
 
@@ -115,22 +117,23 @@ where
 {
     type Output = Result<T, TaskError>;
 
-    fn poll(mut self: Pin<&mut Self>, poller: &mut Poller<'_>) -> Poll<Self::Output> {
-        if self.ending.is_some() {
-            return self.poll_ending(poller);
-        }
-        let this = self.as_mut().project();
+    fn poll(self: Pin<&mut Self>, poller: &mut Poller<'_>) -> Poll<Self::Output> {
+        let this = self.project();
         let Some(guard) = this.guard else {
             return Poll::Ready(Err(TaskError::Aborted));
         };
-        let (mut stage, permit) = (this.stage, guard.entry.permit);
-        if let StageProjected::Fresh { work: Some((_, cx)) } = stage.as_mut().project()
-            && let Err(never_ran) = guard.begin(cx)
-        {
-            // It says why it never ran, even if giving the work up panics.
-            drop(stage.give_up(this.frame, permit));
-            *this.guard = None;
-            return Poll::Ready(Err(never_ran));
+        let (mut stage, permit) = (this.stage, guard.entry.permit());
+        match stage.as_mut().project() {
+            StageProjected::Fresh { work: Some((_, cx)) } => {
+                if let Err(never_ran) = guard.begin(cx) {
+                    // It says why it never ran, even if giving the work up panics.
+                    drop(stage.as_mut().give_up(this.frame, permit));
+                    *this.guard = None;
+                    return Poll::Ready(Err(never_ran));
+                }
+            }
+            StageProjected::Ending { ending } => return poll_ending(ending, this.guard, poller),
+            _ => {}
         }
         // A permit that is on a thread is not here to be run on.
         let has_permit = match this.frame.children() {
@@ -148,11 +151,11 @@ where
                 }
                 let abort = || Box::new(Raised::new(Arc::clone(&guard.entry.of.abort)));
                 ready!(Pin::new(this.abort.get_or_insert_with(abort)).poll(poller));
-                stage.give_up(this.frame, permit).map_or_else(Err, |()| Err(TaskError::Aborted))
+                stage.as_mut().give_up(this.frame, permit).map_or_else(Err, |()| Err(TaskError::Aborted))
             }
             Err(panic) => {
                 // What the unfinished work leaves may panic once more: the first one counts.
-                drop(stage.give_up(this.frame, permit));
+                drop(stage.as_mut().give_up(this.frame, permit));
                 Err(TaskError::Panicked(panic))
             }
         };
@@ -162,26 +165,30 @@ where
             *this.guard = None;
             return Poll::Ready(ended);
         };
-        *this.ending = Some(Box::new(Ending { children: Box::pin(children.ended()), ended }));
-        self.poll_ending(poller)
-    }
-}
-
-impl<F, Fut, T, D> Run<F, Fut, T, D> {
-    /// Waits until nothing is left of the groups that the task made.
-    fn poll_ending(self: Pin<&mut Self>, poller: &mut Poller<'_>) -> Poll<Result<T, TaskError>> {
-        let this = self.project();
-        let Some(ending) = this.ending else { return Poll::Pending };
-        ready!(ending.children.as_mut().poll(poller));
-        *this.guard = None;
-        match this.ending.take() {
-            Some(ending) => Poll::Ready(ending.ended),
-            None => Poll::Pending,
+        let ending = Some(Box::new(Ending { children: Box::pin(children.ended()), ended }));
+        stage.set(Stage::Ending { ending });
+        match stage.project() {
+            StageProjected::Ending { ending } => poll_ending(ending, this.guard, poller),
+            _ => Poll::Pending,
         }
     }
 }
 
-impl<F, Fut, T> Stage<F, Fut>
+/// Waits until nothing is left of the groups that the task made.
+#[cold]
+fn poll_ending<T>(
+    ending: &mut Option<Box<Ending<T>>>,
+    guard: &mut Option<TaskGuard>,
+    poller: &mut Poller<'_>,
+) -> Poll<Result<T, TaskError>> {
+    if let Some(ending) = ending {
+        ready!(ending.children.as_mut().poll(poller));
+    }
+    *guard = None;
+    ending.take().map_or(Poll::Pending, |ending| Poll::Ready(ending.ended))
+}
+
+impl<F, Fut, T> Stage<F, Fut, T>
 where
     F: FnOnce(Context) -> Fut,
     Fut: Future<Output = T>,
@@ -226,7 +233,7 @@ where
     F: FnOnce(Context) -> T,
 {
     let handed_over = guard.handover().map(Handover::to_thread);
-    let permit = guard.entry.permit;
+    let permit = guard.entry.permit();
     let cx = cx.holding(permit);
     // Looked at here: it may have waited long for a thread.
     let ended = match guard.begin(&cx) {
@@ -260,10 +267,12 @@ impl TaskGuard {
         T: Send + 'static,
         D: Verdict<T> + 'static,
     {
-        match self.handover().cloned() {
-            None => Task::spawned(tokio::spawn(Box::pin(Run::<F, Fut, T, D>::new(self, cx, work)))),
-            Some(handover) => handed_over(handover, Run::<F, Fut, T, D>::new(self, cx, work)),
+        if let Some(handover) = self.handover() {
+            let handover = Arc::clone(handover);
+            let run = Run::<F, Fut, T, D>::new(self, cx, work, Some(&handover));
+            return handed_over(handover, run);
         }
+        Task::spawned(tokio::spawn(Box::pin(Run::<F, Fut, T, D>::new(self, cx, work, None))))
     }
 
     /// Starts work that blocks its thread.
@@ -284,6 +293,7 @@ impl TaskGuard {
     }
 
     /// Where the work is driven, if it has the permit of its group's maker.
+    #[inline]
     fn handover(&self) -> Option<&Arc<Handover>> {
         match self.permit {
             TaskPermit::Own => self.entry.of.handover.as_ref(),
@@ -292,6 +302,7 @@ impl TaskGuard {
     }
 
     /// The last look before the work runs.
+    #[inline]
     fn begin(&self, cx: &Context) -> Result<(), TaskError> {
         let counters = &self.entry.of.counters;
         if let Err(why) = cx.check() {
