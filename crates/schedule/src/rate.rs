@@ -453,6 +453,10 @@ mod tests {
         bucket.try_take(ms(5000)).unwrap();
         assert!(bucket.try_take(ms(0)).is_err());
         assert_eq!(bucket.try_take(ms(6000)), Ok(()));
+        let mut deep = limit(1, 3);
+        (0..3).for_each(|_| deep.try_take(ms(5000)).unwrap());
+        assert!(deep.try_take(ms(0)).is_err());
+        assert_eq!(deep.available(ms(6000)), 1);
     }
 
     #[test]

@@ -105,3 +105,45 @@ fn an_admission_rate_that_was_taken_away_is_forgotten() {
     admit(&mut schedule, NOW);
     assert!(schedule.may_admit(NOW, &Entry::of(1u32)).is_err());
 }
+
+/// Several starts of one tenant are there before they are all taken back. One that is away meanwhile
+/// comes back to where it was: it has as much as the other had at once, before that has more.
+#[test]
+fn starts_that_are_taken_back_together_cost_one_who_is_away_nothing() {
+    let (dear, cheap, throttled) = (1u32, 2u32, 3u32);
+    for reversed in [false, true] {
+        let mut schedule = schedule(6);
+        for _ in 0..2 {
+            schedule.admit(NOW, Entry::of(dear).cost(50), dear).unwrap();
+        }
+        for _ in 0..80 {
+            schedule.admit(NOW, Entry::of(cheap).cost(1).key(1u32), cheap).unwrap();
+        }
+        for _ in 0..4 {
+            schedule.admit(NOW, Entry::of(throttled).cost(10), throttled).unwrap();
+        }
+        let mut start = || {
+            let Next::Start(id) = schedule.next(NOW) else { panic!("nothing starts") };
+            (id, *schedule.get(id).unwrap())
+        };
+        let mut started: Vec<_> = (0..6).map(|_| start()).collect();
+        if reversed {
+            started.reverse();
+        }
+        for (id, _) in started.iter().filter(|(_, tenant)| *tenant == throttled) {
+            assert!(schedule.postpone(NOW, *id, Moment::FAR));
+        }
+        let runs = started.iter().find(|(_, tenant)| *tenant == cheap);
+        let (mut id, mut count) = (runs.unwrap().0, 0);
+        schedule.set_concurrency(2).unwrap();
+        loop {
+            schedule.complete(id, None);
+            let Next::Start(next) = schedule.next(NOW) else { panic!("nothing starts") };
+            if *schedule.get(next).unwrap() == dear {
+                break;
+            }
+            (id, count) = (next, count + 1);
+        }
+        assert!((48..=50).contains(&count), "{count} of the cheap one's, reversed: {reversed}");
+    }
+}
