@@ -7,6 +7,7 @@ use crate::trace::Trace;
 
 pub mod kernel;
 pub mod router;
+pub mod sluice;
 
 /// Something that can be run from a seed.
 #[derive(Debug)]
@@ -18,8 +19,9 @@ pub struct Scenario {
 }
 
 /// All scenarios.
-pub const ALL: [Scenario; 7] = [
+pub const ALL: [Scenario; 8] = [
     Scenario { name: "kernel", run: kernel::run },
+    Scenario { name: "sluice", run: sluice::run },
     Scenario { name: "router", run: router::run },
     Scenario { name: "router-batch", run: router::run_batch },
     Scenario { name: "router-strict", run: router::run_strict },
