@@ -163,6 +163,17 @@ mod tests {
     }
 
     #[test]
+    fn time_that_goes_back_lets_nothing_be_forgotten() {
+        let at = |ms| Moment::ZERO + Duration::from_millis(ms);
+        let mut limit =
+            RateLimit::new(Rate::sliding(2, Duration::from_secs(1)).unwrap(), Moment::ZERO);
+        limit.try_take(at(5000)).unwrap();
+        limit.try_take(at(0)).unwrap();
+        assert_eq!(limit.untouched_at(at(5500)), at(6000));
+        assert_eq!(limit.try_take(at(5500)), Err(NotUntil(at(6000))));
+    }
+
+    #[test]
     fn a_change_of_kind_forgets_no_start() {
         let second = Duration::from_secs(1);
         let mut limit = RateLimit::new(Rate::sliding(3, second).unwrap(), Moment::ZERO);
