@@ -157,9 +157,20 @@ mod tests {
         let sliding = |ms| Rate::sliding(2, Duration::from_millis(ms)).unwrap();
         let mut limit = RateLimit::new(sliding(100), Moment::ZERO);
         limit.try_take(at(0)).unwrap();
-        limit.try_take(at(450)).unwrap();
-        limit.set_rate(sliding(1000), at(500));
-        assert_eq!(limit.available(at(500)), 1);
+        limit.try_take(at(50)).unwrap();
+        limit.set_rate(sliding(1000), at(120));
+        assert_eq!(limit.available(at(120)), 1);
+    }
+
+    #[test]
+    fn time_that_goes_back_lets_nothing_be_forgotten() {
+        let at = |ms| Moment::ZERO + Duration::from_millis(ms);
+        let mut limit =
+            RateLimit::new(Rate::sliding(2, Duration::from_secs(1)).unwrap(), Moment::ZERO);
+        limit.try_take(at(5000)).unwrap();
+        limit.try_take(at(0)).unwrap();
+        assert_eq!(limit.untouched_at(at(5500)), at(6000));
+        assert_eq!(limit.try_take(at(5500)), Err(NotUntil(at(6000))));
     }
 
     #[test]
