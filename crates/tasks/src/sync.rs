@@ -9,7 +9,44 @@ pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[cfg(sluicegate_loom)]
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[cfg(sluicegate_loom)]
-pub(crate) use model::Mutex;
+pub(crate) use model::{Mutex, Mutex as BriefMutex};
+
+/// A lock that nobody holds for longer than a microsecond or so. Whoever finds it taken looks again for
+/// about as long before going to sleep: falling asleep and being woken costs several times that.
+#[cfg(not(sluicegate_loom))]
+#[derive(Debug)]
+pub(crate) struct BriefMutex<T>(Mutex<T>);
+
+#[cfg(not(sluicegate_loom))]
+impl<T> BriefMutex<T> {
+    /// Looks before sleeping, a pause of some ten nanoseconds after each.
+    const LOOKS: u32 = 100;
+
+    pub(crate) const fn new(value: T) -> Self {
+        Self(Mutex::new(value))
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> parking_lot::MutexGuard<'_, T> {
+        match self.0.try_lock() {
+            Some(guard) => guard,
+            None => self.lock_soon(),
+        }
+    }
+
+    #[cold]
+    fn lock_soon(&self) -> parking_lot::MutexGuard<'_, T> {
+        for _ in 0..Self::LOOKS {
+            std::hint::spin_loop();
+            if !self.0.is_locked()
+                && let Some(guard) = self.0.try_lock()
+            {
+                return guard;
+            }
+        }
+        self.0.lock()
+    }
+}
 
 #[cfg(sluicegate_loom)]
 mod model {

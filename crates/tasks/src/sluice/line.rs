@@ -27,13 +27,13 @@ use sluicegate_schedule::{ItemId, Limits, Moment, Next, Schedule, Snapshot, Why}
 use super::door::Door;
 use super::ledger::Ledger;
 use super::watch::Watchers;
-use crate::sync::Mutex;
+use crate::sync::BriefMutex;
 use crate::waitlist::WaitList;
 
 pub(crate) type Fair<V> = Schedule<Slot<V>, Arc<str>, Arc<str>>;
 
 pub(crate) struct Line<V> {
-    state: Mutex<State<V>>,
+    state: BriefMutex<State<V>>,
 }
 
 pub(crate) struct State<V> {
@@ -110,7 +110,7 @@ impl<V> Line<V> {
         now: Moment,
     ) -> Self {
         Self {
-            state: Mutex::new(State {
+            state: BriefMutex::new(State {
                 fair: Schedule::new(limits, now),
                 workers: WaitList::new(),
                 woken: 0,
