@@ -5,7 +5,6 @@
 //! costs no count that threads share.
 
 use std::cell::RefCell;
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use crate::Context;
@@ -70,11 +69,8 @@ impl Current {
 }
 
 thread_local! {
-    /// Never dropped, since [`within`] leaves nothing behind: a thread-local without a destructor is
-    /// reached without asking whether it still lives, and every task comes by here.
-    static CURRENT: ManuallyDrop<RefCell<Current>> = const {
-        ManuallyDrop::new(RefCell::new(Current { frame: Frame::NONE, permit: PermitId::NONE }))
-    };
+    static CURRENT: RefCell<Current> =
+        const { RefCell::new(Current { frame: Frame::NONE, permit: PermitId::NONE }) };
 }
 
 /// Runs `work` as part of the task of `frame`, which holds `permit`, for as long as the call takes.
@@ -96,8 +92,7 @@ pub(crate) fn within<R>(frame: &mut Frame, permit: PermitId, work: impl FnOnce()
 
 #[inline]
 fn swap(frame: &mut Frame, permit: &mut PermitId) {
-    CURRENT.with(|current| {
-        let current = &mut *current.borrow_mut();
+    CURRENT.with_borrow_mut(|current| {
         std::mem::swap(&mut current.frame, frame);
         std::mem::swap(&mut current.permit, permit);
     });
@@ -107,13 +102,12 @@ fn swap(frame: &mut Frame, permit: &mut PermitId) {
 #[inline]
 pub(crate) fn holds(group: GroupId) -> bool {
     // Most who submit run in no task: a look that is small enough to be done in passing.
-    CURRENT.with(|current| current.borrow().frame.lineage.is_some()) && holds_in_task(group)
+    CURRENT.with_borrow(|current| current.frame.lineage.is_some()) && holds_in_task(group)
 }
 
 #[inline(never)]
 fn holds_in_task(group: GroupId) -> bool {
-    CURRENT.with(|current| {
-        let current = current.borrow();
+    CURRENT.with_borrow(|current| {
         // What this thread runs holds its permit: no need to ask.
         let lineage = current.frame.lineage.as_ref();
         lineage.is_some_and(|own| own.group == group || own.is_held_beyond(group))
@@ -122,19 +116,18 @@ fn holds_in_task(group: GroupId) -> bool {
 
 /// What this thread runs in.
 pub(crate) fn inside() -> Option<Inside> {
-    CURRENT.with(|current| current.borrow().inside())
+    CURRENT.with_borrow(Current::inside)
 }
 
 /// Where the permit was handed over that the current task runs on.
 pub(crate) fn handover() -> Option<Arc<Handover>> {
-    CURRENT.with(|current| current.borrow().frame.rare.as_ref()?.handover.clone())
+    CURRENT.with_borrow(|current| current.frame.rare.as_ref()?.handover.clone())
 }
 
 /// The numbers of the permits that what this thread runs holds.
 pub(crate) fn numbers() -> Vec<u64> {
     let mut numbers = Vec::new();
-    CURRENT.with(|current| {
-        let current = current.borrow();
+    CURRENT.with_borrow(|current| {
         if let Some(inside) = current.inside() {
             inside.numbers(&mut numbers);
         }
@@ -144,8 +137,7 @@ pub(crate) fn numbers() -> Vec<u64> {
 
 /// Notes a group that the current task made: it ends with the task.
 pub(crate) fn made(child: Arc<Shared>) {
-    CURRENT.with(|current| {
-        let current = &mut *current.borrow_mut();
+    CURRENT.with_borrow_mut(|current| {
         let rare = current.frame.rare.get_or_insert_default();
         rare.children.get_or_insert_default().push(child);
     });
@@ -153,8 +145,7 @@ pub(crate) fn made(child: Arc<Shared>) {
 
 /// Notes that the current task waits in a drain of that group, if it is one of its tasks.
 pub(crate) fn drains(group: GroupId) {
-    CURRENT.with(|current| {
-        let current = &mut *current.borrow_mut();
+    CURRENT.with_borrow_mut(|current| {
         let own = current.frame.lineage.as_ref();
         if own.is_some_and(|own| own.group == group) {
             current.frame.rare.get_or_insert_default().drains = true;
@@ -164,8 +155,7 @@ pub(crate) fn drains(group: GroupId) {
 
 /// Takes that back.
 pub(crate) fn no_longer_drains() {
-    CURRENT.with(|current| {
-        let current = &mut *current.borrow_mut();
+    CURRENT.with_borrow_mut(|current| {
         if let Some(rare) = &mut current.frame.rare {
             rare.drains = false;
         }

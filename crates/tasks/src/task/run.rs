@@ -151,10 +151,8 @@ where
                 }
                 let abort = || Box::new(Raised::new(Arc::clone(&guard.entry.of.abort)));
                 ready!(Pin::new(this.abort.get_or_insert_with(abort)).poll(poller));
-                stage
-                    .as_mut()
-                    .give_up(this.frame, permit)
-                    .map_or_else(Err, |()| Err(TaskError::Aborted))
+                let given_up = stage.as_mut().give_up(this.frame, permit);
+                given_up.map_or_else(Err, |()| Err(TaskError::Aborted))
             }
             Err(panic) => {
                 // What the unfinished work leaves may panic once more: the first one counts.
