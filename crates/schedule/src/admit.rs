@@ -5,9 +5,10 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use crate::item::Arrival;
+use crate::arena::NIL;
+use crate::item::{Arrival, Bill};
 use crate::key::KeyName;
-use crate::tenants::RunLimits;
+use crate::tenants::{RunLimits, StartingHead};
 use crate::{Entry, ItemId, Moment, NotUntil, Refusal, Refused, Schedule};
 
 type Batch<V, K, T> = Vec<(Entry<K, T>, V)>;
@@ -40,6 +41,41 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
             return Err(Refused { why, value });
         }
         Ok(self.enter(now, entry, value))
+    }
+
+    /// Lets an item in, and starts it in the same step if nothing waits and it may start: the same as
+    /// [`Schedule::admit`] and [`Schedule::next`], for less. Says whether it runs.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Schedule, Why};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<(), &str, &str>::new(Limits::new(9, 10).build()?, now);
+    /// let (first, runs) = schedule.admit_at_once(now, Entry::of("alice").key("cart"), ())?;
+    /// assert!(runs);
+    /// let (second, runs) = schedule.admit_at_once(now, Entry::of("alice").key("cart"), ())?;
+    /// assert!(!runs);
+    /// assert_eq!(schedule.why(now, second), Some(Why::KeyBusy { head: first }));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Schedule::admit`].
+    pub fn admit_at_once(
+        &mut self,
+        now: Moment,
+        entry: Entry<K, T>,
+        value: V,
+    ) -> Result<(ItemId, bool), Refused<V>> {
+        self.advance(now);
+        if let Err(why) = self.may_admit(now, &entry) {
+            return Err(Refused { why, value });
+        }
+        let arrival = self.come(now, entry, value);
+        Ok(match self.may_start_at_once(now, &arrival) {
+            true => (self.start_at_once(now, arrival), true),
+            false => (self.wait(now, arrival), false),
+        })
     }
 
     /// Lets a batch in, in its order: all of it or nothing.
@@ -148,6 +184,12 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     }
 
     fn enter(&mut self, now: Moment, entry: Entry<K, T>, value: V) -> ItemId {
+        let arrival = self.come(now, entry, value);
+        self.wait(now, arrival)
+    }
+
+    /// An item that is let in, with its tenant and its key.
+    fn come(&mut self, now: Moment, entry: Entry<K, T>, value: V) -> Arrival<V> {
         let Entry { key, of_tenant, tenant, class, cost } = entry;
         let limits = self.limits_of(&tenant);
         let (run_limits, rate) = (RunLimits::from(limits), limits.admission_rate);
@@ -155,11 +197,35 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
             self.admission_rates.take(now, &tenant, rate);
         }
         let name = key.map(|key| KeyName { key, tenant: of_tenant.then(|| tenant.clone()) });
-        let tenant = self.tenants.enqueue(tenant, run_limits, class);
-        let key = self.keys.enter(name);
-        let item = self.items.arrive(Arrival { key, tenant, class, cost, value }, now);
+        let (key, tenant) = (self.keys.enter(name), self.tenants.come(tenant, run_limits));
+        Arrival { key, tenant, class, cost, value }
+    }
+
+    fn wait(&mut self, now: Moment, arrival: Arrival<V>) -> ItemId {
+        let key = arrival.key;
+        self.tenants.join_queue(arrival.tenant, arrival.class);
+        let item = self.items.arrive(arrival, now);
         self.keys.append(&mut self.items, key, item);
         self.stand(key);
+        self.items.id(item)
+    }
+
+    /// Whether what comes now runs at once. If so it has taken its token.
+    fn may_start_at_once(&mut self, now: Moment, arrival: &Arrival<V>) -> bool {
+        self.items.waiting() == 0
+            && self.items.running() < self.limits.concurrency
+            && self.pauses.reason().is_none()
+            && self.tenants.may_run(arrival.tenant)
+            && self.keys.get(arrival.key).running == NIL
+            && self.rate.as_mut().is_none_or(|rate| rate.try_take(now).is_ok())
+    }
+
+    fn start_at_once(&mut self, now: Moment, arrival: Arrival<V>) -> ItemId {
+        let Arrival { key, tenant, class, cost, .. } = arrival;
+        let head = StartingHead { item: self.items.next_number(), again: false, cost };
+        let charge = self.tenants.start_at_once(tenant, class, head);
+        let item = self.items.arrive_running(arrival, Bill { charge, bucket: self.bucket() }, now);
+        self.keys.get_mut(key).running = item;
         self.items.id(item)
     }
 }

@@ -167,6 +167,29 @@ impl<V> Items<V> {
         item
     }
 
+    /// The number of the next item that comes.
+    pub(crate) const fn next_number(&self) -> u64 {
+        self.admitted + 1
+    }
+
+    /// An item comes that runs at once.
+    pub(crate) fn arrive_running(&mut self, arrival: Arrival<V>, bill: Bill, now: Moment) -> u32 {
+        let Arrival { key, tenant, class, cost, value } = arrival;
+        self.admitted += 1;
+        self.running += 1;
+        self.items.insert(Item {
+            seq: self.admitted,
+            key,
+            tenant,
+            class,
+            again: false,
+            stage: Stage::Running(bill),
+            cost: cost.and_then(NonZeroU32::new),
+            since: now,
+            value,
+        })
+    }
+
     pub(crate) fn start(&mut self, item: u32, bill: Bill, now: Moment) {
         self.end_wait(item);
         self.running += 1;

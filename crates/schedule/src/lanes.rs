@@ -213,6 +213,20 @@ impl Lanes {
         self.move_round(index, |round| round.saturating_add(rounds(charge.cost, charge.weight)));
     }
 
+    /// A lane that is in no heap enters, is served and leaves, while no other lane is in line.
+    pub(crate) fn pass(&mut self, index: u32, cost: u32, weight: u32) -> Charge {
+        self.turns += 1;
+        let lane = &mut self.lanes[index];
+        let rounds = self.classes[lane.class.index()].rounds;
+        lane.floor = if lane.fresh { rounds.entry } else { rounds.served };
+        lane.round = lane.round.max(lane.floor);
+        lane.fresh = false;
+        let in_line = NonZeroU32::new(weight).filter(|_| lane.newcomer);
+        let charge = Charge { cost, weight, in_line };
+        self.serve(index, charge, false);
+        charge
+    }
+
     /// A lane's start did not come to run: what it was charged is taken back, and its kind of heads
     /// is next again.
     pub(crate) fn unserve(&mut self, lane: u32, charge: Charge, again: bool) {

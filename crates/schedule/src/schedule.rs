@@ -392,7 +392,7 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     }
 
     /// The bucket in force, if there is one.
-    fn bucket(&self) -> Option<NonZeroU32> {
+    pub(crate) fn bucket(&self) -> Option<NonZeroU32> {
         self.rate.as_ref().map(|_| self.buckets)
     }
 

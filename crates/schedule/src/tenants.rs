@@ -144,8 +144,8 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
         self.by_name.get(name).copied()
     }
 
-    /// One more item of the tenant waits. `limits` is asked when the tenant was not there before.
-    pub(crate) fn enqueue(&mut self, name: T, limits: RunLimits, class: Class) -> u32 {
+    /// The tenant of that name, made if need be; `limits` are those of one that was not there before.
+    pub(crate) fn come(&mut self, name: T, limits: RunLimits) -> u32 {
         let average = self.average;
         let tenant = match self.by_name.get(&name) {
             Some(&index) if self.idle == 0 => index,
@@ -173,8 +173,29 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
             }
         };
         self.wake(tenant);
-        self.join_queue(tenant, class);
         tenant
+    }
+
+    /// Whether the tenant runs fewer items than it may.
+    pub(crate) fn may_run(&self, tenant: u32) -> bool {
+        self.tenants[tenant].running < self.tenants[tenant].limits.max_running
+    }
+
+    /// An item starts as it comes in, while nothing waits: as if it had stood in line alone.
+    pub(crate) fn start_at_once(
+        &mut self,
+        tenant: u32,
+        class: Class,
+        head: StartingHead,
+    ) -> Charge {
+        let lane = self.lane(tenant, class);
+        self.free_sleepers(class);
+        let rounds = self.lanes.rounds(class);
+        self.recent.add(Before::new(head.item, class, self.picker.clone(), rounds));
+        let Tenant { limits, average, running, .. } = &mut self.tenants[tenant];
+        *running += 1;
+        let (weight, cost) = (limits.weight, head.cost.unwrap_or(*average).max(1));
+        self.lanes.pass(lane, cost, weight)
     }
 
     pub(crate) const fn queued(&self) -> [u32; Class::COUNT] {
@@ -336,7 +357,8 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
         self.tenants[tenant].lanes.into_iter().filter(|lane| *lane != NIL)
     }
 
-    fn join_queue(&mut self, tenant: u32, class: Class) {
+    /// One more item of the tenant waits.
+    pub(crate) fn join_queue(&mut self, tenant: u32, class: Class) {
         self.tenants[tenant].queued[class.index()] += 1;
         self.queued[class.index()] += 1;
     }

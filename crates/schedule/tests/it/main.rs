@@ -2,6 +2,7 @@
 //! fairness in simulated time, and the faults that others have had.
 
 mod agrees;
+mod at_once;
 mod edges;
 mod fairness;
 mod history;

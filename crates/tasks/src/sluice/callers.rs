@@ -261,13 +261,19 @@ impl<V> State<V> {
         wakers: &mut Vec<Waker>,
     ) -> Result<Entered, Full> {
         let slot = Slot::new(Runner::Caller { told: false, waker: None }, now);
-        let id = self.fair.admit(now, entry, slot).map_err(|refused| refused.why)?;
-        self.admitted(now, id, true);
-        self.tell_callers(now, wakers);
+        let admitted = self.fair.admit_at_once(now, entry, slot);
+        let (id, mut at_once) = admitted.map_err(|refused| refused.why)?;
+        self.admitted(now, id, !at_once);
+        if !at_once {
+            self.tell_callers(now, wakers);
+        }
         let Self { fair, ledger, .. } = self;
         let slot = fair.get_mut(id).expect("it was let in just now");
-        slot.at_once = matches!(slot.runner, Runner::Caller { told: true, .. });
-        let at_once = slot.at_once;
+        if let Runner::Caller { told, .. } = &mut slot.runner {
+            *told |= at_once;
+            at_once = *told;
+        }
+        (slot.at_once, slot.is_new) = (at_once, !at_once);
         if at_once {
             ledger.started(now, Duration::ZERO);
         } else if overload == Overload::FailFast {
