@@ -233,6 +233,11 @@ impl<V> Items<V> {
         })
     }
 
+    pub(crate) fn iter_lingering(&self) -> impl Iterator<Item = &Item<V>> {
+        let all = self.items.iter().map(|(_, item)| item);
+        all.filter(|item| matches!(item.stage, Stage::Lingering))
+    }
+
     pub(crate) fn iter_running(&self) -> impl Iterator<Item = u32> {
         let running = self.items.iter().filter(|(_, item)| matches!(item.stage, Stage::Running(_)));
         running.map(|(index, _)| index)

@@ -346,6 +346,25 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         self.items.iter_running().map(|index| self.item(index))
     }
 
+    /// The keys that are kept busy by items that ran, each with since when its item ran. Looks through all
+    /// items.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Schedule};
+    ///
+    /// let now = Moment::ZERO;
+    /// let mut schedule = Schedule::<(), &str, &str>::new(Limits::new(1, 10).build()?, now);
+    /// let id = schedule.admit(now, Entry::of("alice").key("cart"), ())?;
+    /// schedule.next(now);
+    /// schedule.linger(id, None);
+    /// assert!(schedule.lingering().eq([(Some(&"cart"), now)]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn lingering(&self) -> impl Iterator<Item = (Option<&K>, Moment)> {
+        let kept = self.items.iter_lingering();
+        kept.map(|item| (self.keys.get(item.key).name(), item.since))
+    }
+
     fn item(&self, index: u32) -> ItemView<'_, V, K, T> {
         let item = &self.items[index];
         ItemView {

@@ -34,10 +34,12 @@ use crate::Running;
 pub struct DrainReport {
     /// Whose.
     pub name: String,
-    /// How many that waited were handed back unrun.
+    /// How many were handed back: they waited, or were to be tried again.
     pub handed_back: u64,
     /// How many ran to their end by the deadline.
     pub finished: u64,
+    /// Turns of a sluice that were dropped instead of ended, or panicked: handed to whom they belong.
+    pub dropped: u64,
     /// Those that still ran at the deadline and ended once they were cancelled.
     pub cancelled: Vec<Running>,
     /// Those that run on even so, cancelled but not heeding it.
@@ -66,14 +68,17 @@ impl DrainReport {
     /// ```
     #[must_use]
     pub const fn is_clean(&self) -> bool {
-        self.cancelled.is_empty() && self.abandoned.is_empty()
+        self.dropped == 0 && self.cancelled.is_empty() && self.abandoned.is_empty()
     }
 }
 
 impl fmt::Display for DrainReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, handed_back, finished, cancelled, abandoned, took } = self;
+        let Self { name, handed_back, finished, dropped, cancelled, abandoned, took } = self;
         write!(f, "{name} drained in {took:.1?}: {finished} finished, {handed_back} handed back")?;
+        if *dropped > 0 {
+            write!(f, ", {dropped} dropped")?;
+        }
         for (what, those) in [("cancelled", cancelled), ("abandoned", abandoned)] {
             if !those.is_empty() {
                 let names: Vec<&str> = those.iter().map(|one| one.name.as_str()).collect();
@@ -93,6 +98,10 @@ pub(crate) trait Drained {
     fn ended(&self) -> u64;
     /// How many were handed back unrun so far.
     fn handed_back(&self) -> u64;
+    /// How many were given up while they ran, ever, if that is counted apart.
+    fn dropped(&self) -> u64 {
+        0
+    }
     /// Lets nothing more in and hands back what waits.
     fn close(&self);
     /// Who is there, longest first.
@@ -108,12 +117,14 @@ pub(crate) trait Drained {
 /// Closes, waits for all that run until the deadline, ends the rest, and reports.
 pub(crate) async fn drain<D: Drained>(of: &D, deadline: Instant) -> DrainReport {
     let (begun, ended, handed_back) = (Instant::now(), of.ended(), of.handed_back());
+    let dropped = of.dropped();
     of.close();
     let (cancelled, abandoned) = end(of, deadline).await;
     DrainReport {
         name: of.name().to_owned(),
         handed_back: of.handed_back() - handed_back,
         finished: (of.ended() - ended).saturating_sub(cancelled.len() as u64),
+        dropped: of.dropped() - dropped,
         cancelled,
         abandoned,
         took: begun.elapsed(),

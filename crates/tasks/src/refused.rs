@@ -32,7 +32,8 @@ use crate::{AtLimit, Interrupt};
 pub struct Refused<W> {
     /// The reason.
     pub why: Refusal,
-    /// When to offer it again, where the policy says ([`Overload::HandBack`](crate::Overload::HandBack)).
+    /// When to offer it again, where the policy ([`Overload::HandBack`](crate::Overload::HandBack)) or the
+    /// reason says.
     pub retry_after: Option<Duration>,
     /// What was offered.
     pub work: W,

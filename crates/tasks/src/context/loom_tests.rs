@@ -2,8 +2,19 @@
 //! Run by `cargo xtask test`.
 
 use super::*;
+use crate::lineage::HoldsPermits;
 use loom::future::block_on;
 use loom::thread;
+
+/// Whoever has no permits to hold.
+#[derive(Debug)]
+struct NoPermits;
+
+impl HoldsPermits for NoPermits {
+    fn holds(&self, _: PermitId) -> bool {
+        false
+    }
+}
 
 #[test]
 fn loom_a_context_that_is_cancelled_ends_its_children_and_those_who_wait_for_them() {
@@ -54,7 +65,8 @@ fn loom_hearing_that_goes_away_does_not_keep_another_from_hearing() {
 #[test]
 fn loom_a_groups_kill_ends_the_contexts_inside_it() {
     loom::model(|| {
-        let lineage = Arc::new(Lineage::of(Path::NONE, Flag::new()));
+        let holder: std::sync::Weak<NoPermits> = std::sync::Weak::new();
+        let lineage = Arc::new(Lineage::new(GroupId::next(), Flag::new(), holder));
         let killer = thread::spawn({
             let kill = Arc::clone(&lineage.kill);
             move || kill.raise()

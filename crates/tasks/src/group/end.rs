@@ -12,7 +12,7 @@ use crate::stats::Gauges;
 use crate::{DrainReport, Running, Stats, current};
 
 impl TaskGroup {
-    /// Changes how many may run at once: see [`Permits::resize`].
+    /// Changes how many may run at once: see [`Permits::resize`](crate::Permits::resize).
     ///
     /// ```
     /// use sluicegate_tasks::TaskGroup;

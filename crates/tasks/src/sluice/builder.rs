@@ -99,8 +99,9 @@ impl<V> SluiceBuilder<V> {
         self
     }
 
-    /// To whom a value goes that nobody finished and nobody has any more: its turn was dropped, it
-    /// waited for too long, or the sluice ended. Without it such a value is dropped: let it be a guard
+    /// To whom a value goes that nobody finished and nobody has any more: its turn was dropped; or it was
+    /// for workers and waited for too long, or the sluice ended. What a caller gives up before its turn,
+    /// it has itself. Without it such a value is dropped: let it be a guard
     /// that hands itself back.
     ///
     /// ```

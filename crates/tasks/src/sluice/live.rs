@@ -280,8 +280,11 @@ impl<V> Drained for Shared<V> {
     }
 
     fn ended(&self) -> u64 {
-        let completed = self.line.attend(|state| state.ledger.completed());
-        completed + self.counters.panicked.get() + self.counters.dropped.get()
+        self.line.attend(|state| state.ledger.completed())
+    }
+
+    fn dropped(&self) -> u64 {
+        self.counters.panicked.get() + self.counters.dropped.get()
     }
 
     fn handed_back(&self) -> u64 {
@@ -303,7 +306,11 @@ impl<V> Drained for Shared<V> {
                 };
                 Running { name, running_for: now - item.since }
             });
-            running.collect()
+            let kept = fair.lingering().map(|(key, since)| {
+                let key = key.map_or("", |key| &**key);
+                Running { name: format!("key {key}, kept"), running_for: now - since }
+            });
+            running.chain(kept).collect()
         });
         all.sort_by(Running::longest_first);
         all

@@ -5,7 +5,7 @@ use super::callers::Heard;
 use super::ledger::Ledger;
 use super::line::{Line as LineOf, Pulled, Runner};
 use super::watch::Until;
-use super::workers::Back;
+use super::workers::{Back, Ran};
 use super::{Entry, Overload};
 use loom::future::block_on;
 use loom::sync::Arc as Shared;
@@ -15,6 +15,7 @@ use std::future::poll_fn;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+const RAN: Ran = Ran { time: Duration::ZERO, cost: 0 };
 const NOW: Moment = Moment::ZERO;
 
 type Line = LineOf<u32>;
@@ -46,7 +47,7 @@ fn look_once(line: &Line) -> Option<Pulled<u32>> {
 }
 
 fn finish(line: &Line, id: ItemId) {
-    let next = line.finish(NOW, id, Duration::ZERO, 0, false).result;
+    let next = line.finish(NOW, id, RAN, false).result;
     assert!(next.is_none());
 }
 
@@ -60,7 +61,7 @@ fn run(line: &Line) -> Option<u32> {
 fn enter(line: &Line) -> ItemId {
     let knocked = line.door().knock(NOW, &mut Some(entry()), Overload::Queue, Waker::noop());
     match knocked.result {
-        Poll::Ready(Ok(id)) => id,
+        Poll::Ready(Ok(entered)) => entered.id,
         other => panic!("{other:?}"),
     }
 }
@@ -70,7 +71,7 @@ fn enter_waiting(line: &Line) -> Option<ItemId> {
     let (mut door, mut entry) = (line.door(), Some(entry()));
     let knock =
         poll_fn(|poller| door.knock(NOW, &mut entry, Overload::Wait, poller.waker()).result);
-    block_on(knock).ok()
+    block_on(knock).ok().map(|entered| entered.id)
 }
 
 /// Waits for the turn of a caller's item.
@@ -170,7 +171,7 @@ fn loom_a_worker_that_gives_up_loses_nothing_for_the_others() {
             Some(pulled.value)
         });
         admit(&line, 2).unwrap();
-        let next = line.finish(NOW, first.id, Duration::ZERO, 0, true).result;
+        let next = line.finish(NOW, first.id, RAN, true).result;
         let mine = next.map(|next| {
             finish(&line, next.id);
             next.value
@@ -375,7 +376,7 @@ fn loom_a_key_that_is_given_up_wakes_whoever_waits() {
             line.admit(NOW, entry, value, Overload::Queue).result.unwrap();
         }
         let first = pull(&line).unwrap();
-        assert!(line.linger(NOW, first.id, Duration::ZERO, false).result.is_none());
+        assert!(line.linger(NOW, first.id, RAN, false).result.is_none());
         let worker = spawn(&line, run);
         line.depart(NOW, first.id).result;
         block_on(line.watch(Until::Empty));

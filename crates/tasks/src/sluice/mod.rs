@@ -469,12 +469,24 @@ impl<V> Shared<V> {
     fn refused<W>(&self, refused: NotLetIn<W>, count: u64) -> Refused<W> {
         let why = self.refusal(refused.why);
         self.counters.rejected(&why, count);
-        Refused { why, retry_after: self.overload.retry_after(), work: refused.value }
+        let retry_after = self.retry_after(&why);
+        Refused { why, retry_after, work: refused.value }
     }
 
     fn refuse<W>(&self, why: Refusal, work: W) -> Refused<W> {
         self.counters.rejected(&why, 1);
-        Refused { why, retry_after: self.overload.retry_after(), work }
+        Refused { retry_after: self.retry_after(&why), why, work }
+    }
+
+    /// When to offer again what was refused: the later of what the reason and what the policy says.
+    fn retry_after(&self, why: &Refusal) -> Option<Duration> {
+        let known = match why {
+            Refusal::RateLimited { retry_in } | Refusal::TenantRateLimited { retry_in } => {
+                Some(*retry_in)
+            }
+            _ => None,
+        };
+        known.max(self.overload.retry_after())
     }
 
     /// The schedule's reason, with how long instead of until when.

@@ -5,14 +5,13 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use sluicegate_schedule::{ItemId, Moment};
 use tokio::time::Instant;
 
 use super::callers::Admitted;
 use super::line::{Pulled, Runner, in_millis};
-use super::workers::Back;
+use super::workers::{Back, Ran};
 use super::{Shared, permit_of};
 use crate::Context;
 
@@ -73,6 +72,8 @@ pub(super) struct Running<V> {
     id: ItemId,
     admitted: Instant,
     started: Instant,
+    /// What it was said to have cost, if not the milliseconds it ran.
+    cost: Option<u32>,
     /// The caller's.
     cx: Option<Context>,
 }
@@ -154,8 +155,7 @@ impl<V> Turn<V> {
     /// # let mut builder = tokio::runtime::Builder::new_current_thread();
     /// # builder.enable_time().start_paused(true).build()?.block_on(async {
     /// use sluicegate_tasks::{Entry, Sluice};
-    /// use std::time::Duration;
-    /// use tokio::time::{Instant, advance};
+    ///     /// use tokio::time::{Instant, advance};
     ///
     /// let sluice = Sluice::<&str>::builder("orders", 1, 10).build()?;
     /// let admitted = Instant::now();
@@ -196,7 +196,7 @@ impl<V> Turn<V> {
     }
 
     /// Ends it: the permit and the key are free, and the value comes back. What it cost is the time it
-    /// was held.
+    /// was held, unless [`set_cost`](Self::set_cost) said otherwise.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
@@ -212,14 +212,11 @@ impl<V> Turn<V> {
     /// ```
     pub fn finish(mut self) -> V {
         let (shared, id, ran, now) = self.running.take();
-        let cost = in_millis(ran);
-        shared.after(shared.line.finish(shared.alarm.moment(now), id, ran, cost, false));
+        shared.after(shared.line.finish(shared.alarm.moment(now), id, ran, false));
         self.take_value()
     }
 
-    /// Ends it, at another cost than the milliseconds it was held: tokens, bytes, whatever the
-    /// tenants' shares are to be measured in. Use one unit for all turns of a sluice; those that end
-    /// otherwise are charged milliseconds.
+    /// [`set_cost`](Self::set_cost) and [`finish`](Self::finish) in one.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
@@ -240,9 +237,35 @@ impl<V> Turn<V> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn finish_with_cost(mut self, cost: u32) -> V {
-        let (shared, id, ran, now) = self.running.take();
-        shared.after(shared.line.finish(shared.alarm.moment(now), id, ran, cost, false));
-        self.take_value()
+        self.set_cost(cost);
+        self.finish()
+    }
+
+    /// What it has cost, however it ends, instead of the milliseconds it was held: tokens, bytes,
+    /// whatever the tenants' shares are to be measured in. Use one unit for all turns of a sluice, and
+    /// say it before anything can end the turn.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Entry, Sluice};
+    ///
+    /// let sluice = Sluice::<&str>::builder("agents", 1, 10).build()?;
+    /// for tenant in ["alice", "bob", "alice", "bob"] {
+    ///     sluice.admit(Entry::of(tenant).cost(500), tenant)?;
+    /// }
+    /// let mut order = Vec::new();
+    /// while let Some(mut turn) = sluice.try_next() {
+    ///     turn.set_cost(500);
+    ///     order.push(*turn.value());
+    ///     drop(turn); // given up: it has cost what it was said to
+    /// }
+    /// assert_eq!(order, ["alice", "bob", "alice", "bob"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub const fn set_cost(&mut self, cost: u32) {
+        self.running.cost = Some(cost);
     }
 
     /// Ends it and takes the next, if one may start: [`finish`](Self::finish) and
@@ -264,8 +287,7 @@ impl<V> Turn<V> {
     /// ```
     pub fn finish_and_next(mut self) -> (V, Option<Self>) {
         let (shared, id, ran, now) = self.running.take();
-        let cost = in_millis(ran);
-        let pulled = shared.line.finish(shared.alarm.moment(now), id, ran, cost, true);
+        let pulled = shared.line.finish(shared.alarm.moment(now), id, ran, true);
         let next = shared.after(pulled).map(|pulled| Self::pulled(shared, pulled, now));
         (self.take_value(), next)
     }
@@ -299,8 +321,7 @@ impl<V> Turn<V> {
     /// # let mut builder = tokio::runtime::Builder::new_current_thread();
     /// # builder.enable_time().start_paused(true).build()?.block_on(async {
     /// use sluicegate_tasks::{Entry, Sluice};
-    /// use std::time::Duration;
-    /// use tokio::time::Instant;
+    ///     /// use tokio::time::Instant;
     ///
     /// let sluice = Sluice::<&str>::builder("orders", 1, 10).build()?;
     /// let batch = ["add", "pay"].map(|value| (Entry::of("alice").key("cart"), value));
@@ -328,8 +349,7 @@ impl<V> Turn<V> {
     /// # let mut builder = tokio::runtime::Builder::new_current_thread();
     /// # builder.enable_time().start_paused(true).build()?.block_on(async {
     /// use sluicegate_tasks::{Context, Entry, Sluice};
-    /// use std::time::Duration;
-    /// use tokio::time::Instant;
+    ///     /// use tokio::time::Instant;
     ///
     /// let sluice = Sluice::<&str>::builder("agents", 1, 10).build()?;
     /// let turn = sluice.turn(&Context::new(), Entry::of("alice"), "ask").await?;
@@ -363,8 +383,7 @@ impl<V> Turn<V> {
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
     /// use sluicegate_tasks::{Entry, Rate, Sluice};
-    /// use std::time::Duration;
-    /// use tokio::time::Instant;
+    ///     /// use tokio::time::Instant;
     ///
     /// let sluice = Sluice::<&str>::builder("orders", 1, 10).rate(Rate::per_minute(1)?).build()?;
     /// sluice.admit(Entry::of("alice"), "add")?;
@@ -437,7 +456,7 @@ impl<V> Turn<V> {
     fn put_back(
         mut self,
         at: Option<Instant>,
-        back: impl FnOnce(Moment, Duration) -> Back,
+        back: impl FnOnce(Moment, Ran) -> Back,
     ) -> Result<ItemId, V> {
         let (shared, id, ran, now) = self.running.take();
         let until = at.map_or(Moment::FAR, |at| shared.alarm.moment(at));
@@ -462,7 +481,7 @@ impl<V> Running<V> {
         started: Instant,
         cx: Option<Context>,
     ) -> Self {
-        Self { shared: Some(shared), id, admitted, started, cx }
+        Self { shared: Some(shared), id, admitted, started, cost: None, cx }
     }
 
     fn context(&self) -> Context {
@@ -475,11 +494,16 @@ impl<V> Running<V> {
         }
     }
 
-    /// Leaves the rest to whoever ends it: with its id, how long it ran, and now.
-    fn take(&mut self) -> (Arc<Shared<V>>, ItemId, Duration, Instant) {
+    /// Leaves the rest to whoever ends it: with its id, how long it ran at what cost, and now.
+    fn take(&mut self) -> (Arc<Shared<V>>, ItemId, Ran, Instant) {
         let shared = self.shared.take().expect("a turn ends once");
         let now = Instant::now();
-        (shared, self.id, now - self.started, now)
+        (shared, self.id, self.ran(now), now)
+    }
+
+    fn ran(&self, now: Instant) -> Ran {
+        let time = now - self.started;
+        Ran { time, cost: self.cost.unwrap_or_else(|| in_millis(time)) }
     }
 }
 
@@ -498,7 +522,7 @@ impl<V> Drop for Running<V> {
             let now = Instant::now();
             let counters = &shared.counters;
             if std::thread::panicking() { &counters.panicked } else { &counters.dropped }.count();
-            let (ran, now) = (now - self.started, shared.alarm.moment(now));
+            let (ran, now) = (self.ran(now), shared.alarm.moment(now));
             shared.after(shared.line.abandon(now, self.id, ran));
         }
     }

@@ -161,7 +161,7 @@ impl<V> Sluice<V> {
         shared.line.snapshot(shared.alarm.now()).queued_by_class
     }
 
-    /// What runs, longest first, by tenant and key.
+    /// What runs, longest first, by tenant and key; and the keys that are kept without anything running.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {

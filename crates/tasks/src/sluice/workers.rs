@@ -8,7 +8,7 @@ use std::time::Duration;
 use sluicegate_schedule::{ItemId, Moment, Refusal as Full, Refused, Snapshot, Why};
 
 use super::callers::not_at_once;
-use super::line::{After, Line, Pulled, Runner, Slot, State, in_millis};
+use super::line::{After, Line, Pulled, Runner, Slot, State};
 use super::{Batch, Overload};
 use crate::Entry;
 
@@ -18,11 +18,18 @@ pub(super) struct Puller<'a, V> {
     place: Option<u32>,
 }
 
+/// For how long an item ran, and at what cost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ran {
+    pub(super) time: Duration,
+    pub(super) cost: u32,
+}
+
 /// How an item that was out goes back to the front of its key.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Back {
-    /// It ran for so long, and runs again no sooner than this.
-    Retry { until: Moment, ran: Duration },
+    /// It ran, and runs again no sooner than this.
+    Retry { until: Moment, ran: Ran },
     /// It did not run at all.
     Postpone { until: Moment },
 }
@@ -116,21 +123,20 @@ impl<V> Line<V> {
         &self,
         now: Moment,
         id: ItemId,
-        ran: Duration,
-        cost: u32,
+        ran: Ran,
         pull: bool,
     ) -> After<V, Option<Pulled<V>>> {
         self.change(now, |state, wakers| {
-            state.fair.complete(id, Some(cost));
-            state.ledger.ran(now, ran);
+            state.fair.complete(id, Some(ran.cost));
+            state.ledger.ran(now, ran.time);
             if pull { state.pull(now, wakers) } else { None }
         })
     }
 
     /// An item was given up: it ran, but is not done.
-    pub(super) fn abandon(&self, now: Moment, id: ItemId, ran: Duration) -> After<V, ()> {
+    pub(super) fn abandon(&self, now: Moment, id: ItemId, ran: Ran) -> After<V, ()> {
         self.change(now, |state, _| {
-            state.fair.complete(id, Some(in_millis(ran)));
+            state.fair.complete(id, Some(ran.cost));
         })
     }
 
@@ -139,12 +145,12 @@ impl<V> Line<V> {
         &self,
         now: Moment,
         id: ItemId,
-        ran: Duration,
+        ran: Ran,
         pull: bool,
     ) -> After<V, Option<Pulled<V>>> {
         self.change(now, |state, wakers| {
-            state.fair.linger(id, Some(in_millis(ran)));
-            state.ledger.ran(now, ran);
+            state.fair.linger(id, Some(ran.cost));
+            state.ledger.ran(now, ran.time);
             if pull { state.pull(now, wakers) } else { None }
         })
     }
@@ -166,15 +172,16 @@ impl<V> Line<V> {
         runner: Runner<V>,
     ) -> After<V, Result<(), Runner<V>>> {
         self.change(now, |state, _| {
-            if let Back::Retry { ran, .. } = back {
-                state.ledger.ran(now, ran);
-            }
             if state.closed {
+                // Handed back, so not counted as done.
                 match back {
-                    Back::Retry { ran, .. } => drop(state.fair.complete(id, Some(in_millis(ran)))),
+                    Back::Retry { ran, .. } => drop(state.fair.complete(id, Some(ran.cost))),
                     Back::Postpone { .. } => drop(state.fair.revoke(id)),
                 }
                 return Err(runner);
+            }
+            if let Back::Retry { ran, .. } = back {
+                state.ledger.ran(now, ran.time);
             }
             state.waits_again(&runner);
             if let Some(slot) = state.fair.get_mut(id) {
@@ -182,7 +189,7 @@ impl<V> Line<V> {
             }
             match back {
                 Back::Retry { until, ran } => {
-                    state.fair.retry(now, id, until, Some(in_millis(ran)));
+                    state.fair.retry(now, id, until, Some(ran.cost));
                 }
                 Back::Postpone { until } => {
                     state.fair.postpone(now, id, until);
