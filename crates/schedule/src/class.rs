@@ -104,6 +104,16 @@ impl ClassPicker {
         }
     }
 
+    /// The class was served and that was taken back, after others were served: it is owed at least what
+    /// it was owed before. By now that may be too late, as for one that was interrupted.
+    pub(crate) fn owe(&mut self, class: Class, before: &Self) {
+        let passed_over = &mut self.passed_over[class.index()];
+        if *passed_over < before.passed_over[class.index()] {
+            *passed_over = before.passed_over[class.index()];
+            self.interrupted[class.index()] = true;
+        }
+    }
+
     /// Nothing of the class waits any more: it is owed nothing.
     pub(crate) const fn forget(&mut self, class: Class) {
         self.passed_over[class.index()] = 0;

@@ -74,13 +74,18 @@ impl RecentStarts {
     }
 
     /// The item's start is taken back. Those that came after it and stay: what it moved is to be taken
-    /// off what is remembered of them.
-    pub(crate) fn take_back(&mut self, item: u64, moved: impl Fn(&mut Before)) {
+    /// off what is remembered of them. Returns how things were before it.
+    pub(crate) fn take_back(
+        &mut self,
+        item: u64,
+        moved: impl Fn(&mut Before, &ClassPicker),
+    ) -> Option<ClassPicker> {
         let mut remembered = (self.forgotten + 1..=self.last).rev();
-        if let Some(at) = remembered.find(|start| self.starts[place(*start)].item == item) {
-            self.starts[place(at)].taken_back = true;
-            (at + 1..=self.last).for_each(|later| moved(&mut self.starts[place(later)]));
-        }
+        let at = remembered.find(|start| self.starts[place(*start)].item == item)?;
+        self.starts[place(at)].taken_back = true;
+        let picker = self.starts[place(at)].picker.clone();
+        (at + 1..=self.last).for_each(|later| moved(&mut self.starts[place(later)], &picker));
+        Some(picker)
     }
 
     /// The last start, if it was taken back: how things were before it. Where nothing of a class waited

@@ -384,6 +384,12 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         Some(&mut self.items[id.index].value)
     }
 
+    /// When the next hold ends.
+    #[must_use]
+    pub fn next_release(&self) -> Option<Moment> {
+        self.keys.next_release()
+    }
+
     pub(crate) fn limits_of(&self, tenant: &T) -> &TenantLimits {
         match self.limits.tenants.is_empty() {
             true => &self.limits.each_tenant,

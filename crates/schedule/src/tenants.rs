@@ -304,17 +304,23 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
         }
         let moved_back = self.lanes.rounds(class).moved_back(charge);
         self.lanes.set_rounds(class, moved_back);
-        self.recent.take_back(item, |later| {
+        let before = self.recent.take_back(item, |later, before| {
+            later.picker.owe(class, before);
             if later.class == class {
                 later.rounds = later.rounds.moved_back(charge);
             }
         });
+        if let Some(before) = before {
+            self.picker.owe(class, &before);
+        }
         while let Some(before) = self.recent.pop_taken_back() {
             self.lanes.set_rounds(before.class, before.rounds);
             self.picker = before.picker;
         }
-        if self.queued[class.index()] == 0 {
-            self.picker.forget(class);
+        for class in Class::ALL {
+            if self.queued[class.index()] == 0 {
+                self.picker.forget(class);
+            }
         }
     }
 

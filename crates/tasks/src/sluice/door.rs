@@ -116,7 +116,10 @@ impl<V> Drop for AtDoor<'_, V> {
         if let Some(ticket) = self.ticket {
             let (displaced, next) = self.line.attend(|state| {
                 let displaced = state.door.leave(Some(ticket));
-                (displaced, if state.has_room() { state.door.call_in() } else { None })
+                let mut wakers = Vec::new();
+                wakers.extend(if state.has_room() { state.door.call_in() } else { None });
+                state.call_watchers(&mut wakers);
+                (displaced, wakers)
             });
             drop(displaced);
             next.into_iter().for_each(Waker::wake);

@@ -8,8 +8,8 @@
 //! 1. An item is started when there is somebody to run it: the caller that waits for it, or a worker
 //!    that asks. Whoever changes the schedule starts, under the same lock, what callers wait for.
 //! 2. If something may start that workers run, and workers wait, at least one of them has been woken
-//!    and has not looked yet. Whoever looks wakes the next if there is more; one that goes without
-//!    looking does the same.
+//!    and has not looked yet. Whoever looks, or changes anything, wakes the next if there is more; one
+//!    that goes without looking does the same.
 //! 3. A value is in its item's slot while the item waits, else with whoever pulled it.
 //! 4. A caller that was told and is withdrawn before it heard is revoked: its place, token and charge
 //!    go to the next.
@@ -224,7 +224,8 @@ impl<V> State<V> {
     fn tell(&mut self, now: Moment, wakers: &mut Vec<Waker>) -> Option<Moment> {
         let timeout = self.timeouts.front().map(|(at, _)| *at);
         let mut alarm = self.tell_callers(now, wakers);
-        if !self.workers.is_empty() && self.woken == 0 {
+        // One more each time, if there may be something for it: one that was woken may be slow to look.
+        if !self.workers.is_empty() && self.woken < self.most_for_workers() {
             match self.fair.peek(now) {
                 Next::Start(id) if !self.is_callers(id) => wakers.extend(self.wake_worker()),
                 Next::At(at) => alarm = Some(at),
@@ -246,7 +247,7 @@ impl<V> State<V> {
                 && let Next::Start(id) = self.fair.peek(now)
                 && !self.is_callers(id)
             {
-                return None;
+                return self.fair.next_release();
             }
             match self.fair.next(now) {
                 Next::Start(id) => {
@@ -300,6 +301,12 @@ impl<V> State<V> {
     /// An item that was out waits again, for a caller or for a worker.
     pub(super) fn waits_again(&mut self, runner: &Runner<V>) {
         self.callers += u32::from(matches!(runner, Runner::Caller { .. }));
+    }
+
+    /// How many items workers could start now, at the most.
+    fn most_for_workers(&self) -> u32 {
+        let Snapshot { queued, running, concurrency, .. } = self.fair.snapshot(Moment::ZERO);
+        (queued - self.callers).min(concurrency.saturating_sub(running))
     }
 
     fn is_callers(&self, id: ItemId) -> bool {

@@ -511,7 +511,11 @@ impl<V> Running<V> {
 impl<V> Drop for Turn<V> {
     fn drop(&mut self) {
         if let (Some(shared), Some(value)) = (&self.running.shared, self.value.take()) {
-            shared.dropped(value);
+            if std::thread::panicking() {
+                crate::panic::catch(|| shared.dropped(value)).ok();
+            } else {
+                shared.dropped(value);
+            }
         }
     }
 }

@@ -67,7 +67,10 @@ impl<V> State<V> {
             self.fair.snapshot(Moment::ZERO);
         match until {
             // Once closed nothing waits, so there is all the room there can be.
-            Until::Room(count) => capacity.saturating_sub(queued) >= count.min(capacity),
+            Until::Room(count) => {
+                (self.closed || self.door.is_empty())
+                    && capacity.saturating_sub(queued) >= count.min(capacity)
+            }
             Until::Empty => running + lingering == 0,
         }
     }

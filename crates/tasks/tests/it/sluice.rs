@@ -9,6 +9,7 @@ mod counts;
 mod door;
 mod dropped;
 mod enter;
+mod heard;
 mod known_faults;
 mod live;
 mod memory;
