@@ -261,8 +261,8 @@ fn loom_whoever_leaves_the_door_loses_no_room_for_the_next() {
             let mut door = line.door();
             let knocked = door.knock(NOW, &mut Some(entry()), Overload::Wait, Waker::noop());
             drop(door);
-            if let Poll::Ready(Ok(id)) = knocked.result {
-                assert!(withdraw_caller(line, id));
+            if let Poll::Ready(Ok(entered)) = knocked.result {
+                assert!(withdraw_caller(line, entered.id));
             }
         });
         finish(&line, first);

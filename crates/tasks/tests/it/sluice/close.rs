@@ -73,7 +73,8 @@ async fn what_comes_back_too_late_is_returned_to_whoever_brings_it() {
     assert_eq!(emptied.wakes(), 1);
     assert!(emptied.poll().is_some());
     let stats = sluice.stats();
-    assert_eq!((stats.handed_back, stats.completed, stats.failed), (3, 4, 1));
+    // What was handed back ran, but is not done.
+    assert_eq!((stats.handed_back, stats.completed, stats.failed), (3, 2, 1));
 }
 
 #[tokio::test(start_paused = true)]

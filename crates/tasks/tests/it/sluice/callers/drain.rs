@@ -75,7 +75,7 @@ async fn at_the_deadline_contexts_are_cancelled_and_those_who_do_not_heed_are_na
         finishes.finish();
     });
     let report = sluice.drain(begun + ms(50)).await;
-    assert_eq!((counts(&report), report.took), ((1, 0, 1, 1), ms(90)), "{report}");
+    assert_eq!((counts(&report), report.took), ((1, 0, 1, 1), ms(70)), "{report}");
     assert_eq!(names(&report.cancelled), ["alice/1"]);
     assert_eq!(names(&report.abandoned), ["alice/2"]);
     assert_eq!(heeding.await.unwrap(), (Interrupt::Cancelled, ms(50)));
