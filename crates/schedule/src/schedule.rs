@@ -384,7 +384,19 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         Some(&mut self.items[id.index].value)
     }
 
-    /// When the next hold ends.
+    /// When the next hold of a key ends by itself.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Schedule};
+    ///
+    /// let (now, later) = (Moment::ZERO, Moment::from_nanos(500));
+    /// let mut schedule = Schedule::<(), (), &str>::new(Limits::new(1, 10).build()?, now);
+    /// let id = schedule.admit(now, Entry::of("alice"), ())?;
+    /// schedule.next(now);
+    /// schedule.retry(now, id, later, None);
+    /// assert_eq!(schedule.next_release(), Some(later));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn next_release(&self) -> Option<Moment> {
         self.keys.next_release()
