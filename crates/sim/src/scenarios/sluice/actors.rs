@@ -141,8 +141,10 @@ impl Actor {
     }
 
     /// Lets values in for the workers, one or a batch.
-    pub(super) async fn feed(mut self, after: Duration) {
-        sleep(after).await;
+    pub(super) async fn feed(mut self, cx: Context, after: Duration) {
+        if cx.until_interrupted(sleep(after)).await.is_err() {
+            return;
+        }
         if self.rng.percent(60) {
             let (item, entry) = self.offer();
             match self.sluice.admit(entry, item) {
@@ -175,9 +177,11 @@ impl Actor {
     }
 
     /// Changes limits and rates, and pauses starting, at any time.
-    pub(super) async fn change(mut self) {
+    pub(super) async fn change(mut self, cx: Context) {
         for _ in 0..self.rng.between(0, 12) {
-            sleep(self.ms(1, 120)).await;
+            if cx.until_interrupted(sleep(self.ms(1, 120))).await.is_err() {
+                break;
+            }
             match self.rng.between(1, 5) {
                 1 => {
                     let (concurrency, capacity) =

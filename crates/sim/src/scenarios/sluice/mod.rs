@@ -89,11 +89,14 @@ async fn drive(mut rng: Rng, trace: Trace) -> (Trace, Result<Report, Broken>) {
                 .await
                 .ok();
         } else {
-            group.submit_detached(format!("feeder {n}"), move |_cx| caller.feed(after)).await.ok();
+            group
+                .submit_detached(format!("feeder {n}"), move |cx| caller.feed(cx, after))
+                .await
+                .ok();
         }
     }
     let changer = actors::Actor::new(&sluice, &watch, rng.any());
-    group.submit_detached("changer", |_cx| changer.change()).await.ok();
+    group.submit_detached("changer", |cx| changer.change(cx)).await.ok();
     // Some are drained while they are busy, some when nearly all has ended.
     sleep(Duration::from_millis(if rng.percent(50) { 700 } else { 30_000 })).await;
     watch.note("drain");
