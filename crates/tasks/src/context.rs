@@ -316,6 +316,11 @@ impl Context {
     }
 
     /// The groups around whatever runs under it.
+    /// Whether a permit of the group is held for this context, or by whatever this thread runs.
+    pub(crate) fn holds(&self, group: GroupId) -> bool {
+        self.inside.as_ref().is_some_and(|inside| inside.holds(group)) || current::holds(group)
+    }
+
     pub(crate) const fn around(&self) -> Option<&Inside> {
         self.inside.as_ref()
     }

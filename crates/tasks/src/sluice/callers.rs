@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::line::{After, Line, Runner, Slot, State};
 use super::turn::{Running, Turn};
-use super::{Overload, Shared, permit_of};
+use super::{Overload, Shared};
 use crate::{Context, Entry, Refusal, Refused};
 
 /// An item of a caller that was let in and waits for its turn. Dropped, it leaves the queue.
@@ -157,8 +157,7 @@ impl<V> Waiting<V> {
         let Some((shared, id)) = &self.item else { return Err((Refusal::Draining, None)) };
         if let (Some(at), Ok(())) = (self.at_once, self.cx.check()) {
             let (shared, id) = self.item.take().expect("looked at just now");
-            let cx = self.cx.clone().holding(permit_of(id));
-            return Ok(Running::new(shared, id, at, at, Some(cx)));
+            return Ok(Running::new(shared, id, at, at, Some(self.cx.clone())));
         }
         let (shared, id) = (Arc::clone(shared), *id);
         let heard = self.cx.until_interrupted(poll_fn(|poller| {
@@ -174,8 +173,7 @@ impl<V> Waiting<V> {
         let why = match heard.await.and_then(|heard| heard) {
             Ok(Heard::Turn(admitted)) => {
                 self.item = None;
-                let cx = Some(self.cx.clone().holding(permit_of(id)));
-                let now = Instant::now();
+                let (cx, now) = (Some(self.cx.clone()), Instant::now());
                 let admitted = shared.alarm.instant(admitted).unwrap_or(now);
                 return Ok(Running::new(shared, id, admitted, now, cx));
             }

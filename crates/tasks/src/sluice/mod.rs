@@ -328,15 +328,14 @@ impl<V> Sluice<V> {
         value: V,
     ) -> Result<Admitted<V>, Refused<V>> {
         let shared = self.shared();
-        let (inside, entered) = match shared.may_enter(cx) {
-            Err(why) => return Err(shared.refuse(why, value)),
-            Ok(inside) => {
-                let entered = shared.let_in(&inside, entry).await;
-                (inside, entered)
-            }
+        let entered = match shared.may_enter(cx) {
+            Ok(()) => shared.let_in(cx, entry).await,
+            Err(why) => Err(why),
         };
         match entered {
-            Ok((id, at_once)) => Ok(Admitted::new(Arc::clone(shared), id, inside, value, at_once)),
+            Ok((id, at_once)) => {
+                Ok(Admitted::new(Arc::clone(shared), id, cx.clone(), value, at_once))
+            }
             Err(why) => Err(shared.refuse(why, value)),
         }
     }
@@ -436,14 +435,12 @@ impl<V> Shared<V> {
         }
     }
 
-    /// A caller's context, with this sluice around it.
-    fn may_enter(&self, cx: &Context) -> Result<Context, Refusal> {
+    fn may_enter(&self, cx: &Context) -> Result<(), Refusal> {
         cx.check().map_err(Refusal::Interrupted)?;
-        let inside = cx.inside(&self.lineage);
-        if inside.reenters(self.group) {
+        if cx.holds(self.group) {
             return Err(Refusal::Nested { group: self.name.clone() });
         }
-        Ok(inside)
+        Ok(())
     }
 
     /// Lets a caller's item in; says since when it is its turn, if it is so at once.

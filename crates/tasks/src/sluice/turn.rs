@@ -361,7 +361,7 @@ impl<V> Turn<V> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn wait_again(mut self, at: Instant) -> Admitted<V> {
-        let cx = self.running.context();
+        let cx = self.running.cx.take().unwrap_or_default();
         let (shared, id, ran, now) = self.running.take();
         let (now, until) = (shared.alarm.moment(now), shared.alarm.moment(at));
         let runner = Runner::Caller { told: false, waker: None };
@@ -484,13 +484,12 @@ impl<V> Running<V> {
         Self { shared: Some(shared), id, admitted, started, cost: None, cx }
     }
 
+    /// Made when it is asked for: few ask, and what all turns share is best left alone.
     fn context(&self) -> Context {
-        match (&self.cx, &self.shared) {
-            (Some(cx), _) => cx.clone(),
-            (None, Some(shared)) => {
-                Context::new().inside(&shared.lineage).holding(permit_of(self.id))
-            }
-            (None, None) => Context::new(),
+        let cx = self.cx.clone().unwrap_or_default();
+        match &self.shared {
+            Some(shared) => cx.inside(&shared.lineage).holding(permit_of(self.id)),
+            None => cx,
         }
     }
 
