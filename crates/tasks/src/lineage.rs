@@ -6,6 +6,7 @@
 //!
 //! `docs/rules.md#task-3`.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -86,7 +87,7 @@ impl Lineage {
     /// All those around it, each once: a task that made a group and submits to it is met both as the
     /// group's maker and as the submitter, at every level again.
     fn beyond(&self) -> Beyond<'_> {
-        let mut beyond = Beyond { next: Vec::new(), seen: Vec::new() };
+        let mut beyond = Beyond { next: Vec::new(), seen: HashSet::new() };
         beyond.step_out(self);
         beyond
     }
@@ -102,17 +103,13 @@ impl Lineage {
 }
 
 impl Inside {
-    /// Whether a permit of that group is held here or further out.
-    pub(crate) fn holds(&self, group: GroupId) -> bool {
-        self.is_of(group) || self.lineage.is_held_beyond(group)
-    }
-
     /// The numbers of all permits held here and further out.
     pub(crate) fn numbers(&self, into: &mut Vec<u64>) {
         into.push(self.permit.number);
         into.extend(self.lineage.beyond().map(|around| around.permit.number));
     }
 
+    /// Whether it is of that group, and still held.
     fn is_of(&self, group: GroupId) -> bool {
         self.lineage.group == group && self.lineage.still_holds(self.permit)
     }
@@ -121,14 +118,16 @@ impl Inside {
 /// The way out from a lineage.
 struct Beyond<'a> {
     next: Vec<&'a Inside>,
-    seen: Vec<u64>,
+    /// From the first parting of ways on: before it, there is but one.
+    seen: HashSet<u64>,
 }
 
 impl<'a> Beyond<'a> {
     fn step_out(&mut self, from: &'a Lineage) {
+        let parts = from.maker.is_some() && from.outer.is_some();
         for around in from.maker.iter().chain(&from.outer) {
-            if !self.seen.contains(&around.permit.number) {
-                self.seen.push(around.permit.number);
+            let is_only_way = !parts && self.seen.is_empty();
+            if is_only_way || self.seen.insert(around.permit.number) {
                 self.next.push(around);
             }
         }
