@@ -7,6 +7,8 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use sluicegate_schedule::Invalid;
+
 use crate::Context;
 use crate::group::nested::{Children, Handover};
 use crate::group::shared::Shared;
@@ -26,6 +28,8 @@ struct Rare {
     handover: Option<Arc<Handover>>,
     /// The groups that were made inside it.
     children: Option<Box<Children>>,
+    /// Whether it blocks its thread: nobody polls it.
+    blocks: bool,
     /// Whether it waits in a drain of its own group right now.
     drains: bool,
 }
@@ -39,6 +43,13 @@ impl Frame {
             Box::new(Rare { handover: Some(Arc::clone(handover)), ..Rare::default() })
         });
         Self { lineage: cx.around().map(|inside| Arc::clone(&inside.lineage)), rare }
+    }
+
+    /// The same for work that blocks its thread.
+    pub(crate) fn of_blocking(cx: &Context, handover: Option<&Arc<Handover>>) -> Self {
+        let mut frame = Self::of(cx, handover);
+        frame.rare.get_or_insert_default().blocks = true;
+        frame
     }
 
     pub(crate) fn children(&self) -> Option<&Children> {
@@ -119,9 +130,25 @@ pub(crate) fn inside() -> Option<Inside> {
     CURRENT.with_borrow(Current::inside)
 }
 
-/// Where the permit was handed over that the current task runs on.
-pub(crate) fn handover() -> Option<Arc<Handover>> {
-    CURRENT.with_borrow(|current| current.frame.rare.as_ref()?.handover.clone())
+/// Where the current task hands its permit over: the same for all groups that it makes.
+pub(crate) fn handover() -> Result<Arc<Handover>, Invalid> {
+    CURRENT.with_borrow_mut(|current| {
+        let rare = current.frame.rare.get_or_insert_default();
+        if let Some(children) = &rare.children {
+            return Ok(Arc::clone(&children.handover));
+        }
+        let handover = Handover::new(rare.handover.clone(), rare.blocks)?;
+        rare.children = Some(Box::new(Children::new(Arc::clone(&handover))));
+        Ok(handover)
+    })
+}
+
+/// Whether the current task is the maker of what is handed over there.
+pub(crate) fn made_with(handover: &Arc<Handover>) -> bool {
+    CURRENT.with_borrow(|current| {
+        let children = current.frame.children();
+        children.is_some_and(|children| Arc::ptr_eq(&children.handover, handover))
+    })
 }
 
 /// The numbers of the permits that what this thread runs holds.
@@ -138,8 +165,10 @@ pub(crate) fn numbers() -> Vec<u64> {
 /// Notes a group that the current task made: it ends with the task.
 pub(crate) fn made(child: Arc<Shared>) {
     CURRENT.with_borrow_mut(|current| {
-        let rare = current.frame.rare.get_or_insert_default();
-        rare.children.get_or_insert_default().push(child);
+        if let Some(children) = current.frame.rare.as_mut().and_then(|rare| rare.children.as_mut())
+        {
+            children.push(child);
+        }
     });
 }
 

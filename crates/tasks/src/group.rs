@@ -29,7 +29,7 @@ use crate::roster::{Label, Name};
 use crate::task::{AnyValue, ByResult, TaskGuard};
 use crate::{Context, Refusal, Refused, Task, TaskError};
 use launch::Launch;
-use shared::Shared;
+use shared::{Place, Shared};
 use sluicegate_schedule::Invalid;
 
 /// A bounded group of tasks with one end.
@@ -133,7 +133,12 @@ impl TaskGroup {
         T: Send + 'static,
     {
         let label = Label::Site(Location::caller());
-        self.launch(label, cx.borrow(), work, TaskGuard::spawn::<F, Fut, T, AnyValue>)
+        self.launch(
+            (label, Place::Polled),
+            cx.borrow(),
+            work,
+            TaskGuard::spawn::<F, Fut, T, AnyValue>,
+        )
     }
 
     /// [`TaskGroup::submit`] for work that may fail: an `Err` is counted as failed.
@@ -166,7 +171,12 @@ impl TaskGroup {
         E: Send + 'static,
     {
         let label = Label::Site(Location::caller());
-        self.launch(label, cx.borrow(), work, TaskGuard::spawn::<F, Fut, Result<T, E>, ByResult>)
+        self.launch(
+            (label, Place::Polled),
+            cx.borrow(),
+            work,
+            TaskGuard::spawn::<F, Fut, Result<T, E>, ByResult>,
+        )
     }
 
     /// [`TaskGroup::submit`] without ever waiting: a task that cannot start at once is refused.
@@ -201,7 +211,7 @@ impl TaskGroup {
     {
         let label = Label::Site(Location::caller());
         let cx = cx.borrow().inside(&self.shared().lineage);
-        match self.shared().admit(&cx, &label) {
+        match self.shared().admit(&cx, &label, Place::Polled) {
             Ok(guard) => Ok(guard.spawn::<F, Fut, T, AnyValue>(cx, work)),
             Err(why) => Err(self.shared().refuse(why, work)),
         }
@@ -266,7 +276,7 @@ impl TaskGroup {
         T: Send + 'static,
     {
         let label = Label::Site(Location::caller());
-        self.launch(label, cx.borrow(), work, TaskGuard::spawn_blocking::<F, T>)
+        self.launch((label, Place::Blocking), cx.borrow(), work, TaskGuard::spawn_blocking::<F, T>)
     }
 
     /// Lets a task in that belongs to no caller: it runs under the service's own context, and is
@@ -305,7 +315,8 @@ impl TaskGroup {
                 None => Err(shared.refuse(Refusal::NameTaken { name: name.to_string() }, work)),
                 Some(name) => {
                     let spawn = TaskGuard::spawn::<F, Fut, T, AnyValue>;
-                    self.launch(Label::Named(name), &shared.service, work, spawn).await
+                    self.launch((Label::Named(name), Place::Polled), &shared.service, work, spawn)
+                        .await
                 }
             }
         }
@@ -328,12 +339,18 @@ impl TaskGroup {
         &self.handle.shared
     }
 
-    fn launch<F, T, S>(&self, label: Label, cx: &Context, work: F, spawn: S) -> Launch<'_, F, S>
+    fn launch<F, T, S>(
+        &self,
+        what: (Label, Place),
+        cx: &Context,
+        work: F,
+        spawn: S,
+    ) -> Launch<'_, F, S>
     where
         S: FnOnce(TaskGuard, Context, F) -> Task<T>,
     {
         let shared = self.shared();
-        Launch::new(shared, label, cx.inside(&shared.lineage), work, spawn)
+        Launch::new(shared, what, cx.inside(&shared.lineage), work, spawn)
     }
 }
 

@@ -6,6 +6,7 @@
 //!
 //! `docs/rules.md#task-3`.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -83,14 +84,17 @@ impl Lineage {
         self.outer.as_ref()
     }
 
-    /// Those around it.
-    fn beyond(&self) -> impl Iterator<Item = &Inside> {
-        self.maker.iter().chain(&self.outer)
+    /// All those around it, each once: a task that made a group and submits to it is met both as the
+    /// group's maker and as the submitter, at every level again.
+    fn beyond(&self) -> Beyond<'_> {
+        let mut beyond = Beyond { next: Vec::new(), seen: HashSet::new() };
+        beyond.step_out(self);
+        beyond
     }
 
     /// Whether a permit of that group is held further out.
     pub(crate) fn is_held_beyond(&self, group: GroupId) -> bool {
-        self.beyond().any(|around| around.holds(group))
+        self.beyond().any(|around| around.is_of(group))
     }
 
     fn still_holds(&self, permit: PermitId) -> bool {
@@ -99,16 +103,44 @@ impl Lineage {
 }
 
 impl Inside {
-    /// Whether a permit of that group is held here or further out.
-    pub(crate) fn holds(&self, group: GroupId) -> bool {
-        (self.lineage.group == group && self.lineage.still_holds(self.permit))
-            || self.lineage.is_held_beyond(group)
-    }
-
     /// The numbers of all permits held here and further out.
     pub(crate) fn numbers(&self, into: &mut Vec<u64>) {
         into.push(self.permit.number);
-        self.lineage.beyond().for_each(|around| around.numbers(into));
+        into.extend(self.lineage.beyond().map(|around| around.permit.number));
+    }
+
+    /// Whether it is of that group, and still held.
+    fn is_of(&self, group: GroupId) -> bool {
+        self.lineage.group == group && self.lineage.still_holds(self.permit)
+    }
+}
+
+/// The way out from a lineage.
+struct Beyond<'a> {
+    next: Vec<&'a Inside>,
+    /// From the first parting of ways on: before it, there is but one.
+    seen: HashSet<u64>,
+}
+
+impl<'a> Beyond<'a> {
+    fn step_out(&mut self, from: &'a Lineage) {
+        let parts = from.maker.is_some() && from.outer.is_some();
+        for around in from.maker.iter().chain(&from.outer) {
+            let is_only_way = !parts && self.seen.is_empty();
+            if is_only_way || self.seen.insert(around.permit.number) {
+                self.next.push(around);
+            }
+        }
+    }
+}
+
+impl<'a> Iterator for Beyond<'a> {
+    type Item = &'a Inside;
+
+    fn next(&mut self) -> Option<&'a Inside> {
+        let around = self.next.pop()?;
+        self.step_out(&around.lineage);
+        Some(around)
     }
 }
 

@@ -50,7 +50,7 @@ enum End<T> {
     /// By a thread, or by whoever drives it.
     Told {
         told: oneshot::Receiver<Result<T, TaskError>>,
-        /// Where it runs on its maker's permit: there it is driven by whoever awaits it.
+        /// Where it runs on its maker's permit, and the maker may have to drive it.
         driven: Option<Arc<Handover>>,
     },
     /// It never began.
@@ -160,7 +160,7 @@ fn poll_told<T>(
 ) -> Poll<Result<T, TaskError>> {
     let mut ended = Pin::new(&mut *told).poll(poller);
     if let (Poll::Pending, Some(handover)) = (&ended, driven) {
-        handover.drive(poller);
+        handover.drive_if_awaited(poller);
         ended = Pin::new(told).poll(poller);
     }
     ended.map(|ended| ended.unwrap_or(Err(TaskError::Aborted)))

@@ -8,20 +8,23 @@ use sluicegate_schedule::Invalid;
 
 use super::TaskGroup;
 use super::builder::Kin;
-use super::nested::Handover;
-use crate::context::{Flag, GroupId};
-use crate::{Permits, current};
+use crate::context::Flag;
+use crate::current;
 
 impl TaskGroup {
     /// A group within a task, for work that this task waits for.
     ///
     /// Made inside one of this group's tasks, it belongs to that task, its maker. Each of its tasks
     /// borrows a permit of this group where one is free, and never waits for one; without, one of
-    /// them at a time runs on the maker's own permit, whenever the maker awaits the child: a task's
-    /// result, a submit that is held up, a drain. So it cannot deadlock, as long as the maker awaits
-    /// its tasks themselves, not only what they send, and no more than the limit run at once. It ends
-    /// with its maker: what is left of it then is cancelled and dropped, and only after that is the
-    /// maker's permit free. A handle that is kept gets refusals.
+    /// all children of a maker runs on the maker's own permit, whenever the maker waits, for whatever
+    /// it is, and never while the maker itself runs. So it cannot deadlock, and no more than the limit
+    /// run at once. It ends with its maker: what is left of it then is cancelled and dropped, and only
+    /// after that is the maker's permit free. A handle that is kept gets refusals.
+    ///
+    /// A thread of the child ([`TaskGroup::submit_thread`]) only borrows, and so does blocking work
+    /// where the maker itself blocks a thread: without a free permit they are refused
+    /// ([`AtLimit`](crate::AtLimit)). Such a maker runs what has its permit only while it awaits the
+    /// child. What runs on the maker's permit is one task at a time: it cannot be resized.
     ///
     /// Made outside, it shares this group's permits, and this group answers for its tasks: its drain
     /// closes the child and waits for them. When this group's drain deadline passes, so does the
@@ -53,11 +56,13 @@ impl TaskGroup {
         if current::holds(parent.group) {
             // Permits that were handed over cannot be borrowed once more.
             let lent = parent.lent.as_ref().unwrap_or(&parent.permits);
+            let handover = current::handover()?;
+            let permits = Arc::clone(&handover.permits);
             let kin = Kin {
-                group: GroupId::next(),
+                group: handover.group,
                 maker: current::inside(),
                 lent: Some(Arc::clone(lent)),
-                handover: Some(Handover::new(current::handover())),
+                handover: Some(handover),
                 // Its parent's drain lets a running task finish, with what it hands to its child.
                 closing: Flag::new(),
                 kill,
@@ -65,7 +70,7 @@ impl TaskGroup {
                 parent: Some(Arc::clone(parent)),
                 threads,
             };
-            let child = builder.build_with(Arc::new(Permits::new(1)?), kin)?;
+            let child = builder.build_with(permits, kin)?;
             current::made(Arc::clone(child.shared()));
             Ok(child)
         } else {

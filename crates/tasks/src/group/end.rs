@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 
-use sluicegate_schedule::Invalid;
+use sluicegate_schedule::{Fault, Invalid};
 use tokio::time::Instant;
 
 use super::TaskGroup;
@@ -25,8 +25,12 @@ impl TaskGroup {
     /// ```
     ///
     /// # Errors
-    /// Names `limit` when it is zero or too large; then nothing changes.
+    /// Names `limit` when it is zero or too large, or not one where the group was made inside a task
+    /// ([`TaskGroup::child`]): that task has one permit to hand over. Then nothing changes.
     pub fn resize(&self, limit: u32) -> Result<(), Invalid> {
+        if self.shared().handover.is_some() && limit > 1 {
+            return Err(Invalid::new("limit", Fault::TooLarge { max: 1 }));
+        }
         self.shared().permits.resize(limit)
     }
 

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as Poller, Poll, ready};
 
-use super::shared::Shared;
+use super::shared::{Place, Shared};
 use crate::roster::Label;
 use crate::task::TaskGuard;
 use crate::{Context, Refusal, Refused, Task};
@@ -17,6 +17,7 @@ use crate::{Context, Refusal, Refused, Task};
 pub(super) struct Launch<'a, F, S> {
     shared: &'a Arc<Shared>,
     label: Label,
+    place: Place,
     offer: Option<(Context, F, S)>,
     waiting: Option<Waiting>,
 }
@@ -26,12 +27,12 @@ type Waiting = Pin<Box<dyn Future<Output = Result<TaskGuard, Refusal>> + Send>>;
 impl<'a, F, S> Launch<'a, F, S> {
     pub(super) fn new(
         shared: &'a Arc<Shared>,
-        label: Label,
+        (label, place): (Label, Place),
         cx: Context,
         work: F,
         spawn: S,
     ) -> Self {
-        Self { shared, label, offer: Some((cx, work, spawn)), waiting: None }
+        Self { shared, label, place, offer: Some((cx, work, spawn)), waiting: None }
     }
 }
 
@@ -49,8 +50,8 @@ where
         let Some((cx, ..)) = &this.offer else { unreachable!("polled after its end") };
         let admitted = match &mut this.waiting {
             Some(waiting) => ready!(waiting.as_mut().poll(poller)),
-            None => match this.shared.admit(cx, &this.label) {
-                Err(Refusal::AtLimit(_)) => {
+            None => match this.shared.admit(cx, &this.label, this.place) {
+                Err(Refusal::AtLimit(_)) if this.shared.hands_over_to(this.place) => {
                     let waiting = Arc::clone(this.shared).wait(cx.clone(), this.label.clone());
                     ready!(this.waiting.insert(Box::pin(waiting)).as_mut().poll(poller))
                 }

@@ -1,19 +1,20 @@
 //! Groups that are made inside a task: they run on what that task holds.
 //!
-//! The task that makes such a group, its maker, holds one permit. While the maker waits for the
-//! group it does nothing itself, so its permit is good for one piece of the group's work. That work
-//! is not spawned: it is polled by whoever awaits the group, which is the maker's own task. So the
-//! two never run at once, though nobody counts, and nobody waits for a permit that the one who waits
-//! for it holds.
+//! The task that makes such groups, their maker, holds one permit. While the maker waits, for
+//! whatever it is, it does nothing itself, so its permit is good for one piece of the groups' work.
+//! That work is not spawned: it is polled with the maker, right after the maker's own poll had to
+//! wait. So the two never run at once, though nobody counts, and nobody waits for a permit that the
+//! one who waits for it holds.
 //!
 //! Invariants:
-//! 1. What runs on the maker's permit is polled only from within a wait for the group: a task's
-//!    result, a submit that is held up, a drain. Nothing else drives it: whoever waits for it by
-//!    another way, such as a channel, waits for ever.
-//! 2. At most one piece of work has the maker's permit. All others hold permits of the group that
-//!    it was made of, which they took where they were free and never waited for.
+//! 1. What runs on the maker's permit is polled only by the maker's own task, and only once the maker
+//!    waits. A maker that is blocking work is never polled: there, what it awaits itself drives it.
+//! 2. At most one piece of work of all the groups of a maker has its permit. All others hold permits
+//!    of the group that theirs was made of, which they took where they were free and never waited
+//!    for.
 //! 3. Blocking work cannot be polled: it takes the permit to a thread, and until it is back the maker
-//!    is not polled. (The poll of the maker that started the thread may still be on its way out.)
+//!    is not polled. A maker that is on a thread itself cannot be held up so: its blocking work only
+//!    borrows. So does a thread of a group's own, which may well wait for what its maker sends.
 //! 4. A group that was made inside a task ends with it, before the task's own permit and its entry on
 //!    the roster come back. The entry is what a drain waits for, so nothing of the group is let in
 //!    or runs after its parent was drained.
@@ -27,17 +28,28 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context as Poller, Poll, Wake, Waker};
 
+use sluicegate_schedule::Invalid;
+
 use super::shared::Shared;
+use crate::context::GroupId;
 use crate::drain::Drained;
-use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::panic::catch;
+use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::{Permits, current};
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What runs on the permit of a maker, and who drives it.
 pub(crate) struct Handover {
     state: Mutex<State>,
-    /// Whether the permit is on a thread.
-    on_thread: AtomicBool,
+    /// The permit that is handed over, once at a time: it stands for the maker's own.
+    pub(crate) permits: Arc<Permits>,
+    /// The maker's groups share it, so to whoever holds it they are one.
+    pub(crate) group: GroupId,
+    /// How many threads have the permit; more than one only while one is about to tell.
+    on_thread: AtomicU64,
+    /// Whether the maker is on a thread, where nobody polls it.
+    maker_blocks: bool,
     /// Where the maker's own permit was handed over to it.
     above: Option<Arc<Self>>,
 }
@@ -60,13 +72,22 @@ struct State {
 pub(crate) struct OnThread(Arc<Handover>);
 
 /// The groups that one task made.
-#[derive(Debug, Default)]
-pub(crate) struct Children(Vec<Arc<Shared>>);
+#[derive(Debug)]
+pub(crate) struct Children {
+    groups: Vec<Arc<Shared>>,
+    pub(crate) handover: Arc<Handover>,
+}
 
 impl Handover {
-    pub(crate) fn new(above: Option<Arc<Self>>) -> Arc<Self> {
-        let (state, on_thread) = (Mutex::new(State::default()), AtomicBool::new(false));
-        Arc::new(Self { state, on_thread, above })
+    pub(crate) fn new(above: Option<Arc<Self>>, maker_blocks: bool) -> Result<Arc<Self>, Invalid> {
+        let (state, on_thread) = (Mutex::new(State::default()), AtomicU64::new(0));
+        let (permits, group) = (Arc::new(Permits::new(1)?), GroupId::next());
+        Ok(Arc::new(Self { state, permits, group, on_thread, maker_blocks, above }))
+    }
+
+    /// Whether blocking work may have the permit: not where the maker would go on meanwhile.
+    pub(crate) fn may_block(&self) -> bool {
+        !self.maker_blocks && self.above.as_ref().is_none_or(|above| above.may_block())
     }
 
     /// Takes in work that has the permit.
@@ -88,15 +109,23 @@ impl Handover {
             if let Poll::Ready(output) = wanted.as_mut().poll(poller) {
                 return Poll::Ready(output);
             }
-            self.drive(poller);
+            self.drive_if_awaited(poller);
             // The work may just have brought what is wanted.
             wanted.as_mut().poll(poller)
         })
         .await
     }
 
+    /// Polls the work from within an await of its maker, if that is where this is: the way of makers
+    /// that nobody polls. All others drive it once they wait.
+    pub(crate) fn drive_if_awaited(self: &Arc<Self>, poller: &Poller<'_>) {
+        if self.maker_blocks && current::made_with(self) {
+            self.drive(poller);
+        }
+    }
+
     /// Polls the work, if it has a reason to be polled and nobody else does it.
-    pub(crate) fn drive(self: &Arc<Self>, poller: &Poller<'_>) {
+    fn drive(self: &Arc<Self>, poller: &Poller<'_>) {
         self.call_back(poller.waker().clone());
         let mut state = self.state.lock();
         if state.is_polled || !state.is_woken {
@@ -104,27 +133,13 @@ impl Handover {
         }
         state.is_polled = true;
         state.is_woken = false;
-        let mut work = mem::take(&mut state.work);
+        let work = mem::take(&mut state.work);
         drop(state);
+        let mut polled = Polled { of: self, work };
         let waker = Waker::from(Arc::clone(self));
+        let mut poller = Poller::from_waker(&waker);
         // Panics are caught at the task's edge, inside.
-        work.retain_mut(|one| one.as_mut().poll(&mut Poller::from_waker(&waker)).is_pending());
-        let mut state = self.state.lock();
-        state.is_polled = false;
-        // What was put in meanwhile came later.
-        work.append(&mut state.work);
-        let over = if state.is_over {
-            work
-        } else {
-            state.work = work;
-            Vec::new()
-        };
-        let again = state.is_woken;
-        drop(state);
-        drop(over);
-        if again {
-            self.wake_by_ref();
-        }
+        polled.work.retain_mut(|one| one.as_mut().poll(&mut poller).is_pending());
     }
 
     /// Has the waker called when there is something to drive, or the permit is back from a thread.
@@ -143,28 +158,28 @@ impl Handover {
 
     /// Takes the permit to a thread.
     pub(crate) fn to_thread(self: &Arc<Self>) -> OnThread {
-        self.set_on_thread(true);
+        self.each_above(|handover| {
+            handover.on_thread.fetch_add(1, Ordering::SeqCst);
+        });
         OnThread(Arc::clone(self))
     }
 
-    fn set_on_thread(self: &Arc<Self>, on_thread: bool) {
+    /// It, and all whose permit that is too.
+    fn each_above(self: &Arc<Self>, mut each: impl FnMut(&Arc<Self>)) {
         let mut at = Some(self);
         while let Some(handover) = at {
-            handover.on_thread.store(on_thread, Ordering::SeqCst);
-            if !on_thread {
-                handover.wake_by_ref();
-            }
+            each(handover);
             at = handover.above.as_ref();
         }
     }
 
     /// Whether the permit is with its maker; else the poller is woken once it is.
     fn poll_back(&self, poller: &Poller<'_>) -> Poll<()> {
-        if !self.on_thread.load(Ordering::SeqCst) {
+        if self.on_thread.load(Ordering::SeqCst) == 0 {
             return Poll::Ready(());
         }
         self.call_back(poller.waker().clone());
-        if self.on_thread.load(Ordering::SeqCst) { Poll::Pending } else { Poll::Ready(()) }
+        if self.on_thread.load(Ordering::SeqCst) == 0 { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// Drops what is there, and what is still to come.
@@ -173,7 +188,7 @@ impl Handover {
         state.is_over = true;
         let work = mem::take(&mut state.work);
         drop(state);
-        drop(work);
+        drop(catch(|| drop(work)));
     }
 }
 
@@ -193,47 +208,86 @@ impl Wake for Handover {
 
 impl Drop for OnThread {
     fn drop(&mut self) {
-        self.0.set_on_thread(false);
+        self.0.each_above(|handover| {
+            handover.on_thread.fetch_sub(1, Ordering::SeqCst);
+            handover.wake_by_ref();
+        });
+    }
+}
+
+/// Work while it is polled: put back afterwards, however that ends.
+struct Polled<'a> {
+    of: &'a Arc<Handover>,
+    work: Vec<Work>,
+}
+
+impl Drop for Polled<'_> {
+    fn drop(&mut self) {
+        let mut work = mem::take(&mut self.work);
+        let mut state = self.of.state.lock();
+        state.is_polled = false;
+        // What was put in meanwhile came later.
+        work.append(&mut state.work);
+        let over = if state.is_over {
+            work
+        } else {
+            state.work = work;
+            Vec::new()
+        };
+        let again = state.is_woken;
+        drop(state);
+        drop(catch(|| drop(over)));
+        if again {
+            self.of.wake_by_ref();
+        }
     }
 }
 
 impl Children {
+    pub(crate) const fn new(handover: Arc<Handover>) -> Self {
+        Self { groups: Vec::new(), handover }
+    }
+
     pub(crate) fn push(&mut self, child: Arc<Shared>) {
         // A task that goes on for long may make many: those that are over are forgotten.
-        if self.0.len() == self.0.capacity() {
-            self.0.retain(|child| !child.is_over());
+        if self.groups.len() == self.groups.capacity() {
+            self.groups.retain(|child| !child.is_over());
         }
-        self.0.push(child);
+        self.groups.push(child);
     }
 
     /// Whether the maker has its permit; else the poller is woken once it has.
     pub(crate) fn poll_permit(&self, poller: &Poller<'_>) -> Poll<()> {
-        let mut away = self.0.iter().filter_map(|child| child.handover.as_ref());
-        if away.any(|handover| handover.poll_back(poller).is_pending()) {
-            Poll::Pending
-        } else {
-            Poll::Ready(())
-        }
+        self.handover.poll_back(poller)
+    }
+
+    /// Polls what has the permit of the maker, who waits.
+    pub(crate) fn drive(&self, poller: &Poller<'_>) {
+        self.handover.drive(poller);
     }
 
     /// Ends them all, and waits until nothing of them is left.
     pub(crate) async fn ended(self: Box<Self>) {
-        self.0.iter().for_each(|child| child.end());
-        for child in &self.0 {
-            child.emptied().await;
-        }
+        self.groups.iter().for_each(|child| child.end());
+        let mut all = pin!(async {
+            for child in &self.groups {
+                child.emptied().await;
+            }
+        });
+        // Whichever of them it is that is waited for: another may have to go first.
+        poll_fn(|poller| {
+            self.drive(poller);
+            all.as_mut().poll(poller)
+        })
+        .await;
     }
 }
 
 impl Drop for Children {
     /// Also where nobody could wait for them: the runtime went away.
     fn drop(&mut self) {
-        for child in &self.0 {
-            child.end();
-            if let Some(handover) = &child.handover {
-                handover.clear();
-            }
-        }
+        self.groups.iter().for_each(|child| child.end());
+        self.handover.clear();
     }
 }
 

@@ -39,12 +39,24 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
 }
 
+/// Where work runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    /// In a runtime's task.
+    Polled,
+    /// On a runtime's thread for such work.
+    Blocking,
+    /// On a thread of its own.
+    Thread,
+}
+
 impl Shared {
     /// Lets a task in without waiting for it.
     pub(crate) fn admit(
         self: &Arc<Self>,
         cx: &Context,
         label: &Label,
+        place: Place,
     ) -> Result<TaskGuard, Refusal> {
         // First, since at the deadline of a drain `cx` ends too, and that is not its owner's doing.
         if self.closing.is_raised() {
@@ -54,7 +66,7 @@ impl Shared {
         if cx.reenters(self.group) {
             return Err(Refusal::Nested { group: self.name.clone() });
         }
-        let permit = self.try_permit().map_err(Refusal::AtLimit)?;
+        let permit = self.try_permit(place).map_err(Refusal::AtLimit)?;
         self.enter(permit, label, Instant::now())
     }
 
@@ -125,12 +137,26 @@ impl Shared {
     }
 
     /// A permit of its own last: what borrows one runs beside the maker, not in its place.
-    fn try_permit(&self) -> Result<TaskPermit, AtLimit> {
-        if let Some(Ok(permit)) = self.lent.as_ref().map(Permits::try_acquire_owned) {
-            return Ok(TaskPermit::Lent { _permit: permit });
+    fn try_permit(&self, place: Place) -> Result<TaskPermit, AtLimit> {
+        if let Some(lent) = &self.lent {
+            match Permits::try_acquire_owned(lent) {
+                Ok(permit) => return Ok(TaskPermit::Lent { _permit: permit }),
+                Err(full) if !self.hands_over_to(place) => return Err(full),
+                Err(_) => {}
+            }
         }
         self.permits.take()?;
         Ok(TaskPermit::Own)
+    }
+
+    /// Whether what runs there may have a permit of the group's own, or wait for one. One that the
+    /// maker hands over is not for all.
+    pub(crate) fn hands_over_to(&self, place: Place) -> bool {
+        match (&self.handover, place) {
+            (None, _) | (_, Place::Polled) => true,
+            (Some(handover), Place::Blocking) => handover.may_block(),
+            (Some(_), Place::Thread) => false,
+        }
     }
 
     /// Awaits `wanted`, and meanwhile runs what has the permit of the maker, who waits.

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::TaskGroup;
+use super::shared::Place;
 use crate::roster::{Label, Name};
 use crate::task::{TaskGuard, on_thread};
 use crate::{Context, Refusal, Refused, Task, TaskError};
@@ -96,7 +97,13 @@ impl TaskGroup {
                 None => Err(shared.refuse(Refusal::NameTaken { name: name.to_string() }, work)),
                 Some(claimed) => {
                     let spawn = move |guard, cx, work| spawn(&name, guard, cx, work);
-                    self.launch(Label::Named(claimed), &shared.service, work, spawn).await
+                    self.launch(
+                        (Label::Named(claimed), Place::Thread),
+                        &shared.service,
+                        work,
+                        spawn,
+                    )
+                    .await
                 }
             }
         }
@@ -131,7 +138,7 @@ impl TaskGroup {
             return Err(shared.refuse(Refusal::NameTaken { name: name.to_string() }, work));
         };
         let cx = shared.service.inside(&shared.lineage);
-        match shared.admit(&cx, &Label::Named(claimed)) {
+        match shared.admit(&cx, &Label::Named(claimed), Place::Thread) {
             Ok(guard) => Ok(spawn(&name, guard, cx, work)),
             Err(why) => Err(shared.refuse(why, work)),
         }

@@ -73,11 +73,12 @@ pin_project! {
     /// Written by hand because an `async fn` keeps its arguments twice, and copying that larger
     /// future about was a fifth of what a task costs.
     struct Run<F, Fut, T, D> {
-        guard: Option<TaskGuard>,
-        frame: Frame,
-        abort: Option<Box<Raised<Arc<Flag>>>>,
+        // First, so that it is dropped first: nothing is given back while the work is there.
         #[pin]
         stage: Stage<F, Fut, T>,
+        frame: Frame,
+        abort: Option<Box<Raised<Arc<Flag>>>>,
+        guard: Option<TaskGuard>,
         verdict: PhantomData<fn() -> D>,
     }
 }
@@ -144,6 +145,10 @@ where
         let ended = match within(this.frame, permit, || catch(step)) {
             Ok(Poll::Ready(value)) => Ok(value),
             Ok(Poll::Pending) => {
+                // What waits does nothing itself: its children have its permit meanwhile.
+                if has_permit && let Some(children) = this.frame.children() {
+                    children.drive(poller);
+                }
                 // Watched only once the work waits: short work never pays for it. And not while
                 // it is the one that drains the group.
                 if this.frame.drains() {
@@ -233,7 +238,6 @@ pub(crate) fn on_thread<F, T>(
 where
     F: FnOnce(Context) -> T,
 {
-    let handed_over = guard.handover().map(Handover::to_thread);
     let permit = guard.entry.permit();
     let cx = cx.holding(permit);
     // Looked at here: it may have waited long for a thread.
@@ -243,7 +247,7 @@ where
             Err(never_ran)
         }
         Ok(()) => {
-            let mut frame = Frame::of(&cx, guard.handover());
+            let mut frame = Frame::of_blocking(&cx, guard.handover());
             let ended =
                 within(&mut frame, permit, || catch(|| work(cx))).map_err(TaskError::Panicked);
             guard.end::<T, AnyValue>(&ended);
@@ -255,7 +259,6 @@ where
     };
     over();
     drop(guard);
-    drop(handed_over);
     ended
 }
 
@@ -284,7 +287,13 @@ impl TaskGuard {
     {
         let handover = self.handover().cloned();
         let run = async move {
-            let blocking = tokio::task::spawn_blocking(move || on_thread(self, cx, work, || ()));
+            // From here on, not only once there is a thread: the maker does not go on before.
+            let permit = self.handover().map(Handover::to_thread);
+            let blocking = tokio::task::spawn_blocking(move || {
+                let ended = on_thread(self, cx, work, || ());
+                drop(permit);
+                ended
+            });
             blocking.await.unwrap_or(Err(TaskError::Aborted))
         };
         match handover {
@@ -332,13 +341,16 @@ impl TaskGuard {
     }
 }
 
-/// Leaves work to whoever awaits its group.
+/// Leaves work to the maker of its group.
 fn handed_over<T: Send + 'static>(
     handover: Arc<Handover>,
     run: impl Future<Output = Result<T, TaskError>> + Send + 'static,
 ) -> Task<T> {
     let (tell, told) = oneshot::channel();
-    // Whoever asked may be gone.
-    handover.put(Box::pin(async move { drop(tell.send(run.await)) }));
+    handover.put(Box::pin(async move {
+        let ended = run.await;
+        // Whoever asked may be gone, and dropping what nobody wants may panic.
+        drop(catch(|| drop(tell.send(ended))));
+    }));
     Task::told(told, Some(handover))
 }

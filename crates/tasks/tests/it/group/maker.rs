@@ -139,7 +139,7 @@ async fn a_parents_drain_ends_tasks_at_every_depth() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_on_the_makers_permit_goes_on_only_while_the_maker_awaits_it() {
+async fn work_on_the_makers_permit_goes_on_whenever_the_maker_waits_and_never_while_it_runs() {
     let group = group(1);
     let (parent, ran) = (group.clone(), Arc::<Count>::default());
     let counted = Arc::clone(&ran);
@@ -150,11 +150,215 @@ async fn work_on_the_makers_permit_goes_on_only_while_the_maker_awaits_it() {
             cx.until_interrupted(tokio::time::sleep(ms(5))).await
         };
         let task = child.submit(&cx, part).await.unwrap();
-        tokio::time::sleep(ms(50)).await;
         let before = ran.get();
-        (before, task.await, ran.get())
+        tokio::time::sleep(ms(50)).await;
+        (before, ran.get(), task.is_finished(), task.await)
     });
-    assert_eq!(done.await, Ok((0, Ok(Ok(())), 1)));
+    assert_eq!(done.await, Ok((0, 1, true, Ok(Ok(())))));
+}
+
+/// Where the maker may wait while one that borrowed a permit waits for the one that has the maker's.
+#[tokio::test(start_paused = true)]
+async fn awaiting_a_task_that_borrowed_drives_the_one_on_the_makers_permit() {
+    let group = group(2);
+    let parent = group.clone();
+    let done = group.run(Context::new(), |cx| async move {
+        let child = parent.child("parts").unwrap();
+        let (tell, told) = oneshot::channel::<u32>();
+        let takes = |cx: Context| async move { cx.until_interrupted(told).await };
+        let takes = child.submit(&cx, takes).await.unwrap();
+        let gives = |cx: Context| async move { (tell.send(7), cx.check()) };
+        let gives = child.submit(&cx, gives).await.unwrap();
+        (takes.await, gives.await)
+    });
+    let done = tokio::time::timeout(ms(1000), done).await.unwrap();
+    assert_eq!(done, Ok((Ok(Ok(Ok(7))), Ok((Ok(()), Ok(()))))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_maker_that_drains_its_own_group_drives_its_child() {
+    let group = group(1);
+    let parent = group.clone();
+    let report = group.run(Context::new(), |cx| async move {
+        let child = parent.child("parts").unwrap();
+        let task = child.submit(&cx, |cx| async move { cx.check() }).await.unwrap();
+        let report = parent.drain(Instant::now() + ms(5000)).await;
+        (report.is_clean(), task.await)
+    });
+    assert_eq!(report.await, Ok((true, Ok(Ok(())))));
+}
+
+#[tokio::test]
+async fn at_a_makers_end_its_children_go_on_whichever_is_waited_for() {
+    let group = group(2);
+    let parent = group.clone();
+    let done = group.run(Context::new(), |cx| async move {
+        let (first, second) = (parent.child("first").unwrap(), parent.child("second").unwrap());
+        let (tell, told) = mpsc::channel::<()>();
+        // On a borrowed permit and a thread, until the other one is over.
+        let waits = move |cx: Context| (told.recv().is_err(), cx);
+        drop(first.submit_blocking(&cx, waits).await.unwrap());
+        let holds = |cx: Context| async move {
+            let _held = (tell, cx);
+            pending::<()>().await;
+        };
+        drop(second.submit(&cx, holds).await.unwrap());
+    });
+    assert_eq!(tokio::time::timeout(ms(5000), done).await.unwrap(), Ok(()));
+}
+
+/// Only the maker's own poll drives: were it whoever awaits the task, both would run at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_task_awaited_elsewhere_does_not_run_beside_its_maker() {
+    let group = group(1);
+    let (parent, running) = (group.clone(), Arc::<Count>::default());
+    let most = group.run(Context::new(), |cx| async move {
+        let child = parent.child("parts").unwrap();
+        let counted = Arc::clone(&running);
+        let works = move |cx: Context| async move { (busy(&counted), cx).0 };
+        let task = child.submit(&cx, works).await.unwrap();
+        let elsewhere = tokio::spawn(task);
+        let own = busy(&running);
+        own.max(elsewhere.await.unwrap().unwrap())
+    });
+    assert_eq!(most.await, Ok(1));
+}
+
+/// Works for a while. Returns how many do.
+fn busy(running: &Count) -> u32 {
+    let at_once = running.add();
+    std::thread::sleep(ms(30));
+    running.sub();
+    at_once
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_children_of_a_maker_share_its_one_permit() {
+    let group = group(1);
+    let (parent, running) = (group.clone(), Arc::<Count>::default());
+    let most = group.run(Context::new(), |cx| async move {
+        let mut tasks = Vec::new();
+        for name in ["first", "second", "third"] {
+            let (child, running) = (parent.child(name).unwrap(), Arc::clone(&running));
+            let works = move |cx: Context| (busy(&running), cx).0;
+            tasks.push((child.submit_blocking(&cx, works).await.unwrap(), child));
+        }
+        let mut most = 0;
+        for (task, _child) in tasks {
+            most = most.max(task.await.unwrap());
+        }
+        most
+    });
+    assert_eq!(most.await, Ok(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_of_one_child_that_submits_to_another_of_the_same_maker_is_nested() {
+    let group = group(1);
+    let parent = group.clone();
+    let why = group.run(Context::new(), |cx| async move {
+        let (first, second) = (parent.child("first").unwrap(), parent.child("second").unwrap());
+        let submits = |cx: Context| async move { second.submit(&cx, never).await.unwrap_err().why };
+        first.run(&cx, submits).await.unwrap()
+    });
+    assert_eq!(why.await, Ok(Refusal::Nested { group: "second".to_owned() }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_made_inside_a_task_cannot_be_resized() {
+    let group = group(1);
+    let parent = group.clone();
+    let refused = group.run(Context::new(), |cx| async move {
+        drop(cx);
+        let child = parent.child("parts").unwrap();
+        (child.resize(4).unwrap_err().field, child.resize(1).is_ok())
+    });
+    assert_eq!(refused.await, Ok(("limit", true)));
+}
+
+#[tokio::test]
+async fn a_thread_of_a_child_only_borrows() {
+    for limit in [1, 2] {
+        let group = group(limit);
+        let parent = group.clone();
+        let done = group.run(Context::new(), |cx| async move {
+            drop(cx);
+            let child = parent.child("parts").unwrap();
+            let (jobs, work) = mpsc::channel::<u32>();
+            // It waits for its maker, who would wait for it to give the permit back.
+            let sums = child.submit_thread("sums", move |cx| (work.iter().sum::<u32>(), cx).0);
+            let sums = sums.await.map_err(|refused| refused.why.label())?;
+            for n in 0..4 {
+                tokio::task::yield_now().await;
+                jobs.send(n).unwrap();
+            }
+            drop(jobs);
+            sums.await.map_err(|_| "no sum")
+        });
+        let done = tokio::time::timeout(ms(5000), done).await.unwrap().unwrap();
+        assert_eq!(done, if limit == 1 { Err("at_limit") } else { Ok(6) });
+    }
+}
+
+#[tokio::test]
+async fn a_maker_that_blocks_lends_nothing_to_what_blocks_but_runs_what_it_awaits() {
+    let group = group(1);
+    let parent = group.clone();
+    let runtime = tokio::runtime::Handle::current();
+    let done = group.submit_blocking(Context::new(), move |cx| {
+        let child = parent.child("parts").unwrap();
+        let thread = child.try_submit_thread("beside", |cx| cx.check()).unwrap_err().why.label();
+        let blocks = runtime.block_on(child.submit_blocking(&cx, |cx| cx.check()));
+        let awaited = runtime.block_on(child.run(&cx, |cx| async move { cx.check() }));
+        (thread, blocks.unwrap_err().why.label(), awaited)
+    });
+    assert_eq!(done.await.unwrap().await, Ok(("at_limit", "at_limit", Ok(Ok(())))));
+}
+
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "a value that nobody wants");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_value_that_nobody_wants_does_not_take_its_maker_down() {
+    for limit in [1, 2] {
+        let group = group(limit);
+        let parent = group.clone();
+        let done = group.run(Context::new(), |cx| async move {
+            let child = parent.child("parts").unwrap();
+            drop(child.submit(&cx, |cx| async move { (Bomb, cx).0 }).await.unwrap());
+            let clean = child.drain(Instant::now() + ms(10)).await.is_clean();
+            (clean, child.stats().completed)
+        });
+        assert_eq!(done.await, Ok((true, 1)), "of {limit}");
+    }
+}
+
+#[test]
+fn a_runtime_that_goes_away_drops_the_work_before_its_permit_is_back() {
+    struct Looks(TaskGroup, mpsc::Sender<u32>);
+    impl Drop for Looks {
+        fn drop(&mut self) {
+            self.1.send(self.0.stats().gauges.running).ok();
+        }
+    }
+    let (group, (tell, told)) = (group(1), mpsc::channel());
+    let looks = Looks(group.clone(), tell);
+    let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let work = |cx: Context| async move {
+            let _held = (looks, cx);
+            pending::<()>().await;
+        };
+        drop(group.submit(Context::new(), work).await.unwrap());
+        settle().await;
+    });
+    drop(runtime);
+    assert_eq!((told.recv(), group.stats().gauges.running), (Ok(1), 0));
 }
 
 #[tokio::test(start_paused = true)]

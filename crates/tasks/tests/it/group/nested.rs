@@ -154,3 +154,28 @@ async fn another_groups_task_is_free_to_submit() {
     assert_eq!(through.await, Ok(Ok(Ok(()))));
     assert_eq!(offer(&one, &Context::new()), Ok(()), "and nothing is left behind on the thread");
 }
+
+/// A child of a child of a child: each level runs in the one that it was made in.
+fn levels(
+    group: TaskGroup,
+    cx: Context,
+    depth: u32,
+) -> std::pin::Pin<Box<dyn Future<Output = u32> + Send>> {
+    Box::pin(async move {
+        if depth == 0 {
+            return 0;
+        }
+        let child = group.child("deeper").unwrap();
+        let own = child.clone();
+        1 + child.run(&cx, move |cx| levels(own, cx, depth - 1)).await.unwrap()
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_check_takes_no_longer_than_there_are_levels() {
+    let group = TaskGroup::new("pool", 64).unwrap();
+    let own = group.clone();
+    // One way more at every level would be more steps than anybody can wait for.
+    let depth = group.run(Context::new(), move |cx| levels(own, cx, 60));
+    assert_eq!(depth.await, Ok(60));
+}
