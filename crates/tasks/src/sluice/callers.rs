@@ -155,14 +155,14 @@ impl<V> Admitted<V> {
 impl<V> Waiting<V> {
     async fn turn(&mut self) -> Result<Running<V>, (Refusal, Option<Duration>)> {
         let Some((shared, id)) = &self.item else { return Err((Refusal::Draining, None)) };
-        if let (Some(at), Ok(())) = (self.at_once, self.cx.check()) {
+        if let (Some(at), Ok(())) = (self.at_once, shared.may_begin(&self.cx)) {
             let (shared, id) = self.item.take().expect("looked at just now");
             return Ok(Running::new(shared, id, at, at, Some(self.cx.clone())));
         }
         let (shared, id) = (Arc::clone(shared), *id);
         let heard = self.cx.until_interrupted(poll_fn(|poller| {
             // Before it hears of its turn, since from then on it counts as started.
-            if let Err(why) = self.cx.check() {
+            if let Err(why) = shared.may_begin(&self.cx) {
                 return Poll::Ready(Err(why));
             }
             match shared.line.hear(shared.alarm.now(), id, poller.waker()) {

@@ -48,7 +48,7 @@ use crate::context::{Flag, GroupId, Lineage};
 use crate::lineage::{HoldsPermits, PermitId};
 use crate::panic::catch;
 use crate::stats::Counters;
-use crate::{AtLimit, Context, Refusal, Refused};
+use crate::{AtLimit, Context, Interrupt, Refusal, Refused};
 use alarm::Alarm;
 use line::{After, Line};
 use watch::Until;
@@ -433,6 +433,14 @@ impl<V> Shared<V> {
             Some(on_dropped) => on_dropped(value),
             None => drop(value),
         }
+    }
+
+    /// Whether a caller's turn may begin: not once its context has ended, nor past a drain's deadline.
+    fn may_begin(&self, cx: &Context) -> Result<(), Interrupt> {
+        if self.lineage.kill.is_raised() {
+            return Err(Interrupt::Cancelled);
+        }
+        cx.check()
     }
 
     fn may_enter(&self, cx: &Context) -> Result<(), Refusal> {
