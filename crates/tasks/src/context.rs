@@ -315,12 +315,13 @@ impl Context {
             || current::holds(group)
     }
 
-    /// The groups around whatever runs under it.
     /// Whether a permit of the group is held for this context, or by whatever this thread runs.
     pub(crate) fn holds(&self, group: GroupId) -> bool {
-        self.inside.as_ref().is_some_and(|inside| inside.holds(group)) || current::holds(group)
+        let held = |inside: &Inside| inside.is_of(group) || inside.lineage.is_held_beyond(group);
+        self.inside.as_ref().is_some_and(held) || current::holds(group)
     }
 
+    /// The groups around whatever runs under it.
     pub(crate) const fn around(&self) -> Option<&Inside> {
         self.inside.as_ref()
     }

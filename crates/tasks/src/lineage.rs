@@ -110,7 +110,7 @@ impl Inside {
     }
 
     /// Whether it is of that group, and still held.
-    fn is_of(&self, group: GroupId) -> bool {
+    pub(crate) fn is_of(&self, group: GroupId) -> bool {
         self.lineage.group == group && self.lineage.still_holds(self.permit)
     }
 }
