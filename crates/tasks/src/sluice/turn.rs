@@ -155,7 +155,8 @@ impl<V> Turn<V> {
     /// # let mut builder = tokio::runtime::Builder::new_current_thread();
     /// # builder.enable_time().start_paused(true).build()?.block_on(async {
     /// use sluicegate_tasks::{Entry, Sluice};
-    ///     /// use tokio::time::{Instant, advance};
+    /// use std::time::Duration;
+    /// use tokio::time::{Instant, advance};
     ///
     /// let sluice = Sluice::<&str>::builder("orders", 1, 10).build()?;
     /// let admitted = Instant::now();
@@ -321,7 +322,8 @@ impl<V> Turn<V> {
     /// # let mut builder = tokio::runtime::Builder::new_current_thread();
     /// # builder.enable_time().start_paused(true).build()?.block_on(async {
     /// use sluicegate_tasks::{Entry, Sluice};
-    ///     /// use tokio::time::Instant;
+    /// use std::time::Duration;
+    /// use tokio::time::Instant;
     ///
     /// let sluice = Sluice::<&str>::builder("orders", 1, 10).build()?;
     /// let batch = ["add", "pay"].map(|value| (Entry::of("alice").key("cart"), value));
@@ -349,7 +351,8 @@ impl<V> Turn<V> {
     /// # let mut builder = tokio::runtime::Builder::new_current_thread();
     /// # builder.enable_time().start_paused(true).build()?.block_on(async {
     /// use sluicegate_tasks::{Context, Entry, Sluice};
-    ///     /// use tokio::time::Instant;
+    /// use std::time::Duration;
+    /// use tokio::time::Instant;
     ///
     /// let sluice = Sluice::<&str>::builder("agents", 1, 10).build()?;
     /// let turn = sluice.turn(&Context::new(), Entry::of("alice"), "ask").await?;
@@ -383,7 +386,8 @@ impl<V> Turn<V> {
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
     /// use sluicegate_tasks::{Entry, Rate, Sluice};
-    ///     /// use tokio::time::Instant;
+    /// use std::time::Duration;
+    /// use tokio::time::Instant;
     ///
     /// let sluice = Sluice::<&str>::builder("orders", 1, 10).rate(Rate::per_minute(1)?).build()?;
     /// sluice.admit(Entry::of("alice"), "add")?;
