@@ -5,39 +5,7 @@ use std::sync::Arc;
 use sluicegate_tasks::{AtLimit, Context, Interrupt, Permits, Refusal, TaskError, TaskGroup};
 use tokio::time::{Duration, Instant};
 
-use crate::probe::{ByHand, Count, ms, settle};
-
-/// A message from a broker: acknowledged once, or handed back when it is dropped.
-#[derive(Debug)]
-struct Delivery {
-    settled: bool,
-    tally: Arc<Tally>,
-}
-
-#[derive(Debug, Default)]
-struct Tally {
-    acked: Count,
-    handed_back: Count,
-}
-
-impl Delivery {
-    fn of(tally: &Arc<Tally>) -> Self {
-        Self { settled: false, tally: Arc::clone(tally) }
-    }
-
-    fn ack(mut self) {
-        self.settled = true;
-        self.tally.acked.add();
-    }
-}
-
-impl Drop for Delivery {
-    fn drop(&mut self) {
-        if !self.settled {
-            self.tally.handed_back.add();
-        }
-    }
-}
+use crate::probe::{ByHand, Count, Delivery, Tally, ms, settle};
 
 /// 000: workers left on cancellation while the hand-off buffer was full; up to twice as many
 /// deliveries as workers were dropped without an answer.

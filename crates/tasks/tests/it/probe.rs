@@ -132,3 +132,35 @@ impl Chance {
         ((self.0 >> 33) % bound as u64) as u32
     }
 }
+
+/// A message from a broker: acknowledged once, or handed back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    settled: bool,
+    tally: Arc<Tally>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) acked: Count,
+    pub(crate) handed_back: Count,
+}
+
+impl Delivery {
+    pub(crate) fn of(tally: &Arc<Tally>) -> Self {
+        Self { settled: false, tally: Arc::clone(tally) }
+    }
+
+    pub(crate) fn ack(mut self) {
+        self.settled = true;
+        self.tally.acked.add();
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.tally.handed_back.add();
+        }
+    }
+}

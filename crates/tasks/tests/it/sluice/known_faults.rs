@@ -7,39 +7,7 @@ use tokio::sync::Barrier;
 use tokio::time::Instant;
 
 use super::{ROOM, enter};
-use crate::probe::{ByHand, Count, ms, settle};
-
-/// A message from a broker: acknowledged once, or handed back when it is dropped.
-#[derive(Debug)]
-struct Delivery {
-    settled: bool,
-    tally: Arc<Tally>,
-}
-
-#[derive(Debug, Default)]
-struct Tally {
-    acked: Count,
-    handed_back: Count,
-}
-
-impl Delivery {
-    fn of(tally: &Arc<Tally>) -> Self {
-        Self { settled: false, tally: Arc::clone(tally) }
-    }
-
-    fn ack(mut self) {
-        self.settled = true;
-        self.tally.acked.add();
-    }
-}
-
-impl Drop for Delivery {
-    fn drop(&mut self) {
-        if !self.settled {
-            self.tally.handed_back.add();
-        }
-    }
-}
+use crate::probe::{ByHand, Count, Delivery, Tally, ms, settle};
 
 /// 001: a slot stayed taken when a request went away while it waited or ran.
 #[tokio::test(start_paused = true)]
