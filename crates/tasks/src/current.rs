@@ -125,6 +125,13 @@ fn holds_in_task(group: GroupId) -> bool {
     })
 }
 
+/// Whether what this thread runs was made in a task of that group, or is one.
+pub(crate) fn is_made_in(group: GroupId) -> bool {
+    CURRENT.with_borrow(|current| {
+        current.frame.lineage.as_ref().is_some_and(|own| own.is_made_in(group))
+    })
+}
+
 /// What this thread runs in.
 pub(crate) fn inside() -> Option<Inside> {
     CURRENT.with_borrow(Current::inside)

@@ -66,14 +66,42 @@ impl Lineage {
     pub(crate) fn around(self: &Arc<Self>, outer: Option<&Inside>) -> Arc<Self> {
         match outer {
             None => Arc::clone(self),
-            Some(outer) => Arc::new(Self {
-                group: self.group,
-                kill: Arc::clone(&self.kill),
-                holder: self.holder.clone(),
-                maker: self.maker.clone(),
-                outer: Some(outer.clone()),
-            }),
+            Some(outer) => Arc::new(self.inside_of(self.without_spent(outer))),
         }
+    }
+
+    fn inside_of(&self, outer: Option<Inside>) -> Self {
+        let Self { group, kill, holder, maker, .. } = self;
+        let (kill, holder, maker) = (Arc::clone(kill), holder.clone(), maker.clone());
+        Self { group: *group, kill, holder, maker, outer }
+    }
+
+    /// The way out through `outer`, without what says nothing any more: a permit that was given back, of
+    /// a group that is met on the way before. So a context that goes from task to task does not grow.
+    fn without_spent(&self, outer: &Inside) -> Option<Inside> {
+        let chain = || std::iter::successors(Some(outer), |around| around.lineage.outer());
+        let is_spent = |at: usize, around: &Inside| {
+            let is_same = |other: &Self| Arc::ptr_eq(&other.kill, &around.lineage.kill);
+            (is_same(self) || chain().take(at).any(|other| is_same(&other.lineage)))
+                && !around.lineage.still_holds(around.permit)
+        };
+        let is_spent = |(at, around): &(usize, &Inside)| is_spent(*at, around);
+        if !chain().enumerate().any(|one| is_spent(&one)) {
+            return Some(outer.clone());
+        }
+        let kept: Vec<&Inside> =
+            chain().enumerate().filter(|one| !is_spent(one)).map(|(_, around)| around).collect();
+        kept.into_iter().rev().fold(None, |outer, around| {
+            let lineage = Arc::new(around.lineage.inside_of(outer));
+            Some(Inside { lineage, permit: around.permit })
+        })
+    }
+
+    /// Whether it is that group, or was made by a task of it, or by one that was; so that a permit of the
+    /// group is held for as long as anything runs here.
+    pub(crate) fn is_made_in(&self, group: GroupId) -> bool {
+        let made = std::iter::successors(Some(self), |at| at.maker().map(|maker| &*maker.lineage));
+        made.into_iter().any(|at| at.group == group)
     }
 
     pub(crate) const fn maker(&self) -> Option<&Inside> {

@@ -127,7 +127,10 @@ impl<T> Task<T> {
         match &self.end {
             End::Spawned(handle) => handle.is_finished(),
             // Told, or never to be told: both are the end.
-            End::Told { told, .. } => told.is_terminated() || !told.is_empty(),
+            End::Told { told, driven } => {
+                let is_over = driven.as_ref().is_some_and(|handover| handover.is_over());
+                is_over || told.is_terminated() || !told.is_empty()
+            }
             End::Failed(_) => true,
         }
     }

@@ -182,6 +182,10 @@ impl Handover {
         if self.on_thread.load(Ordering::SeqCst) == 0 { Poll::Ready(()) } else { Poll::Pending }
     }
 
+    pub(crate) fn is_over(&self) -> bool {
+        self.state.lock().is_over
+    }
+
     /// Drops what is there, and what is still to come.
     fn clear(&self) {
         let mut state = self.state.lock();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::nested::Handover;
@@ -138,7 +139,9 @@ impl Shared {
 
     /// A permit of its own last: what borrows one runs beside the maker, not in its place.
     fn try_permit(&self, place: Place) -> Result<TaskPermit, AtLimit> {
-        if let Some(lent) = &self.lent {
+        // What borrows is spawned, and there must be somewhere to.
+        let may_borrow = !matches!(place, Place::Polled) || Handle::try_current().is_ok();
+        if let (Some(lent), true) = (&self.lent, may_borrow) {
             match Permits::try_acquire_owned(lent) {
                 Ok(permit) => return Ok(TaskPermit::Lent { _permit: permit }),
                 Err(full) if !self.hands_over_to(place) => return Err(full),

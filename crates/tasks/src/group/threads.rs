@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::TaskGroup;
 use super::shared::Place;
+use crate::panic::catch;
 use crate::roster::{Label, Name};
 use crate::task::{TaskGuard, on_thread};
 use crate::{Context, Refusal, Refused, Task, TaskError};
@@ -155,14 +157,29 @@ where
     let (tell, told) = oneshot::channel();
     let has_ended = Arc::<AtomicBool>::default();
     let own = Arc::clone(&has_ended);
+    // What the work submits runs where the thread was asked for.
+    let runtime = Handle::try_current().ok();
+    // Until it is noted nobody looks for what has ended, however short it is.
+    let mut running = threads.running.lock();
     let started = Builder::new().name(name.replace('\0', " ")).spawn(move || {
-        let ended = on_thread(guard, cx, work, || own.store(true, Ordering::SeqCst));
-        // Whoever asked may be gone.
-        drop(tell.send(ended));
+        let _inside = runtime.as_ref().map(Handle::enter);
+        let wanted = on_thread(guard, cx, work, |ended| {
+            // A value that nobody waits for is dropped while the thread still counts as running: that may
+            // take its time, and what comes after is short.
+            let mut wanted = Some(ended);
+            if tell.is_closed() {
+                drop(catch(|| wanted = None));
+            }
+            own.store(true, Ordering::SeqCst);
+            wanted
+        });
+        // Whoever asked may be gone just now.
+        drop(wanted.map(|ended| tell.send(ended)));
     });
     match started {
         Ok(handle) => {
-            threads.running.lock().push(Thread { has_ended, handle });
+            running.push(Thread { has_ended, handle });
+            drop(running);
             Task::told(told, None)
         }
         Err(error) => Task::failed(TaskError::NoThread { cause: error.kind() }),

@@ -228,13 +228,13 @@ where
 }
 
 /// [`Run`] for work that blocks its thread. The guard moves to that thread: a permit is in use for as
-/// long as the work really runs. `over` is called when it is, before anything is given back.
-pub(crate) fn on_thread<F, T>(
+/// long as the work really runs. `over` has what it left before anything is given back.
+pub(crate) fn on_thread<F, T, R>(
     mut guard: TaskGuard,
     cx: Context,
     work: F,
-    over: impl FnOnce(),
-) -> Result<T, TaskError>
+    over: impl FnOnce(Result<T, TaskError>) -> R,
+) -> R
 where
     F: FnOnce(Context) -> T,
 {
@@ -257,9 +257,9 @@ where
             ended
         }
     };
-    over();
+    let left = over(ended);
     drop(guard);
-    ended
+    left
 }
 
 impl TaskGuard {
@@ -290,7 +290,7 @@ impl TaskGuard {
             // From here on, not only once there is a thread: the maker does not go on before.
             let permit = self.handover().map(Handover::to_thread);
             let blocking = tokio::task::spawn_blocking(move || {
-                let ended = on_thread(self, cx, work, || ());
+                let ended = on_thread(self, cx, work, |ended| ended);
                 drop(permit);
                 ended
             });

@@ -176,3 +176,18 @@ async fn a_childs_task_ends_with_the_parents_drain_deadline_whatever_its_context
     assert_eq!(task.await, Ok(Err(Interrupt::Cancelled)));
     assert_eq!(hold.await, Ok(Interrupt::Cancelled));
 }
+
+/// Each task gives its context to the next. The stack of a test's thread would not hold a chain of all.
+#[tokio::test]
+async fn a_context_that_goes_from_task_to_task_does_not_grow() {
+    let groups = ["a", "b", "c"].map(|name| TaskGroup::new(name, 1).unwrap());
+    let mut cx = Context::new();
+    for n in 0..100_000 {
+        cx = groups[n % 3].run(&cx, |cx| async move { cx }).await.unwrap();
+    }
+    assert!(groups[2].drain(Instant::now()).await.is_clean());
+    assert_eq!(cx.check(), Ok(()));
+    // It is still a context of all three: whichever ends takes it along.
+    drop(groups);
+    assert_eq!(cx.check(), Err(Interrupt::Cancelled));
+}

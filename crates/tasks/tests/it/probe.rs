@@ -20,6 +20,17 @@ impl<F: Future> ByHand<F> {
         Self { future: Box::pin(future), wakes: Arc::default() }
     }
 
+    /// Polls until it is over, without a runtime.
+    pub(crate) fn wait(future: F) -> F::Output {
+        let mut by_hand = Self::new(future);
+        loop {
+            match by_hand.poll() {
+                Some(output) => return output,
+                None => std::thread::yield_now(),
+            }
+        }
+    }
+
     /// Polls once. Nothing while it is pending.
     pub(crate) fn poll(&mut self) -> Option<F::Output> {
         let waker = Waker::from(Arc::clone(&self.wakes));

@@ -190,3 +190,51 @@ async fn made_outside_it_is_drained_with_its_parent() {
     assert_eq!(runs.await, Ok(true));
     assert_eq!((group.running().len(), group.stats().gauges.running), (0, 0));
 }
+
+/// A task that runs within one of the pool's may go on after that one: it has no permit of the pool to
+/// hand over.
+#[tokio::test(start_paused = true)]
+async fn a_child_made_in_a_task_of_another_group_has_no_permit_of_its_own() {
+    let (pool, other) = (TaskGroup::new("pool", 1).unwrap(), TaskGroup::new("other", 1).unwrap());
+    let ((made, is_made), (go, may_go)) = (oneshot::channel(), oneshot::channel());
+    let (own, inner) = (pool.clone(), other.clone());
+    let outer = pool.run(Context::new(), move |cx| async move {
+        let task = inner.submit(&cx, move |_| async move {
+            let child = own.child("parts").unwrap();
+            let nested = child.run(Context::new(), |_| async {}).await;
+            made.send(nested).unwrap();
+            may_go.await.unwrap();
+            child.try_submit(Context::new(), |_| async {}).map(drop).map_err(|refused| refused.why)
+        });
+        (task.await.unwrap(), is_made.await.unwrap())
+    });
+    let (task, nested) = outer.await.unwrap();
+    assert_eq!(nested, Err(TaskError::Refused(Refusal::Nested { group: "parts".to_owned() })));
+    // The pool's task has ended; another has the only permit.
+    let (hold, held) = oneshot::channel::<()>();
+    let second = pool.submit(Context::new(), |_| async { drop(held.await) }).await.unwrap();
+    go.send(()).unwrap();
+    let why = task.await.unwrap().unwrap_err();
+    assert!(matches!(why, Refusal::AtLimit(_)), "{why}");
+    hold.send(()).unwrap();
+    second.await.unwrap();
+}
+
+#[test]
+fn a_child_of_a_runtime_that_is_gone_is_finished() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let group = TaskGroup::new("pool", 1).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let own = group.clone();
+    let maker = group.submit(Context::new(), move |cx| async move {
+        let child = own.child("parts").unwrap();
+        let waits = |_| async { std::future::pending::<()>().await };
+        tell.send(child.submit(&cx, waits).await.unwrap()).unwrap();
+        std::future::pending::<()>().await;
+    });
+    let _maker = runtime.block_on(maker).unwrap();
+    let part = told.recv().unwrap();
+    assert!(!part.is_finished());
+    drop(runtime);
+    assert!(part.is_finished());
+}

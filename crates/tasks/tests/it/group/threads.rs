@@ -47,14 +47,7 @@ fn it_has_its_name_and_its_value_and_needs_no_runtime() {
     assert!(matches!(full.why, Refusal::AtLimit(_)));
     assert!(!task.is_finished());
     release.send(()).unwrap();
-    let mut task = ByHand::new(task);
-    let ended = loop {
-        match task.poll() {
-            Some(ended) => break ended,
-            None => std::thread::yield_now(),
-        }
-    };
-    assert_eq!(ended, Ok(Ok(())));
+    assert_eq!(ByHand::wait(task), Ok(Ok(())));
     assert_eq!((group.running(), group.stats().completed), (vec![], 1));
 }
 
@@ -150,4 +143,69 @@ fn blocking_waits_end_with_the_context_or_in_time() {
     let late = Context::new().with_timeout(ms(1));
     assert_eq!(late.wait_timeout(Duration::from_secs(60)), Err(Interrupt::TimedOut));
     assert_eq!(late.cancelled_blocking(), Interrupt::TimedOut);
+}
+
+/// A value that takes until it is told to be dropped.
+struct SlowToGo {
+    going: mpsc::Sender<()>,
+    may_go: mpsc::Receiver<()>,
+}
+
+impl Drop for SlowToGo {
+    fn drop(&mut self) {
+        self.going.send(()).unwrap();
+        self.may_go.recv().unwrap();
+    }
+}
+
+/// The drain's own runtime lets the value go: a drain that blocked it would never end.
+#[tokio::test]
+async fn a_value_nobody_wants_is_dropped_before_the_thread_counts_as_gone() {
+    let group = group(1);
+    let ((going, is_going), (go, may_go)) = (mpsc::channel(), mpsc::channel());
+    drop(group.submit_thread("slow", move |_| SlowToGo { going, may_go }).await.unwrap());
+    is_going.recv().unwrap();
+    assert_eq!(group.running()[0].name, "slow");
+    let release = async {
+        tokio::time::sleep(ms(10)).await;
+        go.send(()).unwrap();
+    };
+    let (report, ()) = tokio::join!(group.drain(soon()), release);
+    assert!(report.is_clean() && !exists("slow"), "{report}");
+}
+
+/// However short it is, and however soon the drain comes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_that_is_clean_leaves_no_thread() {
+    for _ in 0..500 {
+        let group = group(1);
+        let own = group.clone();
+        let starter = std::thread::spawn(move || drop(own.try_submit_thread("quick", |_| ())));
+        while group.stats().admitted == 0 {
+            std::thread::yield_now();
+        }
+        let report = group.drain(soon()).await;
+        assert!(report.is_clean() && !exists("quick"), "{report}");
+        starter.join().unwrap();
+    }
+}
+
+/// Whether the pool has a permit to spare or not, and wherever the thread was started.
+#[test]
+fn a_child_of_a_thread_runs_tasks_with_or_without_a_runtime() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    for limit in [1, 2] {
+        for inside in [true, false] {
+            let group = group(limit);
+            let own = group.clone();
+            let _inside = inside.then(|| runtime.enter());
+            let work = move |cx: Context| {
+                let child = own.child("parts").unwrap();
+                let part = child.try_submit(&cx, |_| async { 1 }).unwrap();
+                ByHand::wait(part)
+            };
+            let task = group.try_submit_thread("maker", work).unwrap();
+            assert_eq!(ByHand::wait(task), Ok(Ok(1)), "limit {limit}, in a runtime: {inside}");
+        }
+    }
 }
