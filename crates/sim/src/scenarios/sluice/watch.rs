@@ -48,8 +48,10 @@ struct State {
     trace: Trace,
     items: BTreeMap<Item, Seen>,
     concurrency: u32,
-    /// The most that may run: a lower limit is met as items end.
+    /// The most that may run: a lower limit is met as items end, and those that were told before it was
+    /// set still hear of their turn in the same moment.
     most: u32,
+    limited_at: Instant,
     paused: bool,
     draining: bool,
     broken: Option<Broken>,
@@ -81,6 +83,7 @@ impl Watch {
             items: BTreeMap::new(),
             concurrency: 0,
             most: 0,
+            limited_at: Instant::now(),
             paused: false,
             draining: false,
             broken: None,
@@ -142,8 +145,8 @@ impl Watch {
 
     pub(super) fn limit(&self, concurrency: u32, _capacity: u32) {
         self.with("limit", concurrency.into(), |state| {
-            state.most = concurrency.max(state.running());
-            state.concurrency = concurrency;
+            state.most = state.most.max(concurrency);
+            (state.concurrency, state.limited_at) = (concurrency, Instant::now());
         });
     }
 
@@ -201,7 +204,7 @@ impl Watch {
     pub(super) fn ends(&self, item: Item) {
         self.with("ends", item, |state| {
             state.items.get_mut(&item).expect("offered before").stage = Stage::Waits;
-            if state.running() <= state.concurrency {
+            if state.running() <= state.concurrency && state.limited_at < Instant::now() {
                 state.most = state.concurrency;
             }
         });
