@@ -108,8 +108,8 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         if let Some(index) = self.tenants.find(&tenant) {
             self.tenants.set_limits(index, (&limits).into());
         }
+        self.admission_rates.set_rate(now, &tenant, limits.admission_rate);
         self.limits.tenants.insert(tenant, limits);
-        self.adjust_admission_rates(now);
         Ok(())
     }
 
@@ -132,7 +132,7 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         if let Some(index) = self.tenants.find(tenant) {
             self.tenants.set_limits(index, (&self.limits.each_tenant).into());
         }
-        self.adjust_admission_rates(now);
+        self.admission_rates.set_rate(now, tenant, self.limits.each_tenant.admission_rate);
         had
     }
 
@@ -160,7 +160,8 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         self.limits.each_tenant = limits;
         let Limits { tenants, .. } = &self.limits;
         self.tenants.set_all_limits(|name| tenants.get(name).unwrap_or(&limits).into());
-        self.adjust_admission_rates(now);
+        let rate_of = |name: &T| tenants.get(name).unwrap_or(&limits).admission_rate;
+        self.admission_rates.set_rates(now, rate_of);
         Ok(())
     }
 
@@ -196,13 +197,5 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     /// ```
     pub fn resume(&mut self, reason: &'static str) -> bool {
         self.pauses.end(reason)
-    }
-
-    fn adjust_admission_rates(&mut self, now: Moment) {
-        let Self { limits: Limits { tenants, each_tenant, .. }, admission_rates, .. } = self;
-        if admission_rates.len() > 0 {
-            admission_rates
-                .set_rates(now, |tenant| tenants.get(tenant).unwrap_or(each_tenant).admission_rate);
-        }
     }
 }

@@ -81,17 +81,24 @@ impl<T: Hash + Eq + Clone> AdmissionRates<T> {
         self.forget_untouched(now);
         let all: Vec<u32> = self.limits.iter().map(|(index, _)| index).collect();
         for index in all {
-            let Used { tenant, limit, place } = &mut self.limits[index];
-            let place = *place;
-            match rate(tenant) {
-                Some(rate) => {
-                    limit.set_rate(rate, now);
-                    let at = limit.untouched_at(now);
-                    self.untouched.update(place, at, |used, at| self.limits[used].place = at);
-                }
-                None => self.forget(index),
-            }
+            self.set_rate_at(now, index, rate(&self.limits[index].tenant));
         }
+    }
+
+    /// The same for one tenant.
+    pub(crate) fn set_rate(&mut self, now: Moment, tenant: &T, rate: Option<Rate>) {
+        self.forget_untouched(now);
+        if let Some(&index) = self.by_tenant.get(tenant) {
+            self.set_rate_at(now, index, rate);
+        }
+    }
+
+    fn set_rate_at(&mut self, now: Moment, index: u32, rate: Option<Rate>) {
+        let Some(rate) = rate else { return self.forget(index) };
+        let Used { limit, place, .. } = &mut self.limits[index];
+        limit.set_rate(rate, now);
+        let (place, at) = (*place, limit.untouched_at(now));
+        self.untouched.update(place, at, |used, at| self.limits[used].place = at);
     }
 
     #[inline]
