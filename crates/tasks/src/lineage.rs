@@ -121,7 +121,14 @@ impl Lineage {
     }
 
     /// Whether a permit of that group is held further out.
+    #[inline]
     pub(crate) fn is_held_beyond(&self, group: GroupId) -> bool {
+        // Mostly there is nothing around it: a look that is small enough to be done in passing.
+        (self.maker.is_some() || self.outer.is_some()) && self.is_held_around(group)
+    }
+
+    #[inline(never)]
+    fn is_held_around(&self, group: GroupId) -> bool {
         self.beyond().any(|around| around.is_of(group))
     }
 

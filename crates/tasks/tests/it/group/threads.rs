@@ -68,12 +68,14 @@ async fn a_drain_joins_it() {
 #[tokio::test]
 async fn what_does_not_heed_its_context_is_named_as_abandoned() {
     let group = TaskGroup::builder("store", 1).unwind(ms(5)).build().unwrap();
-    let (release, released) = mpsc::channel::<()>();
+    let ((begin, begun), (release, released)) = (mpsc::channel(), mpsc::channel::<()>());
     let task = group.submit_thread("stuck", move |cx| {
+        begin.send(()).unwrap();
         released.recv().unwrap();
         cx.check()
     });
     let task = task.await.unwrap();
+    begun.recv().unwrap(); // else it could be cancelled before it begins
     let report = group.drain(Instant::now()).await;
     assert_eq!(report.abandoned[0].name, "stuck");
     release.send(()).unwrap();
@@ -163,7 +165,13 @@ impl Drop for SlowToGo {
 async fn a_value_nobody_wants_is_dropped_before_the_thread_counts_as_gone() {
     let group = group(1);
     let ((going, is_going), (go, may_go)) = (mpsc::channel(), mpsc::channel());
-    drop(group.submit_thread("slow", move |_| SlowToGo { going, may_go }).await.unwrap());
+    let (end, may_end) = mpsc::channel();
+    let work = move |_| {
+        may_end.recv().unwrap();
+        SlowToGo { going, may_go }
+    };
+    drop(group.submit_thread("slow", work).await.unwrap());
+    end.send(()).unwrap();
     is_going.recv().unwrap();
     assert_eq!(group.running()[0].name, "slow");
     let release = async {
