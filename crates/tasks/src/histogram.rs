@@ -239,7 +239,10 @@ impl Recent {
     pub(crate) fn record(&mut self, now: Moment, duration: Duration) {
         let number = now.as_nanos() >> SLICE_BITS;
         let slice = &mut self.slices[number as usize % SLICES];
-        if slice.number != number {
+        if number < slice.number {
+            return; // it is heard of more than a minute late
+        }
+        if slice.number < number {
             slice.number = number;
             slice.times.clear();
         }

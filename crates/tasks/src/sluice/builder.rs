@@ -295,7 +295,8 @@ impl<V> SluiceBuilder<V> {
             on_dropped: self.on_dropped,
         });
         tokio::spawn(keep_time(Arc::clone(&shared)));
-        Ok(Sluice { handle: Arc::new(Handle { shared }) })
+        let link = Arc::new(Arc::clone(&shared));
+        Ok(Sluice { link, handle: Arc::new(Handle { shared }) })
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::line::{After, Line, Runner, Slot, State};
 use super::turn::{Running, Turn};
-use super::{Overload, Shared};
+use super::{Link, Overload};
 use crate::{Context, Entry, Refusal, Refused};
 
 /// An item of a caller that was let in and waits for its turn. Dropped, it leaves the queue.
@@ -40,7 +40,7 @@ pub struct Admitted<V> {
 /// A caller's item in the queue. Dropped, it is withdrawn.
 #[derive(Debug)]
 struct Waiting<V> {
-    item: Option<(Arc<Shared<V>>, ItemId)>,
+    item: Option<(Link<V>, ItemId)>,
     cx: Context,
     /// Since when it is its turn, if it was so as soon as it came in.
     at_once: Option<Instant>,
@@ -67,7 +67,7 @@ pub(super) enum Heard {
 
 impl<V> Admitted<V> {
     pub(super) const fn new(
-        shared: Arc<Shared<V>>,
+        shared: Link<V>,
         id: ItemId,
         cx: Context,
         value: V,
@@ -253,17 +253,17 @@ impl<V> Line<V> {
 impl<V> State<V> {
     pub(super) fn enter_caller(
         &mut self,
-        now: Moment,
         entry: Entry,
         overload: Overload,
         wakers: &mut Vec<Waker>,
     ) -> Result<Entered, Full> {
+        let now = self.now;
         let slot = Slot::new(Runner::Caller { told: false, waker: None }, now);
         let admitted = self.fair.admit_at_once(now, entry, slot);
         let (id, mut at_once) = admitted.map_err(|refused| refused.why)?;
-        self.admitted(now, id, !at_once);
+        self.admitted(id, !at_once);
         if !at_once {
-            self.tell_callers(now, wakers);
+            self.tell_callers(wakers);
         }
         let Self { fair, ledger, .. } = self;
         let slot = fair.get_mut(id).expect("it was let in just now");

@@ -87,8 +87,9 @@ impl<V> AtDoor<'_, V> {
         overload: Overload,
         waker: &Waker,
     ) -> After<V, Poll<Result<Entered, Full>>> {
-        // Cloned before and dropped after the lock is held: both run the executor's code.
-        let (ticket, mut waker) = (self.ticket.take(), Some(waker.clone()));
+        // Cloned before and dropped after the lock is held: the executor's code runs then, and names that
+        // the schedule has already are freed.
+        let (ticket, mut waker, names) = (self.ticket.take(), Some(waker.clone()), entry.clone());
         let After { result: (entered, ticket, displaced), alarm, expired } =
             self.line.change(now, |state, wakers| {
                 let may_enter = state.door.is_first(ticket) && state.has_room();
@@ -102,11 +103,11 @@ impl<V> AtDoor<'_, V> {
                 }
                 let displaced = state.door.leave(ticket);
                 let entry = entry.take().expect("let in once");
-                let entered = state.enter_caller(now, entry, overload, wakers);
+                let entered = state.enter_caller(entry, overload, wakers);
                 (Poll::Ready(entered), None, displaced)
             });
         self.ticket = ticket;
-        drop((displaced, waker));
+        drop((displaced, waker, names));
         After { result: entered, alarm, expired }
     }
 }

@@ -7,7 +7,7 @@ use sluicegate_schedule::Moment;
 use crate::HistogramSnapshot;
 use crate::histogram::Recent;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub(super) admitted: u64,
     pub(super) started: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Ledger {
     recent: Option<Box<RecentTimes>>,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct RecentTimes {
     wait: Recent,
     run: Recent,
@@ -76,12 +76,18 @@ impl Ledger {
         }
     }
 
+    /// Without the last minute, which is large.
+    pub(super) fn counts(&self) -> Self {
+        let Self { wait_time, run_time, .. } = self;
+        Self { wait_time: wait_time.clone(), run_time: run_time.clone(), recent: None, ..*self }
+    }
+
     pub(super) fn completed(&self) -> u64 {
         self.run_time.count()
     }
 
-    pub(super) fn times(&self) -> (HistogramSnapshot, HistogramSnapshot) {
-        (self.wait_time.clone(), self.run_time.clone())
+    pub(super) fn times(self) -> (HistogramSnapshot, HistogramSnapshot) {
+        (self.wait_time, self.run_time)
     }
 
     pub(super) fn last_minute(&self, now: Moment) -> Option<LastMinute> {

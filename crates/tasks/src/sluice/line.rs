@@ -18,26 +18,37 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
+use std::ops::DerefMut;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
 use sluicegate_schedule::{ItemId, Limits, Moment, Next, Schedule, Snapshot, Why};
 
+use super::done::{Done, DoneTurn};
 use super::door::Door;
 use super::ledger::Ledger;
 use super::watch::Watchers;
+use super::workers::Ran;
 use crate::sync::BriefMutex;
 use crate::waitlist::WaitList;
 
 pub(crate) type Fair<V> = Schedule<Slot<V>, Arc<str>, Arc<str>>;
 
 pub(crate) struct Line<V> {
+    done: Done,
     state: BriefMutex<State<V>>,
 }
 
 pub(crate) struct State<V> {
     pub(crate) fair: Fair<V>,
+    /// The latest moment that anybody came with. The clock is read before the lock is taken, so one may
+    /// come with an earlier moment than the one before it: time does not go back in here.
+    pub(super) now: Moment,
+    /// Whether those who end a turn know that somebody waits.
+    said_to_wait: bool,
+    /// For what is counted off; empty in between.
+    done: Vec<DoneTurn>,
     /// Workers that wait in `next`; one that was woken has no waker here any more.
     pub(super) workers: WaitList<Option<Waker>>,
     /// How many of them were woken and have not looked yet.
@@ -110,8 +121,12 @@ impl<V> Line<V> {
         now: Moment,
     ) -> Self {
         Self {
+            done: Done::new(),
             state: BriefMutex::new(State {
                 fair: Schedule::new(limits, now),
+                now,
+                said_to_wait: false,
+                done: Vec::new(),
                 workers: WaitList::new(),
                 woken: 0,
                 door: Door::default(),
@@ -134,12 +149,15 @@ impl<V> Line<V> {
         change: impl FnOnce(&mut State<V>, &mut Vec<Waker>) -> R,
     ) -> After<V, R> {
         let (mut wakers, mut expired) = (Vec::new(), Vec::new());
-        let mut state = self.state.lock();
-        state.fair.advance(now);
+        let mut state = self.lock();
+        state.advance(now);
         // First, since what waited for too long must not start, however late the timer is.
-        state.expire(now, &mut wakers, &mut expired);
+        state.expire(&mut wakers, &mut expired);
         let result = change(&mut state, &mut wakers);
-        let alarm = state.tell(now, &mut wakers);
+        let mut alarm = state.tell(&mut wakers);
+        if self.say_who_waits(&mut state) {
+            alarm = state.tell(&mut wakers);
+        }
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
         After { result, alarm, expired }
@@ -152,12 +170,47 @@ impl<V> Line<V> {
 
     /// Looks, and changes only who waits: the schedule need not be asked.
     pub(crate) fn attend<R>(&self, attend: impl FnOnce(&mut State<V>) -> R) -> R {
-        attend(&mut self.state.lock())
+        let (mut wakers, mut state) = (Vec::new(), self.lock());
+        let result = attend(&mut state);
+        if self.say_who_waits(&mut state) {
+            state.call_watchers(&mut wakers);
+        }
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+        result
     }
 
     /// Looks into the schedule without changing it.
     pub(crate) fn view<R>(&self, view: impl FnOnce(&Fair<V>) -> R) -> R {
-        view(&self.state.lock().fair)
+        view(&self.lock().fair)
+    }
+
+    /// With the turns counted off that are done.
+    fn lock(&self) -> impl DerefMut<Target = State<V>> {
+        let mut state = self.state.lock();
+        self.done.take(&mut state.done);
+        state.count_off();
+        state
+    }
+
+    /// Whether turns were done before those who end one knew that somebody waits now.
+    fn say_who_waits(&self, state: &mut State<V>) -> bool {
+        let waits = state.somebody_waits();
+        if waits == state.said_to_wait {
+            return false;
+        }
+        state.said_to_wait = waits;
+        self.done.take_and_say(&mut state.done, waits);
+        state.count_off()
+    }
+
+    /// An item is done. Whoever waits hears of it at once.
+    pub(super) fn finish(&self, now: Moment, id: ItemId, ran: Ran) -> After<V, ()> {
+        let turn = DoneTurn { at: now, id, ran };
+        if self.done.note(turn) {
+            return After { result: (), alarm: None, expired: Vec::new() };
+        }
+        self.change(now, |state, _| state.finish(turn))
     }
 
     pub(crate) fn snapshot(&self, now: Moment) -> Snapshot {
@@ -189,12 +242,37 @@ impl<V> Line<V> {
 }
 
 impl<V> State<V> {
+    /// Time has passed, and the clock alone may have let something go.
+    pub(super) fn advance(&mut self, now: Moment) {
+        self.now = self.now.max(now);
+        self.fair.advance(self.now);
+    }
+
+    /// Whether anything waits that the end of a turn may concern.
+    fn somebody_waits(&self) -> bool {
+        self.fair.queued() > 0 || !self.door.is_empty() || !self.watchers.is_empty()
+    }
+
+    /// Counts off the turns that were done while nobody waited, if there are any.
+    fn count_off(&mut self) -> bool {
+        let mut done = std::mem::take(&mut self.done);
+        let any = !done.is_empty();
+        done.drain(..).for_each(|turn| self.finish(turn));
+        self.done = done;
+        any
+    }
+
+    pub(super) fn finish(&mut self, DoneTurn { at, id, ran }: DoneTurn) {
+        self.fair.complete(id, Some(ran.cost));
+        self.ledger.ran(at, ran.time);
+    }
+
     /// An item that was let in waits from now on.
-    pub(super) fn admitted(&mut self, now: Moment, id: ItemId, by_caller: bool) {
+    pub(super) fn admitted(&mut self, id: ItemId, by_caller: bool) {
         self.ledger.admitted += 1;
         self.callers += u32::from(by_caller);
         if let Some(limit) = self.queue_timeout {
-            self.timeouts.push_back((now + limit, id));
+            self.timeouts.push_back((self.now + limit, id));
             // Those that are over make room, so the list does not outgrow the queue.
             if self.timeouts.len() > 64 + 2 * self.fair.queued() as usize {
                 let Self { timeouts, fair, .. } = self;
@@ -204,9 +282,10 @@ impl<V> State<V> {
     }
 
     /// The next value, if something may start that a worker runs.
-    pub(super) fn pull(&mut self, now: Moment, wakers: &mut Vec<Waker>) -> Option<Pulled<V>> {
+    pub(super) fn pull(&mut self, wakers: &mut Vec<Waker>) -> Option<Pulled<V>> {
+        let now = self.now;
         // Those that are before it are told first.
-        self.tell_callers(now, wakers);
+        self.tell_callers(wakers);
         let Next::Start(id) = self.fair.next(now) else { return None };
         let Self { fair, ledger, .. } = self;
         let slot = fair.get_mut(id).expect("what starts is here");
@@ -221,12 +300,12 @@ impl<V> State<V> {
 
     /// Tells callers whose turn it is, and wakes a worker if there is something for one. Says when to
     /// ask again.
-    fn tell(&mut self, now: Moment, wakers: &mut Vec<Waker>) -> Option<Moment> {
+    fn tell(&mut self, wakers: &mut Vec<Waker>) -> Option<Moment> {
         let timeout = self.timeouts.front().map(|(at, _)| *at);
-        let mut alarm = self.tell_callers(now, wakers);
+        let mut alarm = self.tell_callers(wakers);
         // One more each time, if there may be something for it: one that was woken may be slow to look.
         if !self.workers.is_empty() && self.woken < self.most_for_workers() {
-            match self.fair.peek(now) {
+            match self.fair.peek(self.now) {
                 Next::Start(id) if !self.is_callers(id) => wakers.extend(self.wake_worker()),
                 Next::At(at) => alarm = Some(at),
                 _ => {}
@@ -240,7 +319,8 @@ impl<V> State<V> {
     }
 
     /// Starts what callers wait for, as long as that is what is next.
-    pub(super) fn tell_callers(&mut self, now: Moment, wakers: &mut Vec<Waker>) -> Option<Moment> {
+    pub(super) fn tell_callers(&mut self, wakers: &mut Vec<Waker>) -> Option<Moment> {
+        let now = self.now;
         while self.callers > 0 {
             // Where only callers wait there is nobody to look out for.
             if self.callers < self.fair.queued()
@@ -267,7 +347,8 @@ impl<V> State<V> {
     }
 
     /// Takes out what has waited for too long.
-    fn expire(&mut self, now: Moment, wakers: &mut Vec<Waker>, expired: &mut Vec<V>) {
+    fn expire(&mut self, wakers: &mut Vec<Waker>, expired: &mut Vec<V>) {
+        let now = self.now;
         while let Some((_, id)) = self.timeouts.pop_front_if(|(at, _)| *at <= now) {
             if !self.waits_anew(id) {
                 continue;
@@ -329,12 +410,12 @@ impl<V> State<V> {
     }
 
     /// Why an item waits; where nothing but a worker is missing, for it or for what is before it, that.
-    pub(super) fn why(&mut self, now: Moment, id: ItemId) -> Option<Why> {
-        let why = self.fair.why(now, id)?;
+    pub(super) fn why(&mut self, id: ItemId) -> Option<Why> {
+        let why = self.fair.why(self.now, id)?;
         if why != Why::Ready || !self.workers.is_empty() || self.woken > 0 {
             return Some(why);
         }
-        match self.fair.peek(now) {
+        match self.fair.peek(self.now) {
             Next::Start(next) if !self.is_callers(next) => Some(Why::NoWorker),
             _ => Some(why),
         }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::line::Fair;
 use super::watch::Until;
-use super::{Shared, Sluice};
+use super::{Link, Shared, Sluice};
 use crate::drain::{Drained, drain};
 use crate::{DrainReport, Running};
 
@@ -31,7 +31,7 @@ use crate::{DrainReport, Running};
 /// ```
 #[must_use = "dropping it lets items start again"]
 pub struct Pause<V> {
-    shared: Arc<Shared<V>>,
+    shared: Link<V>,
     reason: &'static str,
 }
 
@@ -246,14 +246,14 @@ impl<V> Sluice<V> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub async fn drain(&self, deadline: Instant) -> DrainReport {
-        drain(&**self.shared(), deadline).await
+        drain(&***self.shared(), deadline).await
     }
 }
 
 impl<V> Shared<V> {
     fn adjust<R>(&self, adjust: impl FnOnce(&mut Fair<V>, Moment) -> R) -> R {
         let now = self.alarm.now();
-        self.after(self.line.change(now, |state, _| adjust(&mut state.fair, now)))
+        self.after(self.line.change(now, |state, _| adjust(&mut state.fair, state.now)))
     }
 }
 
@@ -298,20 +298,24 @@ impl<V> Drained for Shared<V> {
 
     fn list(&self) -> Vec<Running> {
         let now = self.alarm.now();
-        let mut all: Vec<Running> = self.line.view(|fair| {
-            let running = fair.running().map(|item| {
-                let name = match item.key {
-                    Some(key) => format!("{}/{key}", item.tenant),
-                    None => item.tenant.to_string(),
-                };
-                Running { name, running_for: now - item.since }
-            });
-            let kept = fair.lingering().map(|(key, since)| {
-                let key = key.map_or("", |key| &**key);
-                Running { name: format!("key {key}, kept"), running_for: now - since }
-            });
-            running.chain(kept).collect()
+        let (running, kept): (Vec<_>, Vec<_>) = self.line.view(|fair| {
+            let running = fair.running();
+            let running = running.map(|item| (item.tenant.clone(), item.key.cloned(), item.since));
+            (running.collect(), fair.lingering().map(|(key, at)| (key.cloned(), at)).collect())
         });
+        // Put into words with the lock released.
+        let running = running.into_iter().map(|(tenant, key, since)| {
+            let name = match key {
+                Some(key) => format!("{tenant}/{key}"),
+                None => tenant.to_string(),
+            };
+            Running { name, running_for: now - since }
+        });
+        let kept = kept.into_iter().map(|(key, since): (Option<Arc<str>>, _)| {
+            let name = format!("key {}, kept", key.as_deref().unwrap_or(""));
+            Running { name, running_for: now - since }
+        });
+        let mut all: Vec<Running> = running.chain(kept).collect();
         all.sort_by(Running::longest_first);
         all
     }

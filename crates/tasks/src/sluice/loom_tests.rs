@@ -47,8 +47,7 @@ fn look_once(line: &Line) -> Option<Pulled<u32>> {
 }
 
 fn finish(line: &Line, id: ItemId) {
-    let next = line.finish(NOW, id, RAN, false).result;
-    assert!(next.is_none());
+    let () = line.finish(NOW, id, RAN).result;
 }
 
 fn run(line: &Line) -> Option<u32> {
@@ -171,7 +170,7 @@ fn loom_a_worker_that_gives_up_loses_nothing_for_the_others() {
             Some(pulled.value)
         });
         admit(&line, 2).unwrap();
-        let next = line.finish(NOW, first.id, RAN, true).result;
+        let next = line.finish_and_pull(NOW, first.id, RAN).result;
         let mine = next.map(|next| {
             finish(&line, next.id);
             next.value
@@ -224,6 +223,26 @@ fn loom_a_caller_hears_of_its_turn_or_of_the_close() {
         finish(&line, first);
         assert!(closer.join().unwrap().is_empty());
         caller.join().unwrap();
+        assert_empty(&line);
+    });
+}
+
+/// The end of a turn is only noted while nobody waits: whoever begins to wait just then hears of it.
+#[test]
+fn loom_an_end_that_is_noted_reaches_whoever_begins_to_wait() {
+    model(3, || {
+        let line = line(1, 10);
+        let runs = enter(&line);
+        assert_eq!(hear(&line, runs), Heard::Turn(NOW));
+        let waits = spawn(&line, |line| {
+            let id = enter(line);
+            assert_eq!(hear(line, id), Heard::Turn(NOW));
+            finish(line, id);
+        });
+        let drains = spawn(&line, |line| block_on(line.watch(Until::Empty)));
+        finish(&line, runs);
+        waits.join().unwrap();
+        drains.join().unwrap();
         assert_empty(&line);
     });
 }

@@ -15,6 +15,7 @@
 mod alarm;
 mod builder;
 mod callers;
+mod done;
 mod door;
 mod ledger;
 mod line;
@@ -102,8 +103,13 @@ type Batch<V> = Vec<(Entry, V)>;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct Sluice<V> {
+    link: Link<V>,
     handle: Arc<Handle<V>>,
 }
+
+/// What the turns of one handle hold. Each handle counts its own, so that threads with a handle each
+/// need not write to the same place.
+type Link<V> = Arc<Arc<Shared<V>>>;
 
 /// Closes the sluice when the last handle goes: turns hold only what is shared.
 struct Handle<V> {
@@ -406,8 +412,8 @@ impl<V> Sluice<V> {
         shared.after(shared.line.release(shared.alarm.now(), id))
     }
 
-    fn shared(&self) -> &Arc<Shared<V>> {
-        &self.handle.shared
+    fn shared(&self) -> &Link<V> {
+        &self.link
     }
 }
 
@@ -559,7 +565,7 @@ impl<V> Drop for Handle<V> {
 
 impl<V> Clone for Sluice<V> {
     fn clone(&self) -> Self {
-        Self { handle: Arc::clone(&self.handle) }
+        Self { link: Arc::new(Arc::clone(&self.link)), handle: Arc::clone(&self.handle) }
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::callers::Admitted;
 use super::line::{Pulled, Runner, in_millis};
 use super::workers::{Back, Ran};
-use super::{Shared, permit_of};
+use super::{Link, permit_of};
 use crate::Context;
 
 /// The right to run one item now: a permit, the item's key and its tenant's charge, with the value.
@@ -62,13 +62,13 @@ pub struct Turn<V> {
 /// ```
 #[must_use = "dropping a hold frees the key at once"]
 pub struct KeyHold<V> {
-    shared: Arc<Shared<V>>,
+    shared: Link<V>,
     id: ItemId,
 }
 
 /// An item that runs. Dropped, it makes room for the next.
 pub(super) struct Running<V> {
-    shared: Option<Arc<Shared<V>>>,
+    shared: Option<Link<V>>,
     id: ItemId,
     admitted: Instant,
     started: Instant,
@@ -83,7 +83,7 @@ impl<V> Turn<V> {
         Self { value: Some(value), running }
     }
 
-    pub(super) fn pulled(shared: Arc<Shared<V>>, pulled: Pulled<V>, started: Instant) -> Self {
+    pub(super) fn pulled(shared: Link<V>, pulled: Pulled<V>, started: Instant) -> Self {
         let Pulled { id, value, admitted } = pulled;
         let admitted = shared.alarm.instant(admitted).unwrap_or(started);
         Self::new(value, Running::new(shared, id, admitted, started, None))
@@ -213,7 +213,7 @@ impl<V> Turn<V> {
     /// ```
     pub fn finish(mut self) -> V {
         let (shared, id, ran, now) = self.running.take();
-        shared.after(shared.line.finish(shared.alarm.moment(now), id, ran, false));
+        shared.after(shared.line.finish(shared.alarm.moment(now), id, ran));
         self.take_value()
     }
 
@@ -288,7 +288,7 @@ impl<V> Turn<V> {
     /// ```
     pub fn finish_and_next(mut self) -> (V, Option<Self>) {
         let (shared, id, ran, now) = self.running.take();
-        let pulled = shared.line.finish(shared.alarm.moment(now), id, ran, true);
+        let pulled = shared.line.finish_and_pull(shared.alarm.moment(now), id, ran);
         let next = shared.after(pulled).map(|pulled| Self::pulled(shared, pulled, now));
         (self.take_value(), next)
     }
@@ -479,7 +479,7 @@ impl<V> Turn<V> {
 
 impl<V> Running<V> {
     pub(super) const fn new(
-        shared: Arc<Shared<V>>,
+        shared: Link<V>,
         id: ItemId,
         admitted: Instant,
         started: Instant,
@@ -498,7 +498,7 @@ impl<V> Running<V> {
     }
 
     /// Leaves the rest to whoever ends it: with its id, how long it ran at what cost, and now.
-    fn take(&mut self) -> (Arc<Shared<V>>, ItemId, Ran, Instant) {
+    fn take(&mut self) -> (Link<V>, ItemId, Ran, Instant) {
         let shared = self.shared.take().expect("a turn ends once");
         let now = Instant::now();
         (shared, self.id, self.ran(now), now)

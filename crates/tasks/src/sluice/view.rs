@@ -97,9 +97,8 @@ impl<V> Sluice<V> {
         let shared = self.shared();
         let now = shared.alarm.now();
         let why = shared.line.attend(|state| {
-            // The clock alone may have let it go since the last change.
-            state.fair.advance(now);
-            state.why(now, id)
+            state.advance(now);
+            state.why(id)
         });
         why.map(|why| shared.why_not(why))
     }
@@ -123,7 +122,7 @@ impl<V> Sluice<V> {
         let shared = self.shared();
         let now = shared.alarm.now();
         shared.line.attend(|state| {
-            state.fair.advance(now);
+            state.advance(now);
             let waiting = state.fair.waiting().take(limit).map(|item| WaitingItem {
                 id: item.id,
                 tenant: Arc::clone(item.tenant),
@@ -135,7 +134,7 @@ impl<V> Sluice<V> {
             });
             let mut waiting: Vec<WaitingItem> = waiting.collect();
             for item in &mut waiting {
-                item.why = state.why(now, item.id).map_or(item.why, |why| shared.why_not(why));
+                item.why = state.why(item.id).map_or(item.why, |why| shared.why_not(why));
             }
             waiting
         })
@@ -220,23 +219,22 @@ impl<V> Sluice<V> {
         let shared = self.shared();
         let now = shared.alarm.now();
         let (snapshot, ledger) =
-            shared.line.attend(|state| (state.fair.snapshot(now), state.ledger.clone()));
+            shared.line.attend(|state| (state.fair.snapshot(now), state.ledger.counts()));
         let gauges = Gauges {
             queued: snapshot.queued,
             running: snapshot.running,
             limit: snapshot.concurrency,
             oldest_wait: snapshot.oldest_wait,
         };
-        let (wait_time, run_time) = ledger.times();
-        Stats {
+        let counted = Stats {
             admitted: ledger.admitted,
             started: ledger.started,
             completed: ledger.completed(),
             queue_timeouts: ledger.queue_timeouts,
-            wait_time,
-            run_time,
             ..shared.counters.snapshot(gauges, Default::default())
-        }
+        };
+        let (wait_time, run_time) = ledger.times();
+        Stats { wait_time, run_time, ..counted }
     }
 
     /// How long items waited and ran in the last 60 seconds, if the sluice was

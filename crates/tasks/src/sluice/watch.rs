@@ -49,7 +49,7 @@ impl<V> Line<V> {
 impl<V> State<V> {
     /// Gathers who is to be woken for what is now so.
     pub(super) fn call_watchers(&mut self, wakers: &mut Vec<Waker>) {
-        if self.watchers.waiting.is_empty() {
+        if self.watchers.is_empty() {
             return;
         }
         let mut at = 0;
@@ -77,6 +77,10 @@ impl<V> State<V> {
 }
 
 impl Watchers {
+    pub(super) const fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     fn leave(&mut self, ticket: u64) -> Option<Waker> {
         let at = self.waiting.iter().position(|watcher| watcher.ticket == ticket)?;
         Some(self.waiting.swap_remove(at).waker)

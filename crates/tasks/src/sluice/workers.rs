@@ -8,6 +8,7 @@ use std::time::Duration;
 use sluicegate_schedule::{ItemId, Moment, Refusal as Full, Refused, Snapshot, Why};
 
 use super::callers::not_at_once;
+use super::done::DoneTurn;
 use super::line::{After, Line, Pulled, Runner, Slot, State};
 use super::{Batch, Overload};
 use crate::Entry;
@@ -47,11 +48,11 @@ impl<V> Line<V> {
             if state.is_promised(overload) {
                 return Err(Refused { why: state.full(), value });
             }
-            let slot = Slot::new(Runner::Worker(Some(value)), now);
-            let id = state.fair.admit(now, entry, slot).map_err(unfilled)?;
-            state.admitted(now, id, false);
+            let slot = Slot::new(Runner::Worker(Some(value)), state.now);
+            let id = state.fair.admit(state.now, entry, slot).map_err(unfilled)?;
+            state.admitted(id, false);
             if overload == Overload::FailFast
-                && let Some(why) = state.must_wait(now, &[id])
+                && let Some(why) = state.must_wait(&[id])
                 && let Some(slot) = state.undo(id)
             {
                 return Err(unfilled(Refused { why, value: slot }));
@@ -76,10 +77,10 @@ impl<V> Line<V> {
             let fails_fast = overload == Overload::FailFast;
             let entries =
                 fails_fast.then(|| batch.iter().map(|(entry, _)| entry.clone()).collect());
-            let ids = state.fair.admit_all(now, batch)?;
-            ids.iter().for_each(|id| state.admitted(now, *id, false));
+            let ids = state.fair.admit_all(state.now, batch)?;
+            ids.iter().for_each(|id| state.admitted(*id, false));
             if let Some(entries) = entries
-                && let Some(why) = state.must_wait(now, &ids)
+                && let Some(why) = state.must_wait(&ids)
             {
                 let entries: Vec<Entry> = entries;
                 let slots = ids.into_iter().filter_map(|id| state.undo(id));
@@ -95,7 +96,7 @@ impl<V> Line<V> {
     }
 
     pub(super) fn try_pull(&self, now: Moment) -> After<V, Option<Pulled<V>>> {
-        self.change(now, |state, wakers| state.pull(now, wakers))
+        self.change(now, |state, wakers| state.pull(wakers))
     }
 
     pub(super) const fn puller(&self) -> Puller<'_, V> {
@@ -112,24 +113,22 @@ impl<V> Line<V> {
 
     /// Ends the hold of a key for an item that was put back.
     pub(super) fn release(&self, now: Moment, id: ItemId) -> After<V, bool> {
-        self.change(now, |state, _| match state.fair.why(now, id) {
+        self.change(now, |state, _| match state.fair.why(state.now, id) {
             Some(Why::KeyRetrying { head, .. }) if head == id => state.fair.release(id),
             _ => false,
         })
     }
 
-    /// An item is done; pulls the next in the same step, if asked to.
-    pub(super) fn finish(
+    /// An item is done; pulls the next in the same step.
+    pub(super) fn finish_and_pull(
         &self,
         now: Moment,
         id: ItemId,
         ran: Ran,
-        pull: bool,
     ) -> After<V, Option<Pulled<V>>> {
         self.change(now, |state, wakers| {
-            state.fair.complete(id, Some(ran.cost));
-            state.ledger.ran(now, ran.time);
-            if pull { state.pull(now, wakers) } else { None }
+            state.finish(DoneTurn { at: now, id, ran });
+            state.pull(wakers)
         })
     }
 
@@ -151,7 +150,7 @@ impl<V> Line<V> {
         self.change(now, |state, wakers| {
             state.fair.linger(id, Some(ran.cost));
             state.ledger.ran(now, ran.time);
-            if pull { state.pull(now, wakers) } else { None }
+            if pull { state.pull(wakers) } else { None }
         })
     }
 
@@ -180,6 +179,7 @@ impl<V> Line<V> {
                 }
                 return Err(runner);
             }
+            let now = state.now;
             if let Back::Retry { ran, .. } = back {
                 state.ledger.ran(now, ran.time);
             }
@@ -208,15 +208,15 @@ impl<V> State<V> {
     }
 
     /// Why items for workers that were just let in cannot all start at once, if they cannot.
-    fn must_wait(&self, now: Moment, ids: &[ItemId]) -> Option<Full> {
-        let why = |id| self.fair.why(now, id);
+    fn must_wait(&self, ids: &[ItemId]) -> Option<Full> {
+        let why = |id| self.fair.why(self.now, id);
         if let Some(why) = ids.iter().filter_map(|id| why(*id)).find(|why| *why != Why::Ready) {
             return Some(not_at_once(why));
         }
         // Others that were let in start too, as soon as the workers that were called for them look.
         let ready = self.fair.waiting().filter(|item| why(item.id) == Some(Why::Ready));
         let (ready, idle) = (ready.count() as u32, self.workers.len() + self.woken);
-        let Snapshot { running, concurrency, .. } = self.fair.snapshot(now);
+        let Snapshot { running, concurrency, .. } = self.fair.snapshot(self.now);
         let limit = concurrency.min(running + idle);
         let in_use = running + ready - ids.len() as u32;
         (running + ready > limit).then_some(Full::AtLimit { in_use, limit })
@@ -245,7 +245,7 @@ impl<V> Puller<'_, V> {
         let (place, mut waker) = (self.place.take(), Some(waker.clone()));
         let After { result: (seen, place, displaced), alarm, expired } =
             self.line.change(now, |state, wakers| {
-                let pulled = state.pull(now, wakers);
+                let pulled = state.pull(wakers);
                 if pulled.is_some() || state.closed {
                     return (Poll::Ready(pulled), None, state.leave_workers(place));
                 }
