@@ -92,7 +92,8 @@ async fn spawn_and_join(loops: u32) -> Duration {
 }
 
 /// A caller's turn beside a tokio permit: what fairness, order and rates cost. And the same by two
-/// threads at once, each with a tenant and a key of its own, beside what it costs one of them alone.
+/// threads at once, each with a tenant and a key of its own, beside what it costs one of them alone;
+/// with what two threads cost each other that share nothing, and that share a semaphore.
 fn turns(report: &mut Report, rounds: usize) {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build();
     let runtime = runtime.expect("a runtime");
@@ -108,23 +109,49 @@ fn turns(report: &mut Report, rounds: usize) {
     let row = Row::new("admit, turn, finish", "ns", compared.ours)
         .beside("tokio acquire + drop (no tenant, no key)", compared.baseline);
     report.rows.push(row);
-    let compared = by_turns(
-        rounds,
-        20_000,
-        |loops| {
-            runtime.block_on(async {
-                let (one, other) = (sluice.clone(), sluice.clone());
-                let one = tokio::spawn(take_turns(one, 0, loops));
-                let other = tokio::spawn(take_turns(other, 1, loops));
-                (one.await.expect("it ends") + other.await.expect("it ends")) / 2
-            })
-        },
-        |loops| inside(&runtime, take_turns(sluice.clone(), 0, loops)),
-    );
+    let other = runtime.block_on(async { Sluice::builder("other", 8, 100).build() });
+    let other = other.expect("sound settings");
+    let alone = |loops| inside(&runtime, take_turns(sluice.clone(), 0, loops));
+    let shared = |loops| {
+        let turns = |who| take_turns(sluice.clone(), who, loops);
+        by_two(&runtime, turns(0), turns(1))
+    };
+    let apart = |loops| {
+        by_two(&runtime, take_turns(sluice.clone(), 0, loops), take_turns(other.clone(), 1, loops))
+    };
+    let compared = by_turns(rounds, 20_000, shared, alone);
     let row = Row::new("admit, turn, finish: two threads, each", "ns", compared.ours)
         .beside("one thread", compared.baseline)
         .promised(Promise::RatioAtMost(1.5));
     report.rows.push(row);
+    let compared = by_turns(rounds, 20_000, shared, apart);
+    let row = Row::new("  the same", "ns", compared.ours)
+        .beside("two threads, a sluice each", compared.baseline);
+    report.rows.push(row);
+    let compared = by_turns(
+        rounds,
+        20_000,
+        |loops| {
+            let permits = || take_permits(semaphore.clone(), loops);
+            by_two(&runtime, permits(), permits())
+        },
+        |loops| inside(&runtime, take_permits(semaphore.clone(), loops)),
+    );
+    let row = Row::new("  tokio acquire + drop: two threads, each", "ns", compared.ours)
+        .beside("one thread", compared.baseline);
+    report.rows.push(row);
+}
+
+/// What each of two loops takes that run at once.
+fn by_two(
+    runtime: &Runtime,
+    one: impl Future<Output = Duration> + Send + 'static,
+    other: impl Future<Output = Duration> + Send + 'static,
+) -> Duration {
+    runtime.block_on(async {
+        let (one, other) = (tokio::spawn(one), tokio::spawn(other));
+        (one.await.expect("it ends") + other.await.expect("it ends")) / 2
+    })
 }
 
 /// Turns of one tenant and key, one after the other.
