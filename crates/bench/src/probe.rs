@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use sluicegate_tasks::{Context, Permits, Sluice, TaskGroup};
+use tokio::runtime::{Builder, Runtime};
 
 use crate::load::{BATCH, Load, Many};
 use crate::{kernel, router};
@@ -131,7 +132,9 @@ pub(crate) fn run(words: &[String]) -> Result<(), String> {
         Some("permit-tokio") => permit_tokio(&tokio::sync::Semaphore::new(8)),
         Some("submit-ours") => in_runtime(submit_ours),
         Some("spawn-tokio") => in_runtime(spawn_tokio),
-        Some("turn-ours") => in_runtime(turn_ours),
+        Some("turn-ours") => {
+            turn_ours(&runtime(Builder::new_current_thread().enable_time()), LOOPS)
+        }
         Some("router-no-op") => router::no_op(),
         Some("http") => router::count_http(words.get(1).map_or("", String::as_str))?,
         Some("pool-dispatch") => router::dispatch_some(count()?),
@@ -163,14 +166,17 @@ fn schedule(many: Many, count: u64) {
     }
 }
 
-fn in_runtime(work: fn(&tokio::runtime::Runtime, u32)) {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
-    work(&runtime, LOOPS);
+/// Without a timer, which would be asked at each turn of the loop.
+fn in_runtime(work: fn(&Runtime, u32)) {
+    work(&runtime(&mut Builder::new_current_thread()), LOOPS);
+}
+
+fn runtime(builder: &mut Builder) -> Runtime {
+    builder.build().expect("a runtime")
 }
 
 #[inline(never)]
-fn submit_ours(runtime: &tokio::runtime::Runtime, loops: u32) {
+fn submit_ours(runtime: &Runtime, loops: u32) {
     let group = TaskGroup::new("bench", 64).expect("64 is a limit");
     runtime.block_on(async {
         let cx = Context::new();
@@ -182,7 +188,7 @@ fn submit_ours(runtime: &tokio::runtime::Runtime, loops: u32) {
 }
 
 #[inline(never)]
-fn turn_ours(runtime: &tokio::runtime::Runtime, loops: u32) {
+fn turn_ours(runtime: &Runtime, loops: u32) {
     runtime.block_on(async {
         let sluice = Sluice::builder("bench", 8, 100).build().expect("sound settings");
         kernel::take_turns(sluice, 0, loops).await;
@@ -190,7 +196,7 @@ fn turn_ours(runtime: &tokio::runtime::Runtime, loops: u32) {
 }
 
 #[inline(never)]
-fn spawn_tokio(runtime: &tokio::runtime::Runtime, loops: u32) {
+fn spawn_tokio(runtime: &Runtime, loops: u32) {
     runtime.block_on(async {
         for n in 0..loops {
             assert_eq!(tokio::spawn(async move { n }).await.expect("it ends"), n);

@@ -9,7 +9,7 @@ use crate::arena::NIL;
 use crate::item::{Arrival, Bill};
 use crate::key::KeyName;
 use crate::tenants::{RunLimits, StartingHead};
-use crate::{Entry, ItemId, Moment, NotUntil, Refusal, Refused, Schedule};
+use crate::{Entry, ItemId, Moment, NotUntil, Refusal, Refused, Schedule, TenantLimits};
 
 type Batch<V, K, T> = Vec<(Entry<K, T>, V)>;
 
@@ -132,8 +132,9 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         if queued >= capacity {
             return Err(Refusal::QueueFull { queued, capacity });
         }
-        self.tenant_has_room(entry, 0)?;
-        self.tenant_may_enter(now, &entry.tenant, 1)
+        let limits = self.limits_of(&entry.tenant);
+        self.tenant_has_room(limits, entry, 0)?;
+        self.tenant_may_enter(limits, now, &entry.tenant, 1)
     }
 
     fn may_admit_all(&self, now: Moment, batch: &[(Entry<K, T>, V)]) -> Result<(), Refusal> {
@@ -152,19 +153,25 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
             let mut entering: HashMap<&T, u32> = HashMap::new();
             for (entry, _) in batch {
                 let before = entering.entry(&entry.tenant).or_default();
-                self.tenant_has_room(entry, *before)?;
+                self.tenant_has_room(self.limits_of(&entry.tenant), entry, *before)?;
                 *before += 1;
             }
             for (Entry { tenant, .. }, _) in batch {
-                self.tenant_may_enter(now, tenant, entering[tenant])?;
+                self.tenant_may_enter(self.limits_of(tenant), now, tenant, entering[tenant])?;
             }
         }
         Ok(())
     }
 
     /// Whether the tenant's queue has room for one more, after `before` others of the same batch.
-    fn tenant_has_room(&self, entry: &Entry<K, T>, before: u32) -> Result<(), Refusal> {
-        let max = self.limits_of(&entry.tenant).max_queued;
+    #[inline]
+    fn tenant_has_room(
+        &self,
+        limits: &TenantLimits,
+        entry: &Entry<K, T>,
+        before: u32,
+    ) -> Result<(), Refusal> {
+        let max = limits.max_queued;
         if max == u32::MAX || entry.class.passes_tenant_depth() {
             return Ok(());
         }
@@ -177,8 +184,15 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     }
 
     /// Whether so many items of the tenant come no sooner than its rate allows.
-    fn tenant_may_enter(&self, now: Moment, tenant: &T, items: u32) -> Result<(), Refusal> {
-        let Some(rate) = self.limits_of(tenant).admission_rate else { return Ok(()) };
+    #[inline]
+    fn tenant_may_enter(
+        &self,
+        limits: &TenantLimits,
+        now: Moment,
+        tenant: &T,
+        items: u32,
+    ) -> Result<(), Refusal> {
+        let Some(rate) = limits.admission_rate else { return Ok(()) };
         let checked = self.admission_rates.check(now, tenant, rate, items);
         checked.map_err(|NotUntil(until)| Refusal::TenantRateLimited { until })
     }

@@ -93,6 +93,11 @@ impl<T> Tenant<T> {
     pub(crate) fn all_queued(&self) -> u32 {
         self.queued.iter().sum()
     }
+
+    /// Nothing of it runs or waits.
+    fn rests(&self) -> bool {
+        self.running == 0 && self.queued == [0; Class::COUNT]
+    }
 }
 
 /// A head that starts.
@@ -146,34 +151,33 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
 
     /// The tenant of that name, made if need be; `limits` are those of one that was not there before.
     pub(crate) fn come(&mut self, name: T, limits: RunLimits) -> u32 {
-        let average = self.average;
-        let tenant = match self.by_name.get(&name) {
-            Some(&index) if self.idle == 0 => index,
-            Some(&index) => {
-                let tenant = &mut self.tenants[index];
-                if std::mem::take(&mut tenant.idle) {
-                    self.idle -= 1;
-                    (tenant.limits, tenant.average, tenant.served) = (limits, average, 0);
-                }
-                index
-            }
-            None => {
-                let index = self.tenants.insert(Tenant {
-                    name: name.clone(),
-                    limits,
-                    queued: [0; Class::COUNT],
-                    running: 0,
-                    served: 0,
-                    average,
-                    lanes: [NIL; Class::COUNT],
-                    idle: false,
-                });
-                self.by_name.insert(name, index);
-                index
-            }
+        let Some(&index) = self.by_name.get(&name) else {
+            return self.add(name, limits);
         };
-        self.wake(tenant);
-        tenant
+        let tenant = &mut self.tenants[index];
+        if tenant.rests() {
+            if std::mem::take(&mut tenant.idle) {
+                self.idle -= 1;
+                (tenant.limits, tenant.average, tenant.served) = (limits, self.average, 0);
+            }
+            self.wake(index);
+        }
+        index
+    }
+
+    fn add(&mut self, name: T, limits: RunLimits) -> u32 {
+        let index = self.tenants.insert(Tenant {
+            name: name.clone(),
+            limits,
+            queued: [0; Class::COUNT],
+            running: 0,
+            served: 0,
+            average: self.average,
+            lanes: [NIL; Class::COUNT],
+            idle: false,
+        });
+        self.by_name.insert(name, index);
+        index
     }
 
     /// Whether the tenant runs fewer items than it may.
@@ -428,8 +432,7 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
 
     /// A tenant with nothing queued or running leaves; one in debt sleeps until it has paid.
     fn rest(&mut self, tenant: u32) {
-        let resting = &self.tenants[tenant];
-        if resting.running > 0 || resting.queued != [0; Class::COUNT] {
+        if !self.tenants[tenant].rests() {
             return;
         }
         let mut in_debt = false;

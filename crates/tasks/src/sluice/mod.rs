@@ -7,6 +7,7 @@
 //! | `door.rs` | where callers wait for room |
 //! | `callers.rs`, `workers.rs` | the two ways out |
 //! | `turn.rs` | the right to run one item, and how it ends |
+//! | `done.rs` | ends that nobody needs to hear of at once |
 //! | `live.rs`, `view.rs` | changing it, ending it, looking in |
 //! | `alarm.rs`, `watch.rs`, `ledger.rs` | its one timer, waiting for room or the end, counts |
 //!
