@@ -272,6 +272,13 @@ pub enum Refusal {
         /// When it may again.
         until: Moment,
     },
+    /// The tenant may never enter with so many at once.
+    BatchTooLarge {
+        /// How many of the tenant's were to enter.
+        items: u32,
+        /// How many may at once, at its admission rate.
+        max: u32,
+    },
     /// Everything that may run does, and waiting was not asked for.
     AtLimit {
         /// How many run.
@@ -293,6 +300,8 @@ pub enum Refusal {
         /// When there will be one.
         until: Moment,
     },
+    /// Nobody is there to run it, and waiting was not asked for.
+    NoWorker,
     /// Starting is paused, and waiting was not asked for.
     Paused {
         /// For what.
@@ -316,10 +325,12 @@ impl Refusal {
             Self::QueueFull { .. } => "queue_full",
             Self::TenantQueueFull { .. } => "tenant_queue_full",
             Self::TenantRateLimited { .. } => "tenant_rate_limited",
+            Self::BatchTooLarge { .. } => "batch_too_large",
             Self::AtLimit { .. } => "at_limit",
             Self::TenantAtLimit { .. } => "tenant_at_limit",
             Self::KeyBusy => "key_busy",
             Self::RateLimited { .. } => "rate_limited",
+            Self::NoWorker => "no_worker",
             Self::Paused { .. } => "paused",
             Self::Draining => "draining",
         }
@@ -334,12 +345,16 @@ impl fmt::Display for Refusal {
                 write!(f, "the tenant's queue is full: {queued} of {max}")
             }
             Self::TenantRateLimited { .. } => f.write_str("the tenant is rate limited"),
+            Self::BatchTooLarge { items, max } => {
+                write!(f, "{items} of the tenant at once, and it may enter with {max}")
+            }
             Self::AtLimit { in_use, limit } => write!(f, "at the limit: {in_use} of {limit}"),
             Self::TenantAtLimit { in_use, limit } => {
                 write!(f, "the tenant is at its limit: {in_use} of {limit}")
             }
             Self::KeyBusy => f.write_str("another item of the key goes first"),
             Self::RateLimited { .. } => f.write_str("rate limited"),
+            Self::NoWorker => f.write_str("no worker waits for it"),
             Self::Paused { reason } => write!(f, "paused: {reason}"),
             Self::Draining => f.write_str("draining: nothing more is let in"),
         }

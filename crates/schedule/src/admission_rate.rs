@@ -32,18 +32,9 @@ impl<T: Hash + Eq + Clone> AdmissionRates<T> {
     }
 
     /// Whether so many items of a tenant may enter now.
-    pub(crate) fn check(
-        &self,
-        now: Moment,
-        tenant: &T,
-        rate: Rate,
-        items: u32,
-    ) -> Result<(), NotUntil> {
-        let ready_at = match self.by_tenant.get(tenant) {
-            Some(&index) => self.limits[index].limit.ready_for(items, now),
-            None if items > rate.burst() => Moment::FAR,
-            None => now,
-        };
+    pub(crate) fn check(&self, now: Moment, tenant: &T, items: u32) -> Result<(), NotUntil> {
+        let Some(&index) = self.by_tenant.get(tenant) else { return Ok(()) };
+        let ready_at = self.limits[index].limit.ready_for(items, now);
         if ready_at > now { Err(NotUntil(ready_at)) } else { Ok(()) }
     }
 

@@ -193,7 +193,10 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
         items: u32,
     ) -> Result<(), Refusal> {
         let Some(rate) = limits.admission_rate else { return Ok(()) };
-        let checked = self.admission_rates.check(now, tenant, rate, items);
+        if items > rate.burst() {
+            return Err(Refusal::BatchTooLarge { items, max: rate.burst() });
+        }
+        let checked = self.admission_rates.check(now, tenant, items);
         checked.map_err(|NotUntil(until)| Refusal::TenantRateLimited { until })
     }
 

@@ -249,6 +249,15 @@ impl Recent {
         slice.times.record(duration);
     }
 
+    /// Takes back one that was recorded then, if it is still here.
+    pub(crate) fn forget(&mut self, then: Moment, duration: Duration) {
+        let number = then.as_nanos() >> SLICE_BITS;
+        let slice = &mut self.slices[number as usize % SLICES];
+        if slice.number == number {
+            slice.times.forget(duration);
+        }
+    }
+
     pub(crate) fn snapshot(&self, now: Moment) -> HistogramSnapshot {
         let newest = now.as_nanos() >> SLICE_BITS;
         let mut all = HistogramSnapshot::default();

@@ -88,6 +88,15 @@ pub enum Refusal {
         /// How long.
         retry_in: Duration,
     },
+    /// The tenant may never enter with so many at once: offer them in smaller batches.
+    BatchTooLarge {
+        /// How many of the tenant's were to enter.
+        items: u32,
+        /// How many may at once, at its admission rate.
+        max: u32,
+    },
+    /// No worker waits for it, and waiting was not asked for.
+    NoWorker,
     /// Starting is paused.
     Paused {
         /// For what.
@@ -133,6 +142,8 @@ impl Refusal {
             Self::KeyBusy => "key_busy",
             Self::RateLimited { .. } => "rate_limited",
             Self::TenantRateLimited { .. } => "tenant_rate_limited",
+            Self::BatchTooLarge { .. } => "batch_too_large",
+            Self::NoWorker => "no_worker",
             Self::Paused { .. } => "paused",
             Self::QueueTimeout { .. } => "queue_timeout",
             Self::Interrupted(Interrupt::Cancelled) => "cancelled",
@@ -158,6 +169,10 @@ impl fmt::Display for Refusal {
             Self::TenantRateLimited { retry_in } => {
                 write!(f, "the tenant is rate limited for {retry_in:?}")
             }
+            Self::BatchTooLarge { items, max } => {
+                write!(f, "{items} of the tenant at once, and it may enter with {max}")
+            }
+            Self::NoWorker => f.write_str("no worker waits for it"),
             Self::Paused { reason } => write!(f, "paused: {reason}"),
             Self::QueueTimeout { after } => write!(f, "waited in the queue for {after:?}"),
             Self::Interrupted(why) => write!(f, "{why} before it could start"),

@@ -42,7 +42,7 @@ impl Ledger {
 }
 
 /// The labels of [`Refusal`], in the order of the counters.
-const REASONS: [&str; 14] = [
+const REASONS: [&str; 16] = [
     "at_limit",
     "queue_full",
     "tenant_queue_full",
@@ -50,6 +50,8 @@ const REASONS: [&str; 14] = [
     "key_busy",
     "rate_limited",
     "tenant_rate_limited",
+    "batch_too_large",
+    "no_worker",
     "paused",
     "queue_timeout",
     "cancelled",
@@ -243,6 +245,8 @@ mod tests {
             Refusal::KeyBusy,
             Refusal::RateLimited { retry_in: Duration::ZERO },
             Refusal::TenantRateLimited { retry_in: Duration::ZERO },
+            Refusal::BatchTooLarge { items: 2, max: 1 },
+            Refusal::NoWorker,
             Refusal::Paused { reason: "memory" },
             Refusal::QueueTimeout { after: Duration::ZERO },
             Refusal::Interrupted(Interrupt::Cancelled),

@@ -13,6 +13,7 @@ use std::task::{Poll, Waker};
 use sluicegate_schedule::Moment;
 use tokio::time::{Instant, sleep_until};
 
+use crate::panic::wake_all;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
 /// The clock of a sluice, and the moment it is to be asked again.
@@ -90,9 +91,7 @@ impl NextMoment {
         }
         if self.at.fetch_min(at, Ordering::SeqCst) > at {
             let waker = self.waits.lock().take();
-            if let Some(waker) = waker {
-                waker.wake();
-            }
+            wake_all(waker);
         }
     }
 

@@ -241,8 +241,8 @@ impl<V> Line<V> {
         let After { result, alarm, expired } = self.change(now, |state, _| {
             state.timed_out.remove(&id);
             let slot = state.cancel(id).or_else(|| state.fair.revoke(id));
-            if slot.as_ref().is_some_and(|slot| slot.at_once) {
-                state.ledger.not_started();
+            if let Some(slot) = slot.as_ref().filter(|slot| slot.at_once) {
+                state.ledger.not_started(slot.admitted);
             }
             slot
         });

@@ -17,6 +17,7 @@ use super::Overload;
 use super::callers::Entered;
 use super::line::{After, Line, State};
 use crate::Entry;
+use crate::panic::wake_all;
 
 /// Callers that wait to be let in, first come, first served; one that was woken has no waker here.
 #[derive(Debug, Default)]
@@ -123,7 +124,7 @@ impl<V> Drop for AtDoor<'_, V> {
                 (displaced, wakers)
             });
             drop(displaced);
-            next.into_iter().for_each(Waker::wake);
+            wake_all(next);
         }
     }
 }

@@ -64,9 +64,12 @@ impl Ledger {
     }
 
     /// What started as soon as it came in was given up before it ran.
-    pub(super) fn not_started(&mut self) {
+    pub(super) fn not_started(&mut self, at: Moment) {
         self.started -= 1;
         self.wait_time.forget(Duration::ZERO);
+        if let Some(recent) = &mut self.recent {
+            recent.wait.forget(at, Duration::ZERO);
+        }
     }
 
     pub(super) fn ran(&mut self, now: Moment, ran: Duration) {

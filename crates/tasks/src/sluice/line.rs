@@ -8,8 +8,8 @@
 //! 1. An item is started when there is somebody to run it: the caller that waits for it, or a worker
 //!    that asks. Whoever changes the schedule starts, under the same lock, what callers wait for.
 //! 2. If something may start that workers run, and workers wait, at least one of them has been woken
-//!    and has not looked yet. Whoever looks, or changes anything, wakes the next if there is more; one
-//!    that goes without looking does the same.
+//!    for it and has not looked yet. Whoever looks, or changes anything, wakes the next if there is more;
+//!    one that goes without looking does the same. What somebody else took nobody was called for.
 //! 3. A value is in its item's slot while the item waits, else with whoever pulled it.
 //! 4. A caller that was told and is withdrawn before it heard is revoked: its place, token and charge
 //!    go to the next.
@@ -30,6 +30,7 @@ use super::door::Door;
 use super::ledger::Ledger;
 use super::watch::Watchers;
 use super::workers::Ran;
+use crate::panic::wake_all;
 use crate::sync::BriefMutex;
 use crate::waitlist::WaitList;
 
@@ -52,7 +53,11 @@ pub(crate) struct State<V> {
     /// Workers that wait in `next`; one that was woken has no waker here any more.
     pub(super) workers: WaitList<Option<Waker>>,
     /// How many of them were woken and have not looked yet.
-    pub(super) woken: u32,
+    woken: u32,
+    /// How many of those were called for something that is still there, as far as is known.
+    called: u32,
+    /// What started for a worker that waits and has not looked yet: where nothing may wait.
+    pub(super) handed: VecDeque<ItemId>,
     /// Callers that wait to be let in, first come, first served.
     pub(super) door: Door,
     /// Items that wait for their callers' turns.
@@ -129,6 +134,8 @@ impl<V> Line<V> {
                 done: Vec::new(),
                 workers: WaitList::new(),
                 woken: 0,
+                called: 0,
+                handed: VecDeque::new(),
                 door: Door::default(),
                 callers: 0,
                 queue_timeout,
@@ -159,7 +166,7 @@ impl<V> Line<V> {
             alarm = state.tell(&mut wakers);
         }
         drop(state);
-        wakers.into_iter().for_each(Waker::wake);
+        wake_all(wakers);
         After { result, alarm, expired }
     }
 
@@ -176,7 +183,7 @@ impl<V> Line<V> {
             state.call_watchers(&mut wakers);
         }
         drop(state);
-        wakers.into_iter().for_each(Waker::wake);
+        wake_all(wakers);
         result
     }
 
@@ -223,6 +230,7 @@ impl<V> Line<V> {
         self.change(now, |state, wakers| {
             state.closed = true;
             state.fair.stop_admission();
+            state.take_back_handed(0);
             let ids: Vec<ItemId> = state.fair.waiting().map(|item| item.id).collect();
             let mut waited: Vec<_> = ids.into_iter().zip(state.fair.take_waiting()).collect();
             waited.sort_unstable_by_key(|(id, _)| id.number());
@@ -284,9 +292,16 @@ impl<V> State<V> {
     /// The next value, if something may start that a worker runs.
     pub(super) fn pull(&mut self, wakers: &mut Vec<Waker>) -> Option<Pulled<V>> {
         let now = self.now;
-        // Those that are before it are told first.
-        self.tell_callers(wakers);
-        let Next::Start(id) = self.fair.next(now) else { return None };
+        let id = match self.handed.pop_front() {
+            Some(handed) => handed,
+            None => {
+                // Those that are before it are told first.
+                self.tell_callers(wakers);
+                let Next::Start(id) = self.fair.next(now) else { return None };
+                id
+            }
+        };
+        self.called = self.called.saturating_sub(1);
         let Self { fair, ledger, .. } = self;
         let slot = fair.get_mut(id).expect("what starts is here");
         slot.is_new = false;
@@ -303,10 +318,18 @@ impl<V> State<V> {
     fn tell(&mut self, wakers: &mut Vec<Waker>) -> Option<Moment> {
         let timeout = self.timeouts.front().map(|(at, _)| *at);
         let mut alarm = self.tell_callers(wakers);
-        // One more each time, if there may be something for it: one that was woken may be slow to look.
-        if !self.workers.is_empty() && self.woken < self.most_for_workers() {
+        let (handed, most) = (self.handed.len() as u32, self.most_for_workers());
+        self.called = self.called.min(handed + most);
+        if self.workers.is_empty() {
+            // Whoever asks next looks.
+        } else if self.called < handed {
+            wakers.extend(self.wake_worker());
+        } else if most > 0 {
             match self.fair.peek(self.now) {
-                Next::Start(id) if !self.is_callers(id) => wakers.extend(self.wake_worker()),
+                // One more each time: one that was called may be slow to look.
+                Next::Start(id) if !self.is_callers(id) && self.called < handed + most => {
+                    wakers.extend(self.wake_worker());
+                }
                 Next::At(at) => alarm = Some(at),
                 _ => {}
             }
@@ -406,13 +429,33 @@ impl<V> State<V> {
     pub(super) fn wake_worker(&mut self) -> Option<Waker> {
         let waker = self.workers.pop_front()?.take();
         self.woken += 1;
+        self.called += 1;
         waker
+    }
+
+    /// Leaves the workers that wait, and gives up its waker if it was not woken.
+    pub(super) fn leave_workers(&mut self, place: Option<u32>) -> Option<Waker> {
+        let waiter = self.workers.free(place?)?;
+        self.woken -= u32::from(waiter.is_none());
+        self.called = self.called.min(self.woken);
+        waiter
+    }
+
+    /// One that was woken went without looking: another looks for it.
+    pub(super) fn pass_call_on(&mut self) -> Option<Waker> {
+        self.called = self.called.saturating_sub(1);
+        self.wake_worker()
+    }
+
+    /// How many workers wait, woken or not.
+    pub(super) const fn idle_workers(&self) -> u32 {
+        self.workers.len() + self.woken
     }
 
     /// Why an item waits; where nothing but a worker is missing, for it or for what is before it, that.
     pub(super) fn why(&mut self, id: ItemId) -> Option<Why> {
         let why = self.fair.why(self.now, id)?;
-        if why != Why::Ready || !self.workers.is_empty() || self.woken > 0 {
+        if why != Why::Ready || self.idle_workers() > 0 {
             return Some(why);
         }
         match self.fair.peek(self.now) {

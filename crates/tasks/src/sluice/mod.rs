@@ -517,6 +517,8 @@ impl<V> Shared<V> {
             Full::TenantRateLimited { until } => {
                 Refusal::TenantRateLimited { retry_in: until - self.alarm.now() }
             }
+            Full::BatchTooLarge { items, max } => Refusal::BatchTooLarge { items, max },
+            Full::NoWorker => Refusal::NoWorker,
             Full::Paused { reason } => Refusal::Paused { reason },
             _ => Refusal::Draining,
         }

@@ -5,13 +5,14 @@
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use sluicegate_schedule::{ItemId, Moment, Refusal as Full, Refused, Snapshot, Why};
+use sluicegate_schedule::{ItemId, Moment, Next, Refusal as Full, Refused, Snapshot, Why};
 
 use super::callers::not_at_once;
 use super::done::DoneTurn;
 use super::line::{After, Line, Pulled, Runner, Slot, State};
 use super::{Batch, Overload};
 use crate::Entry;
+use crate::panic::wake_all;
 
 /// A worker that waits for a value. Dropped, it passes its call on.
 pub(super) struct Puller<'a, V> {
@@ -44,19 +45,16 @@ impl<V> Line<V> {
         value: V,
         overload: Overload,
     ) -> After<V, Result<ItemId, Refused<V>>> {
-        self.change(now, |state, _| {
+        self.change(now, |state, wakers| {
             if state.is_promised(overload) {
                 return Err(Refused { why: state.full(), value });
             }
             let slot = Slot::new(Runner::Worker(Some(value)), state.now);
+            if overload == Overload::FailFast {
+                return state.hand_over((entry, slot), wakers).map_err(unfilled);
+            }
             let id = state.fair.admit(state.now, entry, slot).map_err(unfilled)?;
             state.admitted(id, false);
-            if overload == Overload::FailFast
-                && let Some(why) = state.must_wait(&[id])
-                && let Some(slot) = state.undo(id)
-            {
-                return Err(unfilled(Refused { why, value: slot }));
-            }
             Ok(id)
         })
     }
@@ -70,22 +68,15 @@ impl<V> Line<V> {
     ) -> After<V, Result<Vec<ItemId>, Refused<Batch<V>>>> {
         let slot = |value| Slot::new(Runner::Worker(Some(value)), now);
         let batch: Vec<_> = batch.into_iter().map(|(entry, value)| (entry, slot(value))).collect();
-        let After { result, alarm, expired } = self.change(now, |state, _| {
+        let After { result, alarm, expired } = self.change(now, |state, wakers| {
             if state.is_promised(overload) {
                 return Err(Refused { why: state.full(), value: batch });
             }
-            let fails_fast = overload == Overload::FailFast;
-            let entries =
-                fails_fast.then(|| batch.iter().map(|(entry, _)| entry.clone()).collect());
+            if overload == Overload::FailFast {
+                return state.hand_over_all(batch, wakers);
+            }
             let ids = state.fair.admit_all(state.now, batch)?;
             ids.iter().for_each(|id| state.admitted(*id, false));
-            if let Some(entries) = entries
-                && let Some(why) = state.must_wait(&ids)
-            {
-                let entries: Vec<Entry> = entries;
-                let slots = ids.into_iter().filter_map(|id| state.undo(id));
-                return Err(Refused { why, value: entries.into_iter().zip(slots).collect() });
-            }
             Ok(ids)
         });
         let result = result.map_err(|Refused { why, value: batch }: Refused<Vec<_>>| {
@@ -207,19 +198,60 @@ impl<V> State<V> {
         Full::QueueFull { queued, capacity }
     }
 
-    /// Why items for workers that were just let in cannot all start at once, if they cannot.
-    fn must_wait(&self, ids: &[ItemId]) -> Option<Full> {
-        let why = |id| self.fair.why(self.now, id);
-        if let Some(why) = ids.iter().filter_map(|id| why(*id)).find(|why| *why != Why::Ready) {
-            return Some(not_at_once(why));
+    /// Lets an item in that starts at once, for a worker that waits.
+    fn hand_over(
+        &mut self,
+        (entry, slot): (Entry, Slot<V>),
+        wakers: &mut Vec<Waker>,
+    ) -> Result<ItemId, Refused<Slot<V>>> {
+        let id = self.fair.admit(self.now, entry, slot)?;
+        self.admitted(id, false);
+        // What waits and may start too goes first, as long as there are workers for both.
+        while (self.handed.len() as u32) < self.idle_workers() {
+            self.tell_callers(wakers);
+            let Next::Start(started) = self.fair.next(self.now) else { break };
+            self.handed.push_back(started);
+            if started == id {
+                return Ok(id);
+            }
         }
-        // Others that were let in start too, as soon as the workers that were called for them look.
-        let ready = self.fair.waiting().filter(|item| why(item.id) == Some(Why::Ready));
-        let (ready, idle) = (ready.count() as u32, self.workers.len() + self.woken);
-        let Snapshot { running, concurrency, .. } = self.fair.snapshot(self.now);
-        let limit = concurrency.min(running + idle);
-        let in_use = running + ready - ids.len() as u32;
-        (running + ready > limit).then_some(Full::AtLimit { in_use, limit })
+        let why = match self.fair.why(self.now, id) {
+            None | Some(Why::Ready) => Full::NoWorker,
+            Some(why) => not_at_once(why),
+        };
+        let slot = self.undo(id).expect("it was let in just now");
+        Err(Refused { why, value: slot })
+    }
+
+    /// The same for a batch, whole or not at all.
+    fn hand_over_all(
+        &mut self,
+        batch: Batch<Slot<V>>,
+        wakers: &mut Vec<Waker>,
+    ) -> Result<Vec<ItemId>, Refused<Batch<Slot<V>>>> {
+        let entries: Vec<Entry> = batch.iter().map(|(entry, _)| entry.clone()).collect();
+        let (mut ids, mut rest) = (Vec::with_capacity(batch.len()), batch.into_iter());
+        while let Some(item) = rest.next() {
+            match self.hand_over(item, wakers) {
+                Ok(id) => ids.push(id),
+                Err(Refused { why, value: refused }) => {
+                    let first = ids.first().and_then(|id| self.handed.iter().position(|h| h == id));
+                    self.take_back_handed(first.unwrap_or(self.handed.len()));
+                    let undone = ids.into_iter().filter_map(|id| self.undo(id));
+                    let slots: Vec<_> = undone.chain([refused]).collect();
+                    let slots = slots.into_iter().chain(rest.map(|(_, slot)| slot));
+                    return Err(Refused { why, value: entries.into_iter().zip(slots).collect() });
+                }
+            }
+        }
+        Ok(ids)
+    }
+
+    /// What started for workers that are not there any more waits, as if it had not.
+    pub(super) fn take_back_handed(&mut self, keep: usize) {
+        for id in self.handed.drain(keep..).rev() {
+            self.fair.postpone(self.now, id, self.now);
+        }
     }
 
     /// What was just let in was not.
@@ -227,13 +259,6 @@ impl<V> State<V> {
         let slot = self.refuse(id)?;
         self.ledger.admitted -= 1;
         Some(slot)
-    }
-
-    /// Leaves the workers that wait, and gives up its waker if it was not woken.
-    fn leave_workers(&mut self, place: Option<u32>) -> Option<Waker> {
-        let waiter = self.workers.free(place?)?;
-        self.woken -= u32::from(waiter.is_none());
-        waiter
     }
 }
 
@@ -270,11 +295,13 @@ impl<V> Drop for Puller<'_, V> {
             // What it was woken for is for another; where none waits it is there for the next who asks.
             let (displaced, next) = self.line.attend(|state| {
                 let displaced = state.leave_workers(Some(place));
-                let passes = displaced.is_none() && state.woken == 0;
-                (displaced, if passes { state.wake_worker() } else { None })
+                let idle = state.idle_workers() as usize;
+                state.take_back_handed(idle.min(state.handed.len()));
+                let next = if displaced.is_none() { state.pass_call_on() } else { None };
+                (displaced, next)
             });
             drop(displaced);
-            next.into_iter().for_each(Waker::wake);
+            wake_all(next);
         }
     }
 }

@@ -159,6 +159,10 @@ impl Model {
             let admission = self.bounds(tenant).admission;
             let until =
                 admission.map_or(now, |flow| self.entry(now, tenant, flow).ready_for(items, now));
+            if let (Moment::FAR, Some(flow)) = (until, admission) {
+                let max = if flow.sliding { flow.count } else { flow.burst };
+                return Err(Refusal::BatchTooLarge { items, max });
+            }
             if until > now {
                 return Err(Refusal::TenantRateLimited { until });
             }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use sluicegate_schedule::Refusal;
+use sluicegate_schedule::{Moment, Refusal};
 
 use super::{Seen, Watched};
 use crate::history::{Bounds, Newcomer, Op, REASONS};
@@ -32,11 +32,16 @@ impl Watched {
 
     /// How often a tenant may enter is counted elsewhere; here it must only be limited at all.
     pub(super) fn check_refusal(&self, batch: &[Newcomer], why: Refusal, may: Result<(), Refusal>) {
-        if let Refusal::TenantRateLimited { until } = why {
-            assert!(until > self.now, "refused until {until:?}");
-            assert!(batch.iter().any(|of| self.bounds(of.tenant).admission.is_some()));
-        } else {
-            assert_eq!(Err(why), may);
+        match why {
+            Refusal::TenantRateLimited { until } => {
+                assert!(until > self.now && until < Moment::FAR, "refused until {until:?}");
+                assert!(batch.iter().any(|of| self.bounds(of.tenant).admission.is_some()));
+            }
+            Refusal::BatchTooLarge { items, max } => {
+                assert!(items > max && batch.len() as u32 >= items, "{items} of {max}");
+                assert!(batch.iter().any(|of| self.bounds(of.tenant).admission.is_some()));
+            }
+            _ => assert_eq!(Err(why), may),
         }
     }
 

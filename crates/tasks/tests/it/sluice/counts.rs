@@ -149,3 +149,12 @@ async fn everything_adds_up_whatever_becomes_of_the_items() {
     assert_eq!((stats.admitted, stats.started, stats.handed_back), (5, 1, 3));
     assert_eq!((stats.cancelled, stats.timed_out, stats.completed), (1, 1, 0));
 }
+
+/// Over the last minute as in all: a wait is counted for what started, and for nothing else.
+#[tokio::test(start_paused = true)]
+async fn what_never_started_is_in_no_percentile() {
+    let sluice = Sluice::<u32>::builder("counts", 8, 100).recent_times().build().unwrap();
+    drop(sluice.enter(&Context::new(), Entry::of("a"), 1).await.unwrap());
+    let (stats, recent) = (sluice.stats(), sluice.recent_times().unwrap());
+    assert_eq!((stats.started, stats.wait_time.count(), recent.wait_time.count()), (0, 0, 0));
+}

@@ -2,6 +2,10 @@
 //!
 //! `docs/rules.md#sluice-1`, `docs/rules.md#sluice-5`, `docs/rules.md#sluice-6`.
 
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+
 use sluicegate_tasks::{Class, Context, Entry, Overload, Sluice};
 use tokio::time::Instant;
 
@@ -53,6 +57,81 @@ async fn a_worker_that_is_slow_to_look_stops_nobody_else() {
     assert_eq!((slow.wakes(), quick.wakes()), (1, 1), "there is something for it too");
     assert_eq!(quick.poll().unwrap().unwrap().finish(), 1);
     settle().await;
+}
+
+/// What it was called for another took: what comes next is not for it to take.
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_was_called_for_what_is_gone_stops_nobody_else() {
+    let sluice = Sluice::<u32>::builder("heard", 8, 100).build().unwrap();
+    let mut slow = ByHand::new(sluice.next());
+    assert!(slow.poll().is_none());
+    sluice.admit(Entry::of("a"), 1).unwrap();
+    assert_eq!((slow.wakes(), sluice.try_next().unwrap().finish()), (1, 1));
+    let mut quick = ByHand::new(sluice.next());
+    assert!(quick.poll().is_none());
+    sluice.admit(Entry::of("a"), 2).unwrap();
+    assert_eq!(quick.wakes(), 1, "it may start, and a worker is idle");
+    assert_eq!(quick.poll().unwrap().unwrap().finish(), 2);
+    assert!(slow.poll().is_none());
+}
+
+/// The same for what comes only later: the timer is set though somebody was called and does not look.
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_is_slow_to_look_stops_no_timer() {
+    let sluice = Sluice::<u32>::builder("heard", 8, 100).build().unwrap();
+    let mut slow = ByHand::new(sluice.next());
+    assert!(slow.poll().is_none());
+    sluice.admit(Entry::of("a"), 1).unwrap();
+    let again = Instant::now() + ms(50);
+    sluice.try_next().unwrap().retry_at(Some(again)).unwrap();
+    let mut quick = ByHand::new(sluice.next());
+    assert!(quick.poll().is_none());
+    tokio::time::sleep(ms(60)).await;
+    assert_eq!(quick.wakes(), 1, "its moment came, and a worker is idle");
+}
+
+/// A waker that panics, as no executor's should.
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker");
+    }
+}
+
+fn poll_badly<F: Future>(future: Pin<&mut F>) {
+    let waker = Waker::from(Arc::new(Panics));
+    assert!(future.poll(&mut std::task::Context::from_waker(&waker)).is_pending());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waker_that_panics_keeps_no_other_from_hearing() {
+    let sluice = Sluice::<u32>::builder("heard", 8, 100).build().unwrap();
+    let mut bad = pin!(sluice.next());
+    poll_badly(bad.as_mut());
+    let mut good = ByHand::new(sluice.next());
+    assert!(good.poll().is_none());
+    assert_eq!((sluice.close(), good.wakes()), (vec![], 1));
+}
+
+/// Neither does the timer end over it, nor is what was pulled in the same step lost.
+#[tokio::test(start_paused = true)]
+async fn a_waker_that_panics_costs_neither_the_turn_nor_the_timer() {
+    let sluice = Sluice::<u32>::builder("heard", 8, 100).build().unwrap();
+    let due = Instant::now() + ms(10);
+    for n in 0..2 {
+        sluice.admit(Entry::of("a").key(format!("k{n}")), n).unwrap();
+        sluice.try_next().unwrap().retry_at(Some(due)).unwrap();
+    }
+    let mut bad = Box::pin(sluice.next());
+    poll_badly(bad.as_mut());
+    tokio::time::sleep_until(due + ms(1)).await;
+    let first = sluice.try_next().unwrap();
+    drop(bad);
+    first.retry_at(Some(due + ms(20))).unwrap();
+    assert_eq!(sluice.try_next().unwrap().finish(), 1);
+    assert_eq!(sluice.next().await.unwrap().finish(), 0);
+    assert_eq!(Instant::now(), due + ms(20));
 }
 
 #[tokio::test]

@@ -78,12 +78,11 @@ async fn six_callers_fare_as_the_policy_says() {
 /// Without a worker nothing starts: two values wait, and what does not fit comes back at once.
 #[tokio::test(start_paused = true)]
 async fn values_for_workers_never_wait_to_get_in() {
-    let nobody = Refusal::AtLimit(AtLimit { limit: 0, in_use: 0 });
     for (overload, fit, why, later) in [
         (Overload::Wait, 2_u32, FULL, None),
         (Overload::HandBack { retry_after: LATER }, 2, FULL, Some(LATER)),
         (Overload::Queue, 2, FULL, None),
-        (Overload::FailFast, 0, nobody, None),
+        (Overload::FailFast, 0, Refusal::NoWorker, None),
     ] {
         let sluice = Sluice::builder("sluice", 2, 2).overload(overload).build().unwrap();
         for n in 0..4 {
@@ -129,9 +128,69 @@ async fn failing_fast_a_value_is_let_in_for_each_idle_worker() {
     assert!(sluice.admit_all(batch(cart, [4])).is_ok());
     assert_eq!(third.poll().unwrap().unwrap().finish(), 4);
     turn.finish();
-    let one = Refusal::AtLimit(AtLimit { limit: 0, in_use: 0 });
-    assert_eq!(sluice.admit(cart(), 6).unwrap_err().why, one, "no worker is left");
+    assert_eq!(sluice.admit(cart(), 6).unwrap_err().why, Refusal::NoWorker);
     assert_eq!((gauges(&sluice), sluice.stats().admitted), ((0, 0), 3));
+}
+
+/// Whatever is missing for it, also what those take that were let in just before: it does not wait.
+#[tokio::test(start_paused = true)]
+async fn failing_fast_no_value_waits_for_its_tenant_or_the_rate() {
+    let rate = Rate::new(2, Duration::from_secs(60), 2).unwrap();
+    let builder = fails_fast(8, TenantLimits::new().max_running(1)).rate(rate);
+    let sluice = builder.build().unwrap();
+    let mut workers = [(); 4].map(|()| ByHand::new(sluice.next()));
+    assert!(workers.iter_mut().all(|worker| worker.poll().is_none()));
+    let both = sluice.admit_all(batch(|| Entry::of("alice"), [1, 2])).unwrap_err();
+    let at_limit = Refusal::TenantAtLimit(AtLimit { limit: 1, in_use: 1 });
+    assert_eq!((both.why, both.work.len()), (at_limit.clone(), 2));
+    assert_eq!((gauges(&sluice), sluice.stats().admitted), ((0, 0), 0), "nothing of it came in");
+    sluice.admit(Entry::of("alice"), 1).unwrap();
+    assert_eq!(sluice.admit(Entry::of("alice"), 2).unwrap_err().why, at_limit);
+    sluice.admit(Entry::of("bob"), 3).unwrap();
+    let why = sluice.admit(Entry::of("carol"), 4).unwrap_err().why;
+    assert!(matches!(why, Refusal::RateLimited { .. }), "{why}");
+    let [first, second, ..] = &mut workers;
+    assert_eq!(first.poll().unwrap().unwrap().finish(), 1);
+    assert_eq!(second.poll().unwrap().unwrap().finish(), 3);
+    assert_eq!((gauges(&sluice), sluice.stats().completed), ((0, 0), 2));
+}
+
+/// What was put back waits; it does not stand in the way of what can start.
+#[tokio::test(start_paused = true)]
+async fn failing_fast_values_start_beside_those_that_come_again() {
+    let sluice = fails_fast(8, TenantLimits::new()).build().unwrap();
+    let mut workers = [(); 3].map(|()| ByHand::new(sluice.next()));
+    assert!(workers.iter_mut().all(|worker| worker.poll().is_none()));
+    sluice.admit(cart(), 1).unwrap();
+    let [first, second, third] = &mut workers;
+    let again = first.poll().unwrap().unwrap().retry_at(None).unwrap();
+    sluice.admit(Entry::of("bob"), 2).unwrap();
+    assert_eq!(sluice.admit(cart(), 3).unwrap_err().why, Refusal::KeyBusy);
+    assert_eq!(second.poll().unwrap().unwrap().finish(), 2);
+    assert!(sluice.release(again));
+    // One worker waits, and the one that comes again is before it.
+    assert_eq!(sluice.admit(Entry::of("bob"), 4).unwrap_err().why, Refusal::NoWorker);
+    assert_eq!(third.poll().unwrap().unwrap().finish(), 1);
+    assert_eq!(gauges(&sluice), (0, 0));
+}
+
+/// A worker that goes before it looked leaves what was let in for it to the next, or to the close.
+#[tokio::test(start_paused = true)]
+async fn failing_fast_what_a_worker_leaves_behind_is_not_lost() {
+    let sluice = fails_fast(8, TenantLimits::new()).build().unwrap();
+    let mut goes = ByHand::new(sluice.next());
+    assert!(goes.poll().is_none());
+    sluice.admit(cart(), 1).unwrap();
+    assert_eq!(gauges(&sluice), (0, 1));
+    drop(goes);
+    assert_eq!(gauges(&sluice), (1, 0));
+    assert_eq!(sluice.try_next().unwrap().finish(), 1);
+    let mut late = ByHand::new(sluice.next());
+    assert!(late.poll().is_none());
+    sluice.admit(cart(), 2).unwrap();
+    assert_eq!(sluice.close(), [2]);
+    assert!(late.poll().unwrap().is_none());
+    assert_eq!((gauges(&sluice), sluice.stats().handed_back), ((0, 0), 1));
 }
 
 #[tokio::test(start_paused = true)]

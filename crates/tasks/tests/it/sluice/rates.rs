@@ -172,3 +172,14 @@ async fn a_batch_that_comes_too_soon_is_told_when_all_of_it_may() {
     let refused = sluice.admit_all(batch()).unwrap_err();
     assert_eq!(refused.why, Refusal::TenantRateLimited { retry_in: ms(900) });
 }
+
+/// `docs/rules.md#rate-4`: no wait would help, so none is promised.
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_may_never_come_is_not_told_to_wait() {
+    let each = TenantLimits::new().admission_rate(Rate::per_second(5).unwrap());
+    let sluice = Sluice::<u32>::builder("batches", 1, 10).each_tenant(each).build().unwrap();
+    let batch = (0..2).map(|n| (Entry::of("alice"), n)).collect();
+    let refused = sluice.admit_all(batch).unwrap_err();
+    assert_eq!(refused.why, Refusal::BatchTooLarge { items: 2, max: 1 });
+    assert_eq!((refused.retry_after, refused.work.len()), (None, 2));
+}
