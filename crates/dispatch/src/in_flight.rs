@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering as Memory};
 
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
@@ -46,8 +47,28 @@ pub(crate) struct Standing {
     pub(crate) receipt: Receipt,
     pub(crate) attempts: u32,
     /// Its pool and its place there, once it has one.
-    pub(crate) place: Option<(Arc<str>, ItemId)>,
+    pub(crate) place: Option<Place>,
     pub(crate) now: Now,
+}
+
+/// Where a message waits or runs. A pool's successor of the same code is another pool, and numbers its
+/// items anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) code: Arc<str>,
+    pub(crate) pool: PoolId,
+    pub(crate) item: ItemId,
+}
+
+/// A pool among all that ever were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PoolId(u64);
+
+impl PoolId {
+    pub(crate) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Memory::Relaxed))
+    }
 }
 
 /// What a message is doing.

@@ -10,7 +10,7 @@ use sluicegate_schedule::{Class, Invalid, ItemId, Rate};
 use sluicegate_tasks::{Entry, Refused, Sluice, TaskGroup};
 use tokio::time::Instant;
 
-use crate::in_flight::Tracked;
+use crate::in_flight::{Place, PoolId, Tracked};
 use crate::ledger::Held;
 use crate::{DEFAULT_GROUP, FAST_FAIL_DELAY, Message, Ordering, PoolSettings, Reason, Ungrouped};
 
@@ -23,6 +23,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 /// A pool of the router.
 #[derive(Debug)]
 pub(crate) struct Pool {
+    pub(crate) id: PoolId,
     pub(crate) code: Arc<str>,
     settings: RwLock<Arc<PoolSettings>>,
     /// How often they were changed.
@@ -93,6 +94,7 @@ impl Pool {
             builder = builder.rate(rate);
         }
         Ok(Self {
+            id: PoolId::next(),
             code: Arc::clone(&settings.code),
             sluice: builder.build()?,
             crew: TaskGroup::new(&*settings.code, CREW)?,
@@ -154,7 +156,8 @@ impl Pool {
             }
         };
         for ((tracked, fellows), id) in tracked.iter().zip(fellows).zip(ids) {
-            tracked.change(|standing| standing.place = Some((Arc::clone(&self.code), id)));
+            let place = Place { code: Arc::clone(&self.code), pool: self.id, item: id };
+            tracked.change(|standing| standing.place = Some(place));
             if fellows.is_some_and(|fellows| !fellows.record(id)) {
                 self.turn_back(id);
             }

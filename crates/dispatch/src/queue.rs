@@ -32,6 +32,8 @@ pub(crate) struct Queue {
     /// Settles and extends, to the very end.
     books: TaskGroup,
     last_poll: Mutex<Option<Instant>>,
+    /// When each receiver asked its source that has not answered yet.
+    asked: Mutex<Vec<Instant>>,
     /// Held from asking for a batch until it is admitted, where order hangs on it.
     turn: tokio::sync::Mutex<()>,
     pub(crate) counts: Counts,
@@ -77,6 +79,7 @@ impl Queue {
             settings,
             name,
             last_poll: Mutex::new(None),
+            asked: Mutex::default(),
             turn: tokio::sync::Mutex::new(()),
             counts: Counts::default(),
         }))
@@ -164,7 +167,8 @@ impl Queue {
     /// Whether no receive has come back for too long, the first one of a source included.
     pub(crate) fn stalled(&self) -> bool {
         let began = self.source.lock().began;
-        self.last_poll().unwrap_or(began).elapsed() >= STALLED_AFTER
+        let waits = self.asked.lock().iter().min().is_some_and(|at| at.elapsed() >= STALLED_AFTER);
+        waits && self.last_poll().unwrap_or(began).elapsed() >= STALLED_AFTER
     }
 
     pub(crate) fn last_poll(&self) -> Option<Instant> {
@@ -195,6 +199,29 @@ impl Receiving {
     }
 }
 
+/// A receiver waits for its source.
+struct Asking<'a> {
+    queue: &'a Queue,
+    since: Instant,
+}
+
+impl<'a> Asking<'a> {
+    fn new(queue: &'a Queue) -> Self {
+        let since = Instant::now();
+        queue.asked.lock().push(since);
+        Self { queue, since }
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let mut asked = self.queue.asked.lock();
+        if let Some(at) = asked.iter().position(|since| *since == self.since) {
+            asked.swap_remove(at);
+        }
+    }
+}
+
 impl std::fmt::Debug for Receiving {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Receiving").field("stopping", &self.stopping).finish_non_exhaustive()
@@ -222,7 +249,11 @@ async fn receive(core: Arc<Core>, queue: Arc<Queue>, source: Arc<dyn Source>, cx
             }
         };
         let Ok(_turn) = cx.until_interrupted(turn).await else { return };
-        match cx.until_interrupted(source.receive(max)).await {
+        let received = {
+            let _asking = Asking::new(&queue);
+            cx.until_interrupted(source.receive(max)).await
+        };
+        match received {
             Err(_) => return,
             Ok(Ok(batch)) => {
                 *queue.last_poll.lock() = Some(Instant::now());

@@ -8,7 +8,7 @@ use parking_lot::{Mutex, RwLock};
 use sluicegate_tasks::{Context, Invalid, Running, TaskGroup};
 use tokio::time::Instant;
 
-use crate::in_flight::Tracked;
+use crate::in_flight::{Place, Tracked};
 use crate::pool::Pool;
 use crate::queue::{Queue, QueueSettings};
 use crate::{
@@ -237,9 +237,9 @@ impl Router {
     /// It is not here, or not waiting.
     pub fn ack(&self, id: &str) -> Result<(), AckError> {
         let tracked = self.core.find(id).ok_or(AckError::NotHere)?;
-        let (code, item) = tracked.1.standing().place.ok_or(AckError::Busy)?;
-        let pool = self.core.any_pool(&code).ok_or(AckError::Busy)?;
-        let item = pool.sluice.withdraw(item).ok_or(AckError::Busy)?;
+        let place = tracked.1.standing().place.ok_or(AckError::Busy)?;
+        let pool = self.core.pool_at(&place).ok_or(AckError::Busy)?;
+        let item = pool.sluice.withdraw(place.item).ok_or(AckError::Busy)?;
         pool.left(&tracked.1.message);
         item.held.settle(Ending::Gone, None, None, None);
         Ok(())
@@ -337,9 +337,11 @@ impl Core {
         self.leaving.lock().queues.iter().filter(same).cloned().collect()
     }
 
-    pub(crate) fn any_pool(&self, code: &str) -> Option<Arc<Pool>> {
-        let leaving = || self.leaving_pools().into_iter().find(|pool| &*pool.code == code);
-        self.pools().get(code).cloned().or_else(leaving)
+    /// The very pool in which a message has its place, also one that is leaving.
+    pub(crate) fn pool_at(&self, place: &Place) -> Option<Arc<Pool>> {
+        let current = self.pools().get(&place.code).cloned();
+        let all = current.into_iter().chain(self.leaving_pools());
+        all.into_iter().find(|pool| pool.id == place.pool)
     }
 
     /// All messages that are here, oldest first within their queue.

@@ -204,11 +204,11 @@ impl Run<'_> {
     /// Parks what waits behind a head in this pool, in order.
     fn park_tail(&self, head: &Arc<Tracked>, key: &Arc<str>) {
         for tracked in self.core.in_flight() {
-            let Some((pool, id)) = tracked.standing().place else { continue };
-            let same = pool == self.pool.code
+            let Some(place) = tracked.standing().place else { continue };
+            let same = place.pool == self.pool.id
                 && !Arc::ptr_eq(&tracked, head)
                 && self.settings.key(&tracked.message).as_ref() == Some(key);
-            if same && let Some(item) = self.pool.sluice.withdraw(id) {
+            if same && let Some(item) = self.pool.sluice.withdraw(place.item) {
                 self.pool.counts.parked.fetch_add(1, Memory::Relaxed);
                 self.pool.left(&tracked.message);
                 park_in_tail(self.pool, item.held, key);

@@ -195,14 +195,15 @@ impl Router {
         let mut groups: BTreeMap<(Arc<str>, Arc<str>), GroupView> = BTreeMap::new();
         for tracked in self.core.in_flight() {
             let standing = tracked.standing();
-            let Some((code, _)) = standing.place else { continue };
-            if pool.is_some_and(|pool| pool != &*code) {
+            let Some(place) = standing.place else { continue };
+            if pool.is_some_and(|pool| pool != &*place.code) {
                 continue;
             }
-            let Some(settings) = self.core.any_pool(&code).map(|pool| pool.settings()) else {
+            let Some(settings) = self.core.pool_at(&place).map(|pool| pool.settings()) else {
                 continue;
             };
             let Some(key) = settings.key(&tracked.message) else { continue };
+            let code = place.code;
             let head = Arc::clone(&tracked.message.id);
             let group = groups.entry((code, key)).or_insert_with_key(|(pool, group)| GroupView {
                 pool: Arc::clone(pool),
@@ -293,7 +294,7 @@ impl<'a> Look<'a> {
             }
             _ => (None, standing.attempts),
         };
-        let pool = standing.place.as_ref().map(|(pool, _)| Arc::clone(pool));
+        let pool = standing.place.as_ref().map(|place| Arc::clone(&place.code));
         let waits = matches!(state, MessageState::Waiting | MessageState::Delayed);
         let why = waits.then(|| self.why(tracked, &standing));
         MessageView {
@@ -325,9 +326,9 @@ impl<'a> Look<'a> {
             Now::Waiting | Now::Running { .. } | Now::Settling => {}
         }
         let place = standing.place.as_ref();
-        let found = place.and_then(|(code, id)| {
-            let pool = self.router.core.any_pool(code)?;
-            let not = pool.sluice.why(*id)?;
+        let found = place.and_then(|place| {
+            let pool = self.router.core.pool_at(place)?;
+            let not = pool.sluice.why(place.item)?;
             Some((pool, not))
         });
         let Some((pool, not)) = found else {

@@ -197,3 +197,15 @@ async fn two_queues_do_not_mix_their_ids() {
     other.until_settled(1).await;
     assert_eq!(rig.executor.started().len(), 2);
 }
+
+/// A source is not asked while its messages wait for room: it has nothing to answer.
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_waits_for_room_has_not_stalled() {
+    let rig = Rig::new([pool("S", 1, Ordering::Strict)]).await;
+    rig.executor.otherwise(done_after(200_000));
+    rig.hand_out((0..300).map(|n| grouped(&format!("m{n}"), "S", &format!("g{n}"))));
+    rig.pass(150).await;
+    let in_pool = rig.router.pool_views()[0].stats.gauges.queued;
+    assert!(in_pool < 299, "all {in_pool} found room");
+    assert_eq!(rig.router.stalled_queues(), Vec::<std::sync::Arc<str>>::new());
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_dispatch::{Ordering, PoolSettings};
+use sluicegate_dispatch::{AckError, MessageState, Ordering, PoolSettings};
 use sluicegate_testkit::scripted::grouped;
 
 use sluicegate_testkit::scripted::rig::{Rig, done_after, pool};
@@ -75,4 +75,22 @@ async fn tenants_share_a_pool() {
     rig.source.until_settled(21).await;
     let at = rig.executor.started().iter().position(|id| id == "b0#1").expect("it ran");
     assert!(at <= 2, "tenant b waited for {at} of tenant a");
+}
+
+/// Its items are numbered anew in each pool of a code: what is done to a message of one must not reach
+/// one of the next.
+#[tokio::test(start_paused = true)]
+async fn a_message_of_a_pool_that_went_is_not_taken_for_one_of_its_successor() {
+    let rig = Rig::new([PoolSettings::new("A", 2)]).await;
+    rig.executor.otherwise(done_after(10_000));
+    rig.hand_out([grouped("old1", "A", "g1"), grouped("old2", "A", "g2")]);
+    rig.executor.until_started(2).await;
+    rig.router.remove_pool("A");
+    rig.router.set_pool(PoolSettings::new("A", 1)).expect("sound");
+    rig.hand_out([grouped("new1", "A", "g3"), grouped("new2", "A", "g4")]);
+    rig.executor.until_started(3).await;
+    assert_eq!(rig.router.ack("old2"), Err(AckError::Busy), "it runs");
+    assert_eq!(rig.router.message("new2").expect("it is here").state, MessageState::Waiting);
+    rig.source.until_settled(4).await;
+    assert_eq!(rig.executor.started(), ["old1#1", "old2#1", "new1#1", "new2#1"]);
 }
