@@ -23,7 +23,8 @@ use crate::{Delivery, Message, Reason, Receipt};
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     indexes: Mutex<Indexes>,
-    emptied: Notify,
+    /// Told when a message is settled, and somebody waits for fewer.
+    fewer: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -127,10 +128,8 @@ impl InFlight {
         let mut indexes = self.indexes.lock();
         indexes.by_broker_id.remove(&tracked.broker_id);
         indexes.by_id.remove(&tracked.message.id);
-        if indexes.by_broker_id.is_empty() {
-            drop(indexes);
-            self.emptied.notify_waiters();
-        }
+        drop(indexes);
+        self.fewer.notify_waiters();
     }
 
     /// Whether the message of a delivery, by either of its ids, runs here or is going to. What only
@@ -155,15 +154,20 @@ impl InFlight {
         self.len() == 0
     }
 
-    /// Waits until nothing is in flight.
+    /// Waits until none is here.
     pub(crate) async fn emptied(&self) {
+        self.at_most(0).await;
+    }
+
+    /// Waits until so many are here, or fewer.
+    pub(crate) async fn at_most(&self, count: usize) {
         loop {
-            let mut emptied = std::pin::pin!(self.emptied.notified());
-            emptied.as_mut().enable();
-            if self.is_empty() {
+            let mut fewer = std::pin::pin!(self.fewer.notified());
+            fewer.as_mut().enable();
+            if self.len() <= count {
                 return;
             }
-            emptied.await;
+            fewer.await;
         }
     }
 

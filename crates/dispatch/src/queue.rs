@@ -237,7 +237,10 @@ async fn receive(core: Arc<Core>, queue: Arc<Queue>, source: Arc<dyn Source>, cx
     let mut pools: Vec<Arc<Pool>> = Vec::new();
     // A stopped source answers at once, so the context is looked at, not only waited for.
     while !cx.is_cancelled() {
-        let wait = wait_for_room(&pools, &queue.settings);
+        let wait = async {
+            wait_for_settlements(&core, &queue).await;
+            wait_for_room(&pools, &queue.settings).await;
+        };
         if cx.until_interrupted(wait).await.is_err() {
             return;
         }
@@ -274,6 +277,20 @@ async fn receive(core: Arc<Core>, queue: Arc<Queue>, source: Arc<dyn Source>, cx
                 }
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
+        }
+    }
+}
+
+/// What is done and cannot be said to the source yet would be done again after a crash: there is no more
+/// of it than the pools can hold.
+async fn wait_for_settlements(core: &Core, queue: &Queue) {
+    let wanted = queue.settings.max_messages * queue.settings.connections as usize;
+    loop {
+        let room = usize::try_from(core.room()).unwrap_or(usize::MAX);
+        let fewer = queue.ledger.in_flight.at_most((room / 2).max(room.saturating_sub(wanted)));
+        // Pools may come or grow meanwhile.
+        if timeout(LONGEST_WAIT_FOR_ROOM, fewer).await.is_ok() {
+            return;
         }
     }
 }

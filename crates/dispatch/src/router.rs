@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering as Memory};
 
 use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
@@ -34,6 +35,8 @@ pub(crate) struct Core {
     pub(crate) parked: Arc<dyn ParkedStore>,
     observer: Arc<dyn Observer>,
     pools: RwLock<Arc<Pools>>,
+    /// How many messages all pools can hold, those that are leaving included.
+    room: AtomicU64,
     queues: RwLock<BTreeMap<Arc<str>, Arc<Queue>>>,
     leaving: Mutex<Leaving>,
     pumps: TaskGroup,
@@ -86,6 +89,7 @@ impl Router {
             parked,
             observer,
             pools: RwLock::default(),
+            room: AtomicU64::new(0),
             queues: RwLock::default(),
             leaving: Mutex::default(),
             pumps: TaskGroup::new("pumps", MOST_POOLS)?,
@@ -105,7 +109,7 @@ impl Router {
                 self.core.add_pool(settings)?;
             }
         }
-        self.core.tell_sources();
+        self.core.pools_changed();
         Ok(())
     }
 
@@ -134,7 +138,7 @@ impl Router {
         let Some(pool) = removed else { return false };
         pool.close();
         self.core.leaving.lock().pools.push(pool);
-        self.core.tell_sources();
+        self.core.pools_changed();
         true
     }
 
@@ -209,6 +213,7 @@ impl Router {
                 .extract_if(.., |queue| queue.is_stopped() && queue.ledger.in_flight.is_empty())
                 .collect()
         };
+        self.core.count_room();
         for queue in done {
             queue.close(Instant::now()).await;
         }
@@ -225,10 +230,7 @@ impl Router {
     /// How many messages pools could hold, waiting and running: more in flight is a leak.
     #[must_use]
     pub fn room(&self) -> u64 {
-        let leaving = self.core.leaving.lock().pools.clone();
-        let pools = self.core.pools();
-        let all = pools.values().chain(&leaving);
-        all.map(|pool| u64::from(pool.settings().capacity() + pool.settings().concurrency)).sum()
+        self.core.room()
     }
 
     /// Settles a message as done that waits here, by hand.
@@ -306,6 +308,7 @@ impl Core {
             *pools = Arc::new(more);
             pool
         };
+        self.count_room();
         let (core, own) = (Arc::clone(self), Arc::clone(&pool));
         let pump = self.pumps.try_submit(&self.cx, |cx| async move {
             // Ends when the pool is closed; at the very end with the router.
@@ -364,6 +367,24 @@ impl Core {
         let pools = self.pools();
         let strict = |pool: &&Arc<Pool>| pool.settings().ordering == Ordering::Strict;
         pools.values().filter(strict).map(|pool| Arc::clone(&pool.code)).collect()
+    }
+
+    pub(crate) fn room(&self) -> u64 {
+        self.room.load(Memory::Relaxed)
+    }
+
+    fn count_room(&self) {
+        let (pools, leaving) = (self.pools(), self.leaving_pools());
+        let room = |pool: &Arc<Pool>| {
+            let settings = pool.settings();
+            u64::from(settings.capacity()) + u64::from(settings.concurrency)
+        };
+        self.room.store(pools.values().chain(&leaving).map(room).sum(), Memory::Relaxed);
+    }
+
+    fn pools_changed(&self) {
+        self.count_room();
+        self.tell_sources();
     }
 
     /// Tells the sources which pools keep order across deliveries.

@@ -198,3 +198,20 @@ async fn a_source_that_cannot_receive_is_asked_again() {
     rig.source.until_settled(1).await;
     assert!(rig.facts.of("source-failed").len() <= 3);
 }
+
+/// What was done and could not be said yet would all be done again after a crash.
+#[tokio::test(start_paused = true)]
+async fn nothing_more_is_received_while_as_much_is_unsettled_as_the_pools_can_hold() {
+    let rig = Rig::new([PoolSettings::new("A", 2)]).await;
+    let room = PoolSettings::new("A", 2).capacity() + 2;
+    rig.source.fail_settles(8); // for some 20 seconds
+    for batch in 0..50 {
+        let ids = (0..10).map(|n| format!("m{}", batch * 10 + n));
+        rig.hand_out(ids.map(|id| grouped(&id, "A", &id)));
+    }
+    rig.pass(10).await;
+    let calls = rig.executor.started().len();
+    assert!((2..=room as usize + 10).contains(&calls), "{calls} calls, and room for {room}");
+    rig.source.until_settled(500).await;
+    assert_eq!((rig.executor.started().len(), rig.router.in_flight()), (500, 0));
+}
