@@ -20,6 +20,7 @@ mod message;
 mod outcome;
 mod parked;
 mod pool;
+mod questions;
 mod queue;
 mod route;
 mod router;

@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::ledger::Ledger;
 use crate::pool::Pool;
+use crate::questions::Questions;
 use crate::router::Core;
 use crate::{BoxFuture, Fact, Receipt, Settled, Source, SourceError, route, settler};
 
@@ -32,8 +33,6 @@ pub(crate) struct Queue {
     /// Settles and extends, to the very end.
     books: TaskGroup,
     last_poll: Mutex<Option<Instant>>,
-    /// When each receiver asked its source that has not answered yet.
-    asked: Mutex<Vec<Instant>>,
     /// Held from asking for a batch until it is admitted, where order hangs on it.
     turn: tokio::sync::Mutex<()>,
     pub(crate) counts: Counts,
@@ -55,7 +54,8 @@ struct Receiving {
     /// Ends when the source is replaced: nobody waits for an answer of it then.
     replaced: Context,
     receivers: TaskGroup,
-    began: Instant,
+    /// What it was asked and has not answered yet.
+    questions: Arc<Questions>,
 }
 
 /// How long a receiver waits for room in pools that were short of it, before it takes more anyway.
@@ -79,7 +79,6 @@ impl Queue {
             settings,
             name,
             last_poll: Mutex::new(None),
-            asked: Mutex::default(),
             turn: tokio::sync::Mutex::new(()),
             counts: Counts::default(),
         }))
@@ -95,13 +94,14 @@ impl Queue {
     }
 
     async fn receive(self: &Arc<Self>, core: &Arc<Core>) {
-        let (receivers, stopping) = {
-            let receiving = self.source.lock();
-            (receiving.receivers.clone(), receiving.stopping.clone())
+        let (source, receivers, stopping, questions) = {
+            let Receiving { source, receivers, stopping, questions, .. } = &*self.source.lock();
+            (Arc::clone(source), receivers.clone(), stopping.clone(), Arc::clone(questions))
         };
         for _ in 0..self.settings.connections {
-            let (queue, core, source) = (Arc::clone(self), Arc::clone(core), self.source());
-            let receive = |cx: Context| receive(core, queue, source, cx);
+            let (queue, core) = (Arc::clone(self), Arc::clone(core));
+            let (source, questions) = (Arc::clone(&source), Arc::clone(&questions));
+            let receive = |cx: Context| receive(core, queue, source, questions, cx);
             receivers.submit(&stopping, receive).await.ok();
         }
     }
@@ -116,10 +116,11 @@ impl Queue {
         &self,
         question: impl for<'a> FnOnce(&'a dyn Source) -> BoxFuture<'a, Result<A, SourceError>>,
     ) -> Result<A, SourceError> {
-        let (source, replaced) = {
-            let receiving = self.source.lock();
-            (Arc::clone(&receiving.source), receiving.replaced.clone())
+        let (source, replaced, questions) = {
+            let Receiving { source, replaced, questions, .. } = &*self.source.lock();
+            (Arc::clone(source), replaced.clone(), Arc::clone(questions))
         };
+        let _asked = questions.ask();
         let answer = replaced.until_interrupted(question(&*source)).await;
         answer.unwrap_or_else(|_| Err(SourceError::new("it was replaced before it answered")))
     }
@@ -166,9 +167,8 @@ impl Queue {
 
     /// Whether no receive has come back for too long, the first one of a source included.
     pub(crate) fn stalled(&self) -> bool {
-        let began = self.source.lock().began;
-        let waits = self.asked.lock().iter().min().is_some_and(|at| at.elapsed() >= STALLED_AFTER);
-        waits && self.last_poll().unwrap_or(began).elapsed() >= STALLED_AFTER
+        let questions = Arc::clone(&self.source.lock().questions);
+        questions.longest().is_some_and(|since| since.elapsed() >= STALLED_AFTER)
     }
 
     pub(crate) fn last_poll(&self) -> Option<Instant> {
@@ -195,30 +195,7 @@ impl Receiving {
     fn new(name: &str, settings: QueueSettings, source: Arc<dyn Source>) -> Result<Self, Invalid> {
         let receivers = TaskGroup::new(format!("{name}: receivers"), settings.connections)?;
         let (stopping, replaced) = (Context::new(), Context::new());
-        Ok(Self { source, stopping, replaced, receivers, began: Instant::now() })
-    }
-}
-
-/// A receiver waits for its source.
-struct Asking<'a> {
-    queue: &'a Queue,
-    since: Instant,
-}
-
-impl<'a> Asking<'a> {
-    fn new(queue: &'a Queue) -> Self {
-        let since = Instant::now();
-        queue.asked.lock().push(since);
-        Self { queue, since }
-    }
-}
-
-impl Drop for Asking<'_> {
-    fn drop(&mut self) {
-        let mut asked = self.queue.asked.lock();
-        if let Some(at) = asked.iter().position(|since| *since == self.since) {
-            asked.swap_remove(at);
-        }
+        Ok(Self { source, stopping, replaced, receivers, questions: Arc::default() })
     }
 }
 
@@ -231,7 +208,13 @@ impl std::fmt::Debug for Receiving {
 /// Receives until told to stop.
 ///
 /// A batch that was received is always routed: what is dropped on the way hands itself back.
-async fn receive(core: Arc<Core>, queue: Arc<Queue>, source: Arc<dyn Source>, cx: Context) {
+async fn receive(
+    core: Arc<Core>,
+    queue: Arc<Queue>,
+    source: Arc<dyn Source>,
+    questions: Arc<Questions>,
+    cx: Context,
+) {
     let max = queue.settings.max_messages;
     let mut pause = FIRST_PAUSE;
     let mut pools: Vec<Arc<Pool>> = Vec::new();
@@ -253,7 +236,7 @@ async fn receive(core: Arc<Core>, queue: Arc<Queue>, source: Arc<dyn Source>, cx
         };
         let Ok(_turn) = cx.until_interrupted(turn).await else { return };
         let received = {
-            let _asking = Asking::new(&queue);
+            let _asked = questions.ask();
             cx.until_interrupted(source.receive(max)).await
         };
         match received {

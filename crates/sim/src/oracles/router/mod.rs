@@ -239,7 +239,8 @@ impl Oracles {
             return Ok(());
         }
         if let Some(here) = &mut seen.here {
-            let lapsed = here.delivered <= disturbed || here.told.is_some();
+            // Here, too, one that was under way then may come after one that was taken later.
+            let lapsed = here.delivered.min(taken) <= disturbed || here.told.is_some();
             here.before = here.told.take().or(here.before);
             (here.generation, here.delivered) = (generation, taken);
             return hold("window", lapsed, || format!("the window of m{serial} ended: {here:?}"));
