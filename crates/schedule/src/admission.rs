@@ -146,7 +146,8 @@ impl<K, T> Entry<K, T> {
 
 /// An item that was admitted, for as long as it waits or runs.
 ///
-/// An id is never used again, so one that is kept too long finds nothing, never another item.
+/// An id is never used again, so one that is kept too long finds nothing, never another item. Printed, it
+/// is its [number](ItemId::number): for a log, not to be read back.
 ///
 /// ```
 /// use sluicegate_schedule::{Entry, Limits, Moment, Schedule};
@@ -154,6 +155,7 @@ impl<K, T> Entry<K, T> {
 /// let now = Moment::ZERO;
 /// let mut schedule = Schedule::<&str, (), &str>::new(Limits::new(1, 10).build()?, now);
 /// let gone = schedule.admit(now, Entry::of("alice"), "first")?;
+/// assert_eq!(gone.to_string(), "#1");
 /// schedule.cancel(gone);
 /// schedule.admit(now, Entry::of("alice"), "second")?;
 /// assert_eq!(schedule.get(gone), None);
@@ -213,6 +215,12 @@ impl ItemId {
     #[must_use]
     pub const fn from_parts(index: u32, number: u64) -> Self {
         Self { index, seq: number }
+    }
+}
+
+impl fmt::Display for ItemId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.seq)
     }
 }
 

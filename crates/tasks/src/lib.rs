@@ -39,6 +39,7 @@ mod permits;
 mod refused;
 mod roster;
 mod sluice;
+mod sluice_words;
 mod stats;
 mod sync;
 mod task;
