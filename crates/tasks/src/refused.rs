@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::{AtLimit, Interrupt};
+use crate::{AcquireManyError, AtLimit, Interrupt};
 
 /// Work that was not let in, with the reason. The work itself comes back: nothing is lost.
 ///
@@ -194,5 +194,19 @@ impl<W> std::error::Error for Refused<W> {}
 impl<W> From<Refused<W>> for Refusal {
     fn from(refused: Refused<W>) -> Self {
         refused.why
+    }
+}
+
+/// So that `cx.check()?` works where a [`Refusal`] is returned.
+impl From<Interrupt> for Refusal {
+    fn from(why: Interrupt) -> Self {
+        Self::Interrupted(why)
+    }
+}
+
+/// So that `cx.check()?` works where permits are asked for.
+impl From<Interrupt> for AcquireManyError {
+    fn from(why: Interrupt) -> Self {
+        Self::Interrupted(why)
     }
 }
