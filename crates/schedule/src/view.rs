@@ -129,7 +129,7 @@ pub struct Snapshot {
     pub capacity: u32,
     /// Keys with items that wait, run or linger; an item without a key counts as one.
     pub keys: usize,
-    /// How long the item that waits longest has waited.
+    /// How long the item that waits longest has waited, since it was admitted or last put back.
     pub oldest_wait: Duration,
 }
 
@@ -188,7 +188,7 @@ pub struct ItemView<'a, V, K, T> {
     pub key: Option<&'a K>,
     /// Its class.
     pub class: Class,
-    /// Since when it waits, or runs.
+    /// Since when it waits, or runs. Being put back begins a new wait.
     pub since: Moment,
     /// It was tried before, and put back.
     pub again: bool,
