@@ -7,7 +7,7 @@
 //! | to queue work, fair and in order: workers pull it, or callers wait for their turns | [`Sluice`]: tenants, keys, classes, rates; bounded |
 //! | the decision alone | [`Schedule`](sluicegate_schedule::Schedule): pure, for your own loop or simulation |
 //!
-//! All of it runs under a [`Context`]: cancellation and one deadline, handed down. `Instant` is tokio's.
+//! What waits or runs does so under a [`Context`]: cancellation and one deadline, handed down. `Instant` is tokio's.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
