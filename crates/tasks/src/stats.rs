@@ -224,7 +224,7 @@ pub struct Stats {
 pub struct Gauges {
     /// What waits.
     pub queued: u32,
-    /// What runs; in a group the permits in use, its children's included.
+    /// What runs: in a group the permits in use, its children's included; in a child its tasks.
     pub running: u32,
     /// What may run at once.
     pub limit: u32,
