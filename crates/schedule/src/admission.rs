@@ -9,7 +9,7 @@ use crate::{Class, Moment};
 /// ```
 /// use sluicegate_schedule::{Class, Entry};
 ///
-/// let entry: Entry<&str, &str> = Entry::of("alice").key("session-7").class(Class::Admin);
+/// let entry: Entry<&str, &str> = Entry::of("alice").tenant_key("session-7").class(Class::Admin);
 /// assert_eq!(entry.tenant(), &"alice");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,14 +23,19 @@ pub struct Entry<K, T> {
 }
 
 impl<K, T> Entry<K, T> {
-    /// An item of `tenant`, of class [`Class::Normal`], without a key.
+    /// An item of `tenant`, of class [`Class::Normal`], without a key. Tenants and keys are whatever
+    /// converts; for an `Arc<str>`, hand a `&String` over as `name.as_str()`.
     ///
     /// ```
     /// use sluicegate_schedule::{Class, Entry};
+    /// use std::sync::Arc;
     ///
     /// let entry: Entry<&str, String> = Entry::of("alice");
     /// assert_eq!(entry, Entry::of("alice").class(Class::Normal));
     /// assert_eq!(entry.named_key(), None);
+    /// let name: &String = entry.tenant();
+    /// let shared: Entry<&str, Arc<str>> = Entry::of(name.as_str());
+    /// assert_eq!(&**shared.tenant(), "alice");
     /// ```
     pub fn of(tenant: impl Into<T>) -> Self {
         Self {
@@ -43,6 +48,9 @@ impl<K, T> Entry<K, T> {
     }
 
     /// Items of one key run one at a time and in order. Without a key an item waits for nobody.
+    ///
+    /// The key is one name for all tenants: two of them with a key `1` wait for each other. For a
+    /// name that is the tenant's own, such as a session, use [`Entry::tenant_key`].
     ///
     /// ```
     /// use sluicegate_schedule::{Entry, Limits, Moment, Next, Schedule};
@@ -101,7 +109,7 @@ impl<K, T> Entry<K, T> {
     /// ```
     /// use sluicegate_schedule::Entry;
     ///
-    /// let entry: Entry<&str, &str> = Entry::of("alice").key("session-7");
+    /// let entry: Entry<&str, &str> = Entry::of("alice").tenant_key("session-7");
     /// assert_eq!(entry.tenant(), &"alice");
     /// ```
     pub const fn tenant(&self) -> &T {
@@ -113,7 +121,7 @@ impl<K, T> Entry<K, T> {
     /// ```
     /// use sluicegate_schedule::Entry;
     ///
-    /// let entry: Entry<&str, &str> = Entry::of("alice").key("session-7");
+    /// let entry: Entry<&str, &str> = Entry::of("alice").tenant_key("session-7");
     /// assert_eq!(entry.named_key(), Some(&"session-7"));
     /// ```
     pub const fn named_key(&self) -> Option<&K> {
@@ -146,7 +154,8 @@ impl<K, T> Entry<K, T> {
 
 /// An item that was admitted, for as long as it waits or runs.
 ///
-/// An id is never used again, so one that is kept too long finds nothing, never another item.
+/// An id is never used again, so one that is kept too long finds nothing, never another item. Printed, it
+/// is its [number](ItemId::number): for a log, not to be read back.
 ///
 /// ```
 /// use sluicegate_schedule::{Entry, Limits, Moment, Schedule};
@@ -154,6 +163,7 @@ impl<K, T> Entry<K, T> {
 /// let now = Moment::ZERO;
 /// let mut schedule = Schedule::<&str, (), &str>::new(Limits::new(1, 10).build()?, now);
 /// let gone = schedule.admit(now, Entry::of("alice"), "first")?;
+/// assert_eq!(gone.to_string(), "#1");
 /// schedule.cancel(gone);
 /// schedule.admit(now, Entry::of("alice"), "second")?;
 /// assert_eq!(schedule.get(gone), None);
@@ -213,6 +223,12 @@ impl ItemId {
     #[must_use]
     pub const fn from_parts(index: u32, number: u64) -> Self {
         Self { index, seq: number }
+    }
+}
+
+impl fmt::Display for ItemId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.seq)
     }
 }
 

@@ -2,12 +2,15 @@
 //!
 //! `docs/rules.md#schedule-1`.
 
+use std::fmt;
+
 /// What goes first. Declared in order: `System` before `Admin` before `Normal` before `Low`.
 ///
 /// ```
 /// use sluicegate_schedule::Class;
 /// assert!(Class::System < Class::Low);
 /// assert_eq!(Class::default(), Class::Normal);
+/// assert_eq!(Class::Admin.to_string(), "admin");
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
@@ -44,6 +47,18 @@ impl Class {
     #[must_use]
     pub const fn passes_tenant_depth(self) -> bool {
         matches!(self, Self::System | Self::Admin)
+    }
+}
+
+/// One word, for a log or a table.
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::System => "system",
+            Self::Admin => "admin",
+            Self::Normal => "normal",
+            Self::Low => "low",
+        })
     }
 }
 
@@ -196,6 +211,12 @@ mod tests {
         assert_eq!(served[Class::Admin.index()], 0);
         assert!((100..=108).contains(&served[Class::Normal.index()]), "{served:?}");
         assert!((100..=108).contains(&served[Class::Low.index()]), "{served:?}");
+    }
+
+    #[test]
+    fn a_class_is_one_word() {
+        assert_eq!(Class::ALL.map(|class| class.to_string()), ["system", "admin", "normal", "low"]);
+        assert_eq!(format!("{:<7}|", Class::Low), "low    |");
     }
 
     #[test]

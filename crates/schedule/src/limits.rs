@@ -102,7 +102,8 @@ impl TenantLimits {
     }
 
     /// How often it may enter. An item that comes too soon is refused with the time to wait; only
-    /// items that are let in count.
+    /// items that are let in count. [`Rate::sliding`] suits: with [`Rate::per_second`] a tenant that
+    /// comes twice at once is refused, however seldom it comes.
     ///
     /// ```
     /// use sluicegate_schedule::{Entry, Limits, Moment, Rate, Refusal, Schedule, TenantLimits};

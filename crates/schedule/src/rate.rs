@@ -13,6 +13,13 @@ use sliding::Starts;
 
 /// So many starts in so much time, and how many of them at once.
 ///
+/// | made by | at once |
+/// |---|---|
+/// | [`Rate::per_second`] | one |
+/// | [`Rate::per_minute`] | one second's worth, at least one |
+/// | [`Rate::new`] | as many as you say |
+/// | [`Rate::sliding`] | all of a period's, and then none until the first of them is a period ago |
+///
 /// ```
 /// use sluicegate_schedule::Rate;
 /// use std::time::Duration;
@@ -60,6 +67,9 @@ impl Rate {
     /// Never more than `count` starts in any span of `period`, wherever the span begins. A bucket of
     /// the same rate lets up to twice as many through around the moment it runs empty.
     ///
+    /// The one for admission rates ([`TenantLimits::admission_rate`](crate::TenantLimits::admission_rate)):
+    /// who may come five times a second may come five times at once.
+    ///
     /// ```
     /// use sluicegate_schedule::{Moment, NotUntil, Rate, RateLimit};
     /// use std::time::Duration;
@@ -83,13 +93,15 @@ impl Rate {
     /// The most starts of a period that a sliding rate can have.
     pub const MAX_SLIDING: u32 = 100_000;
 
-    /// `count` a second in a bucket of one token: evenly spread.
+    /// `count` a second in a bucket of one token: evenly spread, never two at once. The same rate
+    /// [a minute](Rate::per_minute) has a deeper bucket.
     ///
     /// ```
     /// use sluicegate_schedule::Rate;
     /// use std::time::Duration;
     ///
     /// assert_eq!(Rate::per_second(50)?, Rate::new(50, Duration::from_secs(1), 1)?);
+    /// assert_eq!((Rate::per_second(5)?.burst(), Rate::per_minute(300)?.burst()), (1, 5));
     /// # Ok::<(), sluicegate_schedule::Invalid>(())
     /// ```
     ///

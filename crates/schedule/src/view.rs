@@ -2,6 +2,7 @@
 //!
 //! `docs/rules.md#schedule-6`.
 
+use std::fmt;
 use std::hash::Hash;
 use std::time::Duration;
 
@@ -21,7 +22,9 @@ use crate::{Class, ItemId, Moment, Schedule};
 /// assert_eq!(schedule.why(now, first), Some(Why::Ready));
 /// schedule.next(now);
 /// assert_eq!(schedule.why(now, first), Some(Why::Running));
-/// assert_eq!(schedule.why(now, second), Some(Why::AtLimit { running: 1, limit: 1 }));
+/// let why = schedule.why(now, second).ok_or("gone")?;
+/// assert_eq!(why, Why::AtLimit { running: 1, limit: 1 });
+/// assert_eq!(why.to_string(), "1 of 1 run");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +76,27 @@ pub enum Why {
     NoWorker,
 }
 
+/// In an operator's words. A moment has no meaning without its owner's clock, so it is not printed.
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Running => f.write_str("it runs"),
+            Self::Lingering => f.write_str("it ran, and keeps its key"),
+            Self::Ready => f.write_str("others go first"),
+            Self::KeyBusy { head } => write!(f, "another item of its key goes first: {head}"),
+            Self::KeyRetrying { until: Moment::FAR, .. } => {
+                f.write_str("its key comes again when it is released")
+            }
+            Self::KeyRetrying { .. } => f.write_str("its key comes again later"),
+            Self::TenantAtLimit { running, max } => write!(f, "its tenant runs {running} of {max}"),
+            Self::AtLimit { running, limit } => write!(f, "{running} of {limit} run"),
+            Self::RateLimited { .. } => f.write_str("the rate lets it go later"),
+            Self::Paused { reason } => write!(f, "paused: {reason}"),
+            Self::NoWorker => f.write_str("no worker is free"),
+        }
+    }
+}
+
 /// The schedule's counts at one moment.
 ///
 /// ```
@@ -105,7 +129,7 @@ pub struct Snapshot {
     pub capacity: u32,
     /// Keys with items that wait, run or linger; an item without a key counts as one.
     pub keys: usize,
-    /// How long the item that waits longest has waited.
+    /// How long the item that waits longest has waited, since it was admitted or last put back.
     pub oldest_wait: Duration,
 }
 
@@ -164,7 +188,7 @@ pub struct ItemView<'a, V, K, T> {
     pub key: Option<&'a K>,
     /// Its class.
     pub class: Class,
-    /// Since when it waits, or runs.
+    /// Since when it waits, or runs. Being put back begins a new wait.
     pub since: Moment,
     /// It was tried before, and put back.
     pub again: bool,
@@ -375,6 +399,36 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
             since: item.since,
             again: item.again,
             value: &item.value,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_words() {
+        let head = ItemId { index: 3, seq: 17 };
+        let later = Moment::from_nanos(1);
+        let words = [
+            (Why::Running, "it runs"),
+            (Why::Lingering, "it ran, and keeps its key"),
+            (Why::Ready, "others go first"),
+            (Why::KeyBusy { head }, "another item of its key goes first: #17"),
+            (Why::KeyRetrying { head, until: later }, "its key comes again later"),
+            (
+                Why::KeyRetrying { head, until: Moment::FAR },
+                "its key comes again when it is released",
+            ),
+            (Why::TenantAtLimit { running: 2, max: 2 }, "its tenant runs 2 of 2"),
+            (Why::AtLimit { running: 8, limit: 8 }, "8 of 8 run"),
+            (Why::RateLimited { until: later }, "the rate lets it go later"),
+            (Why::Paused { reason: "memory" }, "paused: memory"),
+            (Why::NoWorker, "no worker is free"),
+        ];
+        for (why, expected) in words {
+            assert_eq!(why.to_string(), expected);
         }
     }
 }

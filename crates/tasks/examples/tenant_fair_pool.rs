@@ -36,14 +36,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // Alice sends three hundred requests in ten sessions, all at once.
     let mut flood = Vec::new();
     for n in 0..300 {
-        let (pool, session) = (pool.clone(), format!("alice-{}", n % 10));
+        let (pool, session) = (pool.clone(), format!("session-{}", n % 10));
         flood.push(tasks.submit(&service, move |cx| ask(cx, pool, "alice", session)).await?);
     }
     // Bob sends one at a time.
     let mut longest = Duration::ZERO;
     for _ in 0..20 {
         let pool = pool.clone();
-        let one = tasks.run(&service, move |cx| ask(cx, pool, "bob", "bob-1".to_owned())).await?;
+        let one =
+            tasks.run(&service, move |cx| ask(cx, pool, "bob", "session-1".to_owned())).await?;
         longest = longest.max(one?);
     }
     println!(
@@ -71,11 +72,10 @@ async fn ask(
     session: String,
 ) -> Result<Duration, Refusal> {
     let asked = Instant::now();
-    let turn = pool.turn(&cx, Entry::of(tenant).key(session), "a question").await?;
+    let turn = pool.turn(&cx, Entry::of(tenant).tenant_key(session), "a question").await?;
     let waited = asked.elapsed();
     // The turn's own context: it ends with the caller's, and when the pool's drain deadline passes.
-    let work = turn.context().until_interrupted(sleep(SERVICE_TIME)).await;
-    work.map_err(Refusal::Interrupted)?;
+    turn.context().until_interrupted(sleep(SERVICE_TIME)).await?;
     turn.finish();
     Ok(waited)
 }

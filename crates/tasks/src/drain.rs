@@ -34,15 +34,18 @@ use crate::Running;
 pub struct DrainReport {
     /// Whose.
     pub name: String,
-    /// How many were handed back: they waited, or were to be tried again.
+    /// Items of a sluice that were handed back: let in and still waiting, or to be tried again. Not
+    /// those who waited outside, which are refused; so a group hands nothing back.
     pub handed_back: u64,
     /// How many ran to their end by the deadline.
     pub finished: u64,
     /// Turns of a sluice that were dropped instead of ended, or panicked: handed to whom they belong.
     pub dropped: u64,
-    /// Those that still ran at the deadline and ended once they were cancelled.
+    /// Those that still ran at the deadline, when their contexts were cancelled, and have ended since:
+    /// by themselves, or because a group dropped them.
     pub cancelled: Vec<Running>,
-    /// Those that run on even so, cancelled but not heeding it.
+    /// Those that run on even so: turns and threads that do not look at their contexts, tasks that
+    /// never come to an await.
     pub abandoned: Vec<Running>,
     /// How long it took.
     pub took: Duration,

@@ -1,5 +1,6 @@
 //! A histogram of durations that many tasks write without a lock.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ pub(crate) struct Histogram {
 /// # }).unwrap();
 /// # Ok::<(), std::io::Error>(())
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct HistogramSnapshot {
     counts: Vec<u64>,
     sum: Duration,
@@ -217,6 +218,19 @@ impl HistogramSnapshot {
     }
 }
 
+/// In short: the counts themselves are in [`buckets`](HistogramSnapshot::buckets).
+impl fmt::Debug for HistogramSnapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HistogramSnapshot")
+            .field("count", &self.count())
+            .field("sum", &self.sum)
+            .field("p50", &self.quantile(0.5))
+            .field("p95", &self.quantile(0.95))
+            .field("p99", &self.quantile(0.99))
+            .finish()
+    }
+}
+
 /// A histogram of the last 60 seconds, in slices of 4.3 (2^32 nanoseconds), the oldest of which
 /// leaves as a new one begins.
 #[derive(Clone, Debug, Default)]
@@ -317,5 +331,17 @@ mod tests {
         let median = snapshot.quantile(0.5).as_millis();
         assert!((50..=63).contains(&median), "{median}");
         assert_eq!(Histogram::new().snapshot().quantile(0.5), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_snapshot_is_debugged_in_short() {
+        let mut snapshot = HistogramSnapshot::default();
+        snapshot.record(Duration::from_millis(1));
+        let short =
+            "HistogramSnapshot { count: 1, sum: 1ms, p50: 1.024ms, p95: 1.024ms, p99: 1.024ms }";
+        assert_eq!(format!("{snapshot:?}"), short);
+        assert!(
+            format!("{:?}", HistogramSnapshot::default()).contains("count: 0, sum: 0ns, p50: 0ns")
+        );
     }
 }

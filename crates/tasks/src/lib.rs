@@ -4,8 +4,10 @@
 //! |---|---|
 //! | to bound concurrency | [`Permits`]: guards that come back by drop, a limit that changes live |
 //! | to run tasks | [`TaskGroup`]: bounded, under a context, panics as values, one drain deadline |
-//! | to queue work, fair and in order, for workers or for callers who wait | [`Sluice`]: tenants, keys, classes, rates; bounded |
+//! | to queue work, fair and in order: workers pull it, or callers wait for their turns | [`Sluice`]: tenants, keys, classes, rates; bounded |
 //! | the decision alone | [`Schedule`](sluicegate_schedule::Schedule): pure, for your own loop or simulation |
+//!
+//! What waits or runs does so under a [`Context`]: cancellation and one deadline, handed down. `Instant` is tokio's.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
@@ -39,6 +41,7 @@ mod permits;
 mod refused;
 mod roster;
 mod sluice;
+mod sluice_words;
 mod stats;
 mod sync;
 mod task;

@@ -5,11 +5,14 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::{AtLimit, Interrupt};
+use crate::{AcquireManyError, AtLimit, Interrupt};
 
 /// Work that was not let in, with the reason. The work itself comes back: nothing is lost.
 ///
 /// Where the work holds guards (a message to be settled, a permit), dropping this hands them back.
+///
+/// As an error it is as shareable as the work inside. Where `?` wants more, as for a
+/// `Box<dyn Error + Send + Sync>` or `anyhow`, keep the reason alone: `map_err(Refusal::from)`.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
@@ -27,6 +30,22 @@ use crate::{AtLimit, Interrupt};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// ```
+/// use sluicegate_tasks::{Context, Refusal, TaskGroup};
+/// use std::error::Error;
+/// use std::sync::mpsc::Receiver;
+///
+/// /// A `Receiver` is not `Sync`, so work that owns one is not either.
+/// fn start(group: &TaskGroup, rows: Receiver<u32>) -> Result<(), Box<dyn Error + Send + Sync>> {
+///     let work = move |_: Context| rows.iter().sum::<u32>();
+///     let _writer = group.try_submit_thread("writer", work).map_err(Refusal::from)?;
+///     Ok(())
+/// }
+/// # let group = TaskGroup::new("store", 1)?;
+/// # assert!(start(&group, std::sync::mpsc::sync_channel(1).1).is_ok());
+/// # Ok::<(), sluicegate_tasks::Invalid>(())
 /// ```
 #[must_use = "the refused work is inside"]
 pub struct Refused<W> {
@@ -209,5 +228,19 @@ impl<W> std::error::Error for Refused<W> {}
 impl<W> From<Refused<W>> for Refusal {
     fn from(refused: Refused<W>) -> Self {
         refused.why
+    }
+}
+
+/// So that `cx.check()?` works where a [`Refusal`] is returned.
+impl From<Interrupt> for Refusal {
+    fn from(why: Interrupt) -> Self {
+        Self::Interrupted(why)
+    }
+}
+
+/// So that `cx.check()?` works where permits are asked for.
+impl From<Interrupt> for AcquireManyError {
+    fn from(why: Interrupt) -> Self {
+        Self::Interrupted(why)
     }
 }

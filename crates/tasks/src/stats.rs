@@ -151,6 +151,9 @@ impl Counters {
 
 /// What a group or a sluice has done, and does, at one moment.
 ///
+/// With [children](crate::TaskGroup::child) the counters are each group's own; what runs now
+/// ([`Gauges::running`]) includes the children's.
+///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
 /// use sluicegate_tasks::{Context, TaskGroup};
@@ -187,7 +190,9 @@ pub struct Stats {
     pub cancelled: u64,
     /// Work whose deadline passed before its start.
     pub timed_out: u64,
-    /// Work that was let in and handed back unrun by a drain or a close.
+    /// Items of a sluice that were let in and waited when it was drained or closed, or came to wait
+    /// again after that. Who waits outside is refused (`draining` in [`rejected`](Self::rejected)); so
+    /// are a group's submitters, which therefore has nothing to hand back.
     pub handed_back: u64,
     /// Turns that were dropped instead of ended: not done, and handed to whom they belong.
     pub dropped: u64,
@@ -221,11 +226,11 @@ pub struct Stats {
 pub struct Gauges {
     /// What waits.
     pub queued: u32,
-    /// What runs.
+    /// What runs: in a group the permits in use, its children's included; in a child its tasks.
     pub running: u32,
     /// What may run at once.
     pub limit: u32,
-    /// How long the longest has waited.
+    /// How long the longest has waited. An item of a sluice that was put back waits anew from then.
     pub oldest_wait: Duration,
 }
 

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::group::nested::Handover;
-use crate::{Interrupt, Panic, Refusal};
+use crate::{Interrupt, Panic, Refusal, Refused};
 
 /// A submitted task: await it for what became of it.
 ///
@@ -75,7 +75,7 @@ enum End<T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TaskError {
-    /// It was not let in ([`TaskGroup::run`](crate::TaskGroup::run) only).
+    /// It was not let in ([`TaskGroup::run`](crate::TaskGroup::run), or `submit(…).await?`).
     Refused(Refusal),
     /// Its context ended before its start: it never ran.
     Interrupted(Interrupt),
@@ -192,5 +192,12 @@ impl std::error::Error for TaskError {
             Self::Panicked(panic) => Some(panic),
             Self::NoThread { .. } | Self::Aborted => None,
         }
+    }
+}
+
+/// Drops the work and keeps the reason, so that `group.submit(…).await?.await?` works.
+impl<W> From<Refused<W>> for TaskError {
+    fn from(refused: Refused<W>) -> Self {
+        Self::Refused(refused.why)
     }
 }

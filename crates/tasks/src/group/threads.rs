@@ -57,24 +57,67 @@ impl TaskGroup {
     /// for it and joins it: once the report is there, the thread is gone, or named as abandoned. No
     /// runtime is needed, neither here nor there, unless every permit is in use.
     ///
+    /// Nothing interrupts a thread that blocks elsewhere, and a drain would abandon it. So wait in
+    /// steps and look in between, also when idle; or drop the sender before the drain.
+    ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
     /// use sluicegate_tasks::{Context, TaskGroup};
+    /// use std::sync::mpsc::{RecvTimeoutError, sync_channel};
     /// use std::time::Duration;
     /// use tokio::time::Instant;
     ///
-    /// let group = TaskGroup::new("store", 1)?;
-    /// let (jobs, work) = std::sync::mpsc::sync_channel::<u32>(8);
+    /// let stop = Context::new();
+    /// let group = TaskGroup::builder("store", 1).service_context(stop.clone()).build()?;
+    /// let (jobs, work) = sync_channel::<u32>(0);
     /// let writer = group.submit_thread("store-writer", move |cx: Context| {
-    ///     assert_eq!(std::thread::current().name(), Some("store-writer"));
-    ///     work.iter().take_while(|_| cx.check().is_ok()).sum::<u32>()
+    ///     let mut sum = 0;
+    ///     while cx.check().is_ok() {
+    ///         match work.recv_timeout(Duration::from_millis(20)) {
+    ///             Ok(job) => sum += job,
+    ///             Err(RecvTimeoutError::Timeout) => {} // idle: looks at its context again
+    ///             Err(RecvTimeoutError::Disconnected) => break,
+    ///         }
+    ///     }
+    ///     sum
     /// });
     /// let writer = writer.await?;
     /// jobs.send(20)?;
     /// jobs.send(22)?;
-    /// drop(jobs);
-    /// assert_eq!(writer.await?, 42);
+    /// stop.cancel(); // `jobs` is still there, so nothing else would end it
     /// assert!(group.drain(Instant::now() + Duration::from_secs(5)).await.is_clean());
+    /// assert_eq!(writer.await?, 42);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// A thread pulls from a [`Sluice`](crate::Sluice) by the handle of a runtime:
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Entry, Sluice, TaskGroup};
+    /// use std::time::Duration;
+    /// use tokio::runtime::Handle;
+    /// use tokio::time::Instant;
+    ///
+    /// let (group, rows) = (TaskGroup::new("store", 1)?, Sluice::builder("rows", 1, 10).build()?);
+    /// let (runtime, queue) = (Handle::current(), rows.clone());
+    /// let writer = group.submit_thread("store-writer", move |cx: Context| {
+    ///     let mut sum = 0;
+    ///     while let Ok(Some(turn)) = runtime.block_on(cx.until_interrupted(queue.next())) {
+    ///         sum += turn.finish();
+    ///     }
+    ///     sum
+    /// });
+    /// let writer = writer.await?;
+    /// rows.admit(Entry::of("alice"), 20)?;
+    /// rows.admit(Entry::of("bob"), 22)?;
+    /// rows.room_for(10).await; // both are out
+    /// let deadline = Instant::now() + Duration::from_secs(5);
+    /// assert!(rows.drain(deadline).await.is_clean()); // now `next` says `None`
+    /// assert!(group.drain(deadline).await.is_clean());
+    /// assert_eq!(writer.await?, 42);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// # Ok::<(), std::io::Error>(())

@@ -77,6 +77,9 @@ impl<V> SluiceBuilder<V> {
     /// queue timeout: its caller is [refused](crate::Refusal::QueueTimeout), a value for workers goes
     /// to [`on_dropped`](Self::on_dropped). A deadline of the caller's context holds besides.
     ///
+    /// Only the first wait inside counts: what was put back or waits again is exempt, and so is the
+    /// time that a caller waits for room ([`Overload::Wait`]).
+    ///
     /// ```
     /// # let mut builder = tokio::runtime::Builder::new_current_thread();
     /// # builder.enable_time().start_paused(true).build()?.block_on(async {
@@ -161,8 +164,9 @@ impl<V> SluiceBuilder<V> {
         self
     }
 
-    /// The rate at which items may start. Timers tick in milliseconds, so a bucket is at least two of
-    /// them deep: else a rate of thousands a second could not be kept.
+    /// The rate at which items may start; how many of them at once depends on how the [`Rate`] was
+    /// made. Timers tick in milliseconds, so a bucket is at least two of them deep: else a rate of
+    /// thousands a second could not be kept.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
@@ -240,8 +244,9 @@ impl<V> SluiceBuilder<V> {
         self
     }
 
-    /// Checks the settings and makes the sluice. Needs a tokio runtime around it, for its timer;
-    /// nothing else of a sluice does.
+    /// Checks the settings and makes the sluice. Needs a tokio runtime with time around it, for its
+    /// timer. So do [`drain`](Sluice::drain), and waiting under a context that has a deadline; nothing
+    /// else of a sluice does.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {

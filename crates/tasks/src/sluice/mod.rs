@@ -56,12 +56,14 @@ use line::{After, Line};
 use watch::Until;
 
 /// What a sluice needs to know of an item: whose it is, what it must stay in order with, how urgent.
+/// Names are a `&str`, a `String` or an `Arc<str>`; hand a `&String` over as `name.as_str()`.
 ///
 /// ```
 /// use sluicegate_tasks::{Class, Entry};
 ///
-/// let entry = Entry::of("telegram:42").key("session-7").class(Class::Admin);
-/// assert_eq!(&**entry.tenant(), "telegram:42");
+/// let user = String::from("telegram:42");
+/// let entry = Entry::of(user.as_str()).tenant_key("session-7").class(Class::Admin);
+/// assert_eq!(&**entry.tenant(), user);
 /// ```
 pub type Entry = ScheduleEntry<Arc<str>, Arc<str>>;
 
@@ -347,14 +349,15 @@ impl<V> Sluice<V> {
         }
     }
 
-    /// [`enter`](Sluice::enter) and [`Admitted::turn`] in one.
+    /// [`enter`](Sluice::enter) and [`Admitted::turn`] in one. Where the work must go on without its
+    /// caller, move the turn into a task: `group.submit(turn.context(), …)`.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
     /// use sluicegate_tasks::{Context, Entry, Sluice};
     ///
     /// let sluice = Sluice::<&str>::builder("agents", 4, 100).build()?;
-    /// let turn = sluice.turn(&Context::new(), Entry::of("alice").key("s-1"), "ask").await?;
+    /// let turn = sluice.turn(&Context::new(), Entry::of("alice"), "ask").await?;
     /// assert_eq!(turn.finish(), "ask");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # }).unwrap();

@@ -5,6 +5,8 @@ mod bad_input;
 #[cfg(test)]
 mod context;
 #[cfg(test)]
+mod conversions;
+#[cfg(test)]
 mod drain;
 #[cfg(test)]
 mod group;
