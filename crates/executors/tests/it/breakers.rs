@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::{StreamExt, stream};
 use sluicegate_dispatch::{BreakerSettings, BreakerState, CallStatus, Outcome};
 use sluicegate_executors::http::HttpSettings;
 use sluicegate_executors::{BreakerScope, Breakers};
@@ -11,8 +12,9 @@ use tokio::join;
 
 use crate::stage::{Stage, closed_port, message, pool, settings};
 
-/// Opens after four calls of which two failed, for so long that no test sees the end of it.
+/// Opens after four calls that failed, for so long that no test sees the end of it.
 const SETTINGS: BreakerSettings = BreakerSettings {
+    window: Duration::from_secs(3_600),
     volume: 4,
     failure_ratio: 0.5,
     open_for: Duration::from_secs(3_600),
@@ -54,6 +56,35 @@ async fn failures_open_it_and_nothing_more_is_called() {
     assert_eq!((&*report.name, report.state), (&*host, BreakerState::Open));
     assert_eq!((report.calls, report.failures), (4, 4));
     assert!(report.rest.is_some_and(|rest| rest > Duration::from_secs(3_500)));
+}
+
+/// Delivers 2,000 messages, 32 at once, to an endpoint that answers 500 to a fifth of all calls.
+/// How many are done, how many met an open breaker, how many calls it took.
+async fn deliver_to_one_that_fails_by_chance(breaker_scope: BreakerScope) -> [usize; 3] {
+    let endpoint = Endpoint::start().await;
+    let mut dice = 7_u64;
+    endpoint.then((0..4_000).map(|_| {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        Answer::status(if (dice >> 33) % 5 == 0 { 500 } else { 200 })
+    }));
+    let breaker = BreakerSettings::default();
+    let retry_delays = vec![Duration::from_millis(10); 2];
+    let stage = Stage::new(HttpSettings { breaker_scope, breaker, retry_delays, ..settings() });
+    let message = message(&endpoint.url("/"));
+    let delivering = stream::iter(0..2_000).map(|_| stage.execute(&message)).buffer_unordered(32);
+    let outcomes: Vec<Outcome> = delivering.collect().await;
+    let count = |wanted: fn(&Outcome) -> bool| outcomes.iter().filter(|it| wanted(it)).count();
+    let done = count(|outcome| *outcome == Outcome::Done);
+    [done, count(|outcome| matches!(outcome, Outcome::BreakerOpen { .. })), endpoint.count()]
+}
+
+#[tokio::test]
+async fn chance_does_not_open_it() {
+    let with = deliver_to_one_that_fails_by_chance(BreakerScope::Host).await;
+    let without = deliver_to_one_that_fails_by_chance(BreakerScope::Off).await;
+    assert!(with[0] > 1_950 && with[1] == 0, "{with:?}");
+    // Which message a failure meets is up to the network; how many calls it takes is not, nearly.
+    assert!(with[2].abs_diff(without[2]) <= 20, "{with:?} {without:?}");
 }
 
 #[tokio::test]
