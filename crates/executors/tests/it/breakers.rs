@@ -10,7 +10,7 @@ use sluicegate_tasks::Context;
 use sluicegate_testkit::endpoint::{Answer, Endpoint};
 use tokio::join;
 
-use crate::stage::{Stage, closed_port, message, pool, settings};
+use crate::stage::{Names, Stage, closed_port, message, pool, settings};
 
 /// Opens after four calls that failed, for so long that no test sees the end of it.
 const SETTINGS: BreakerSettings = BreakerSettings {
@@ -191,6 +191,26 @@ async fn its_scope_says_what_shares_it() {
     }
     assert_eq!(stage.calls().len(), 9);
     assert_eq!(stage.executor.breakers().list(), []);
+}
+
+#[tokio::test]
+async fn every_spelling_of_a_host_shares_it() {
+    let cases =
+        [(BreakerScope::Host, "broken.test"), (BreakerScope::Target, "http://broken.test/a")];
+    for (breaker_scope, name) in cases {
+        let (breaker, resolver) = (SETTINGS, Names::resolver([]));
+        let retry_delays = Vec::new();
+        let settings = settings();
+        let stage =
+            Stage::new(HttpSettings { breaker_scope, breaker, resolver, retry_delays, ..settings });
+        for url in ["http://broken.test/a", "http://Broken.TEST/a?q", "http://broken.test:80/a"] {
+            stage.execute(&message(url)).await;
+        }
+        let outcome = stage.execute(&message("HTTP://BROKEN.test:/a")).await;
+        assert!(matches!(outcome, Outcome::Unreachable { .. }), "{outcome:?}");
+        assert_eq!(stage.breaker_changes(), [(name.to_owned(), true)]);
+        assert_eq!(stage.executor.breakers().list().len(), 1);
+    }
 }
 
 #[tokio::test]
