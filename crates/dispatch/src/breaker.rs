@@ -2,9 +2,9 @@
 //!
 //! Pure: it is asked with `now`, and told how each call ended.
 //!
-//! It opens when too many calls of a span of time failed. Any ten calls of a healthy endpoint may
-//! be half failures by chance, and at a few hundred calls a second that chance comes every few
-//! seconds. So `volume` failures are put down to chance: it opens when there are more, and at least
+//! It opens when too many calls of a span of time failed. Where a fifth of all calls fails, one in
+//! thirty sets of ten calls is half failures by chance, and every span begins with ten calls. So
+//! `volume` failures are put down to chance: it opens when there are as many, and at least
 //! `failure_ratio` of the *other* calls failed. At the default that is 10 of 10 calls, 15 of 20, 55
 //! of 100, 505 of 1,000.
 //!
