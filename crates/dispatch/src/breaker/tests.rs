@@ -385,7 +385,9 @@ proptest! {
             prop_assert!(view.until.is_none_or(|until| until - last <= open_for));
             match breaker.ask(last) {
                 Ok(pass) => {
-                    let _ = breaker.spend(pass, if fails { Failure } else { Success }, last);
+                    let verdict = if fails { Failure } else { Success };
+                    let told = breaker.spend(pass, verdict, last);
+                    prop_assert!(fails || told != Some(BreakerChange::Opened));
                 }
                 Err(until) => prop_assert!(until - last <= open_for),
             }

@@ -65,7 +65,7 @@ async fn deliver_to_one_that_fails_by_chance(breaker_scope: BreakerScope) -> [us
     let mut dice = 7_u64;
     endpoint.then((0..4_000).map(|_| {
         dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        Answer::status(if (dice >> 33) % 5 == 0 { 500 } else { 200 })
+        Answer::status(if (dice >> 33).is_multiple_of(5) { 500 } else { 200 })
     }));
     let breaker = BreakerSettings::default();
     let retry_delays = vec![Duration::from_millis(10); 2];
