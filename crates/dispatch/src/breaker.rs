@@ -1,26 +1,45 @@
 //! A circuit breaker: whether an endpoint that keeps failing may be called.
 //!
-//! Pure: it is asked with `now`, and told how each call ended. Invariants:
+//! Pure: it is asked with `now`, and told how each call ended.
+//!
+//! It opens when too many calls of a span of time failed. Where a fifth of all calls fails, one in
+//! thirty sets of ten calls is half failures by chance, and every span begins with ten calls. So
+//! `volume` failures are put down to chance: it opens when there are as many, and at least
+//! `failure_ratio` of the *other* calls failed. At the default that is 10 of 10 calls, 15 of 20, 55
+//! of 100, 505 of 1,000.
+//!
+//! The calls of before would hide an endpoint that breaks down: after 10 s of successes it takes 5 s
+//! of failures to be half of them. So the last tenth of the span is judged for itself, by the mean
+//! of `failure_ratio` and 1, which leaves it to break-downs. docs/adr/0015 has the figures.
+//!
+//! Invariants:
 //! 1. A pass is good for the state it was given in. What is said of it after that state ended
 //!    changes nothing, so a slow call cannot close a breaker that opened meanwhile, or open one that
 //!    closed.
 //! 2. While half-open, at most [`BreakerSettings::close_after`] passes are out at once.
 //! 3. Every pass is spent once: by its verdict, or by being given back.
+//! 4. Only a failure opens it, and nothing but opening says until when it is open. Where time goes
+//!    back, that is `open_for` from then on at most.
+
+mod span;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use sluicegate_schedule::Moment;
 
+use span::{Counts, Span};
+
 /// When a breaker opens and closes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BreakerSettings {
-    /// How many of the last calls count, and how many there must have been before it opens.
+    /// Calls that ended within this span count.
+    pub window: Duration,
+    /// How many of them there must be before it opens. So many failures are put down to chance.
     pub volume: u32,
-    /// The part of them that failed, from which on it opens.
+    /// The failed part of the others from which on it opens.
     pub failure_ratio: f64,
     /// How long it stays open before calls are tried again.
     pub open_for: Duration,
@@ -80,9 +99,9 @@ pub struct BreakerView {
     pub state: BreakerState,
     /// Until when it lets nothing through; only while it is open.
     pub until: Option<Moment>,
-    /// How many of the last calls it remembers. While half-open: how many ended since.
+    /// How many calls ended within the span. While half-open: how many ended since.
     pub calls: u32,
-    /// How many of them failed. An open breaker remembers those that opened it.
+    /// How many of them failed. An open breaker shows those that opened it.
     pub failures: u32,
 }
 
@@ -99,33 +118,27 @@ pub enum BreakerState {
 
 #[derive(Clone, Debug)]
 enum State {
-    Closed(Window),
-    Open { until: Moment, calls: u32, failures: u32 },
+    Closed(Span),
+    Open { until: Moment, by: Counts },
     HalfOpen { out: u32, successes: u32 },
-}
-
-/// The last calls, oldest first, by whether they failed.
-#[derive(Clone, Debug, Default)]
-struct Window {
-    failed: VecDeque<bool>,
-    failures: u32,
 }
 
 impl Breaker {
     /// A closed breaker.
     ///
     /// Settings that make no sense are taken as the nearest that do: a volume and a `close_after` of
-    /// zero as one, a ratio outside of 0 to 1 as 1.
+    /// zero as one, a ratio outside of 0 to 1 as 1, a window below a millisecond as a millisecond.
     #[must_use]
     pub fn new(settings: BreakerSettings) -> Self {
         let ratio = settings.failure_ratio;
         let settings = BreakerSettings {
+            window: settings.window.max(Duration::from_millis(1)),
             volume: settings.volume.max(1),
             failure_ratio: if ratio > 0.0 && ratio <= 1.0 { ratio } else { 1.0 },
             close_after: settings.close_after.max(1),
             ..settings
         };
-        Self { settings, state: State::Closed(Window::default()), generation: 0 }
+        Self { settings, state: State::Closed(Span::new(settings.window)), generation: 0 }
     }
 
     /// Asks whether a call may be made.
@@ -135,7 +148,10 @@ impl Breaker {
     pub fn ask(&mut self, now: Moment) -> Result<Pass, Moment> {
         match &mut self.state {
             State::Closed(_) => {}
-            State::Open { until, .. } if now < *until => return Err(*until),
+            State::Open { until, .. } if now < *until => {
+                *until = (*until).min(now + self.settings.open_for);
+                return Err(*until);
+            }
             State::Open { .. } => self.enter(State::HalfOpen { out: 1, successes: 0 }),
             State::HalfOpen { out, .. } if *out < self.settings.close_after => *out += 1,
             State::HalfOpen { .. } => return Err(now),
@@ -149,28 +165,25 @@ impl Breaker {
         if pass.generation != self.generation {
             return None;
         }
-        let BreakerSettings { volume, failure_ratio, close_after, .. } = self.settings;
         match (&mut self.state, verdict) {
-            (State::Closed(window), verdict) => {
-                window.remember(verdict, volume);
-                let (calls, failures) = (window.calls(), window.failures);
-                let opens = calls >= volume
-                    && failures > 0
-                    && f64::from(failures) >= failure_ratio * f64::from(calls);
-                opens.then(|| self.open(now, calls, failures))
+            (State::Closed(span), Verdict::Success) => {
+                span.count(verdict, now);
+                None
+            }
+            (State::Closed(span), Verdict::Failure) => {
+                span.count(verdict, now);
+                let by = self.settings.too_many(span, now)?;
+                Some(self.open(now, by))
             }
             (State::HalfOpen { out, successes }, Verdict::Success) => {
                 *out = out.saturating_sub(1);
                 *successes += 1;
-                let closes = *successes >= close_after;
-                closes.then(|| {
-                    self.enter(State::Closed(Window::default()));
-                    BreakerChange::Closed
-                })
+                let closes = *successes >= self.settings.close_after;
+                closes.then(|| self.close())
             }
             (State::HalfOpen { successes, .. }, Verdict::Failure) => {
-                let calls = *successes + 1;
-                Some(self.open(now, calls, 1))
+                let by = Counts { calls: *successes + 1, failures: 1 };
+                Some(self.open(now, by))
             }
             // No pass is given while it is open.
             (State::Open { .. }, _) => None,
@@ -190,29 +203,37 @@ impl Breaker {
     #[must_use = "somebody wants to hear of it"]
     pub fn reset(&mut self) -> Option<BreakerChange> {
         let was_closed = matches!(self.state, State::Closed(_));
-        self.enter(State::Closed(Window::default()));
-        (!was_closed).then_some(BreakerChange::Closed)
+        let change = self.close();
+        (!was_closed).then_some(change)
     }
 
     /// What it looks like.
     #[must_use]
     pub fn view(&self, now: Moment) -> BreakerView {
-        let seen = |state, calls, failures| BreakerView { state, until: None, calls, failures };
+        let seen =
+            |state, Counts { calls, failures }| BreakerView { state, until: None, calls, failures };
         match &self.state {
-            State::Closed(window) => seen(BreakerState::Closed, window.calls(), window.failures),
-            State::Open { until, calls, failures } if now < *until => {
-                let view = seen(BreakerState::Open, *calls, *failures);
-                BreakerView { until: Some(*until), ..view }
+            State::Closed(span) => seen(BreakerState::Closed, span.all(now)),
+            State::Open { until, by } if now < *until => {
+                let until = (*until).min(now + self.settings.open_for);
+                BreakerView { until: Some(until), ..seen(BreakerState::Open, *by) }
             }
             // The next one who asks is a probe.
-            State::Open { .. } => seen(BreakerState::HalfOpen, 0, 0),
-            State::HalfOpen { successes, .. } => seen(BreakerState::HalfOpen, *successes, 0),
+            State::Open { .. } => seen(BreakerState::HalfOpen, Counts::default()),
+            State::HalfOpen { successes, .. } => {
+                seen(BreakerState::HalfOpen, Counts { calls: *successes, failures: 0 })
+            }
         }
     }
 
-    fn open(&mut self, now: Moment, calls: u32, failures: u32) -> BreakerChange {
-        self.enter(State::Open { until: now + self.settings.open_for, calls, failures });
+    fn open(&mut self, now: Moment, by: Counts) -> BreakerChange {
+        self.enter(State::Open { until: now + self.settings.open_for, by });
         BreakerChange::Opened
+    }
+
+    fn close(&mut self) -> BreakerChange {
+        self.enter(State::Closed(Span::new(self.settings.window)));
+        BreakerChange::Closed
     }
 
     fn enter(&mut self, state: State) {
@@ -221,24 +242,34 @@ impl Breaker {
     }
 }
 
-impl Window {
-    fn remember(&mut self, verdict: Verdict, volume: u32) {
-        if self.calls() >= volume && self.failed.pop_front() == Some(true) {
-            self.failures -= 1;
+impl BreakerSettings {
+    /// The calls for which it opens: all of the span, or its latest.
+    fn too_many(&self, span: &Span, now: Moment) -> Option<Counts> {
+        let (all, latest) = (span.all(now), span.latest(now));
+        let broken_down = f64::midpoint(self.failure_ratio, 1.0);
+        if self.is_reached(all, self.failure_ratio) {
+            Some(all)
+        } else {
+            self.is_reached(latest, broken_down).then_some(latest)
         }
-        let failed = verdict == Verdict::Failure;
-        self.failures += u32::from(failed);
-        self.failed.push_back(failed);
     }
 
-    fn calls(&self) -> u32 {
-        u32::try_from(self.failed.len()).unwrap_or(u32::MAX)
+    /// Whether that part of the calls failed, not counting the failures that may be chance.
+    fn is_reached(&self, Counts { calls, failures }: Counts, ratio: f64) -> bool {
+        failures >= self.volume
+            && f64::from(failures - self.volume) >= ratio * f64::from(calls - self.volume)
     }
 }
 
 impl Default for BreakerSettings {
     fn default() -> Self {
-        Self { volume: 10, failure_ratio: 0.5, open_for: Duration::from_secs(5), close_after: 3 }
+        Self {
+            window: Duration::from_secs(10),
+            volume: 10,
+            failure_ratio: 0.5,
+            open_for: Duration::from_secs(5),
+            close_after: 3,
+        }
     }
 }
 

@@ -45,6 +45,8 @@ pub struct Target(Arc<Parts>);
 struct Parts {
     url: Box<str>,
     authority: Range<u16>,
+    /// The authority in the one spelling that all others share, where it is written in another.
+    respelled: Option<Box<str>>,
     path: PathAndQuery,
     host: HeaderValue,
     is_secure: bool,
@@ -111,16 +113,18 @@ impl Target {
             return Err(BadTarget::Credentials);
         }
         let host = uri.host().filter(|host| !host.is_empty()).ok_or(BadTarget::NoHost)?;
-        let port = authority[host.len()..].trim_start_matches(':');
-        if !port.is_empty() && port.parse::<u16>().is_err() {
-            return Err(BadTarget::Port);
-        }
+        let port = match authority[host.len()..].trim_start_matches(':') {
+            "" => None,
+            port => Some(port.parse::<u16>().map_err(|_| BadTarget::Port)?),
+        };
+        let respelled = respelled(authority, host, port, is_secure);
         let start = url.find("://").ok_or(BadTarget::NotAUrl)? + 3;
         let range = start as u16..(start + authority.len()) as u16;
         let slash = || PathAndQuery::from_static("/");
         let path = uri.path_and_query().cloned().unwrap_or_else(slash);
         let host = shown_host(authority, is_secure)?;
-        Ok(Self(Arc::new(Parts { url: url.into(), authority: range, path, host, is_secure })))
+        let (url, authority) = (url.into(), range);
+        Ok(Self(Arc::new(Parts { url, authority, respelled, path, host, is_secure })))
     }
 
     /// The URL as it was written.
@@ -153,12 +157,34 @@ impl Target {
         self.0.is_secure
     }
 
-    /// Host and port, as written: what limits and breakers by host go by.
+    /// Host and port in one spelling: what pauses and breakers by host go by. The host is in lower
+    /// case, and the scheme's own port is left out.
+    ///
+    /// ```
+    /// use sluicegate_dispatch::Target;
+    ///
+    /// let target = Target::parse("https://API.example.com:443/orders")?;
+    /// assert_eq!(target.authority(), "api.example.com");
+    /// # Ok::<(), sluicegate_dispatch::BadTarget>(())
+    /// ```
     #[must_use]
     pub fn authority(&self) -> &str {
         let Range { start, end } = self.0.authority;
-        &self.0.url[usize::from(start)..usize::from(end)]
+        let written = &self.0.url[usize::from(start)..usize::from(end)];
+        self.0.respelled.as_deref().unwrap_or(written)
     }
+}
+
+/// The spelling that an authority shares with all others of that host and port; `None` if it is
+/// written like that.
+fn respelled(authority: &str, host: &str, port: Option<u16>, is_secure: bool) -> Option<Box<str>> {
+    let default = if is_secure { 443 } else { 80 };
+    let mut spelled = host.to_ascii_lowercase();
+    if let Some(port) = port.filter(|port| *port != default) {
+        spelled.push(':');
+        spelled.push_str(&port.to_string());
+    }
+    (spelled != authority).then(|| spelled.into())
 }
 
 /// An authority as a `Host` header has it: a port that goes without saying is not said.
@@ -207,7 +233,17 @@ mod tests {
             ("http://h", Ok("h")),
             ("https://api.example.com/a/b?c=d#e", Ok("api.example.com")),
             ("http://127.0.0.1:9000/x", Ok("127.0.0.1:9000")),
-            ("http://[::1]:80/x", Ok("[::1]:80")),
+            ("http://[::1]:80/x", Ok("[::1]")),
+            ("http://[2001:DB8::1]:81/x", Ok("[2001:db8::1]:81")),
+            // One place, one spelling.
+            ("https://API.Example.com:443/A?B", Ok("api.example.com")),
+            ("HTTP://h:80", Ok("h")),
+            ("http://h:/", Ok("h")),
+            ("http://h:0080/", Ok("h")),
+            ("http://h:08080/", Ok("h:8080")),
+            ("http://h:443/", Ok("h:443")),
+            ("https://h:80/", Ok("h:80")),
+            ("https://H:80?q", Ok("h:80")),
             ("http://[::1]/x", Ok("[::1]")),
             ("http://h:65535/", Ok("h:65535")),
             ("http://h:65536/", Err(BadTarget::Port)),
@@ -228,6 +264,14 @@ mod tests {
                 "{url}"
             );
         }
+    }
+
+    #[test]
+    fn what_is_called_is_what_was_written() {
+        let target = Target::parse("https://API.example.com:443/A?B").expect("a target");
+        assert_eq!(target.url(), "https://API.example.com:443/A?B");
+        assert_eq!(target.origin(), "https://API.example.com:443");
+        assert_eq!(target.host(), "API.example.com");
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! The circuit breakers of all endpoints, by name.
 //!
+//! A host has one name, however it is written: docs/rules.md#throttle-1.
+//!
 //! There are at most [`Breakers::MAX`]. Beyond that closed ones that nobody uses are forgotten,
-//! first those without a failure; where none is left, a new endpoint is called without a breaker.
+//! first those without a recent failure; where none is left, a new endpoint is called without a
+//! breaker.
 //! Lock order: the map, then a breaker. Observers are called under neither.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -49,9 +53,9 @@ pub struct BreakerReport {
     pub state: BreakerState,
     /// How much longer it lets nothing through; only while it is open.
     pub rest: Option<Duration>,
-    /// How many of the last calls it remembers.
+    /// How many calls ended within the span it judges by. While half-open: how many ended since.
     pub calls: u32,
-    /// How many of them failed.
+    /// How many of them failed. An open breaker shows those that opened it.
     pub failures: u32,
 }
 
@@ -129,16 +133,16 @@ impl Breakers {
 
     /// The breaker of a target; `None` where there is none for it.
     pub(crate) fn of(&self, target: &Target) -> Option<Arc<Named>> {
-        let name = match self.scope {
-            BreakerScope::Host => target.authority(),
-            BreakerScope::Target => without_query(target.url()),
-            BreakerScope::Global => Self::GLOBAL,
+        let name: Cow<'_, str> = match self.scope {
+            BreakerScope::Host => target.authority().into(),
+            BreakerScope::Target => name_of(target).into(),
+            BreakerScope::Global => Self::GLOBAL.into(),
             BreakerScope::Off => return None,
         };
-        if let Some(named) = self.known.read().by_name.get(name) {
+        if let Some(named) = self.known.read().by_name.get(&*name) {
             return Some(Arc::clone(named));
         }
-        self.add(name)
+        self.add(&name)
     }
 
     /// Asks for a call that begins now.
@@ -191,8 +195,8 @@ impl Breakers {
 }
 
 impl Known {
-    /// Forgets closed breakers that nobody holds: all that never failed, and all others too if that
-    /// makes little room.
+    /// Forgets closed breakers that nobody holds: all without a recent failure, and all others too
+    /// if that makes little room.
     fn sweep(&mut self, now: Moment) {
         if now < self.next_sweep {
             return;
@@ -206,7 +210,7 @@ impl Known {
 }
 
 impl Named {
-    /// Whether it is closed, has seen at most that many failures, and is only in the map.
+    /// Whether it is closed, counts at most that many failures, and is only in the map.
     fn is_idle(self: &Arc<Self>, now: Moment, failures: u32) -> bool {
         let view = self.breaker.lock().view(now);
         view.state == BreakerState::Closed
@@ -241,6 +245,12 @@ impl fmt::Debug for Breakers {
             .field("settings", &self.settings)
             .finish_non_exhaustive()
     }
+}
+
+/// A target in one spelling, without its query.
+fn name_of(target: &Target) -> String {
+    let scheme = if target.is_secure() { "https" } else { "http" };
+    format!("{scheme}://{}{}", target.authority(), target.path_and_query().path())
 }
 
 /// A URL as far as it may be shown: queries carry secrets.

@@ -22,6 +22,7 @@ pub(crate) fn http(http: &settings::HttpSettings) -> executors::http::HttpSettin
         allow_targets: allowed(http),
         breaker_scope: http.breaker.scope,
         breaker: dispatch::BreakerSettings {
+            window: http.breaker.window,
             volume: http.breaker.volume,
             failure_ratio: http.breaker.failure_ratio,
             open_for: http.breaker.open_for,

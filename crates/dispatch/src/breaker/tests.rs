@@ -9,6 +9,8 @@ use super::{Breaker, BreakerChange, BreakerSettings, BreakerState, Pass, Verdict
 use Verdict::{Failure, Success};
 
 const SETTINGS: BreakerSettings = BreakerSettings {
+    // In slices of one second.
+    window: Duration::from_secs(20),
     volume: 4,
     failure_ratio: 0.5,
     open_for: Duration::from_secs(5),
@@ -42,17 +44,23 @@ fn it_opens_when_enough_of_enough_calls_failed() {
     let cases: &[(u32, f64, &[Verdict], Option<usize>)] = &[
         (4, 0.5, &[f, f, f], None),
         (4, 0.5, &[f, f, f, f], Some(3)),
-        (4, 0.5, &[s, s, s, f, f], Some(4)),
-        (4, 0.5, &[f, f, s, s], Some(3)),
-        (4, 0.5, &[f, s, s, s, f, s, s, s, f], None),
-        (4, 0.75, &[f, f, s, s, f, f], None),
-        (4, 0.75, &[f, f, s, s, f, f, f], Some(6)),
-        (4, 1.0, &[f, f, f, s, f, f, f, f], Some(7)),
-        (1, 1.0, &[s, s, f], Some(2)),
+        // Four are put down to chance, and half of the others must fail.
+        (4, 0.5, &[s, f, f, f, f], None),
+        (4, 0.5, &[s, f, f, f, f, f], Some(5)),
+        (4, 0.5, &[s, s, f, f, f, f, f, f], Some(7)),
+        (4, 0.5, &[f, f, s, s, f, s, f, s, f, s, f, s], None),
+        (4, 0.75, &[s, f, f, f, f, f, f], None),
+        (4, 0.75, &[s, f, f, f, f, f, f, f], Some(7)),
+        (4, 1.0, &[f, f, f, s, f, f, f, f], None),
+        (1, 1.0, &[s, s, f], None),
+        (1, 1.0, &[f], Some(0)),
+        // A success does not open it, even where it makes the calls enough.
+        (2, 0.1, &[f, s], None),
         // Settings that make no sense.
         (0, 0.5, &[f], Some(0)),
-        (2, f64::NAN, &[f, s, f, f], Some(3)),
-        (2, 0.0, &[s, s, f, s, f, f], Some(5)),
+        (2, f64::NAN, &[s, f, f, f], None),
+        (2, f64::NAN, &[f, f], Some(1)),
+        (2, 0.0, &[s, f, f, f], None),
         (2, 7.0, &[f, f], Some(1)),
     ];
     for (volume, failure_ratio, calls, opens) in cases {
@@ -66,6 +74,70 @@ fn it_opens_when_enough_of_enough_calls_failed() {
         let expected = opens.map(|index| (index, BreakerChange::Opened));
         assert_eq!(opened, expected, "{volume} {failure_ratio} {calls:?}");
     }
+}
+
+#[test]
+fn calls_count_for_as_long_as_the_span() {
+    let mut breaker = Breaker::new(SETTINGS);
+    for (second, verdict) in [(0, Failure), (0, Failure), (5, Failure), (5, Success)] {
+        assert_eq!(call(&mut breaker, second, verdict), None);
+    }
+    // When, and how many calls and failures it counts then.
+    for (second, counts) in [(5, (4, 3)), (19, (4, 3)), (20, (2, 1)), (24, (2, 1)), (25, (0, 0))] {
+        let view = breaker.view(at(second));
+        assert_eq!((view.calls, view.failures), counts, "at {second} s");
+    }
+    // The fourth failure comes when two are forgotten.
+    assert_eq!(call(&mut breaker, 20, Failure), None);
+    let view = breaker.view(at(20));
+    assert_eq!((view.calls, view.failures), (3, 2));
+}
+
+#[test]
+fn the_latest_calls_are_judged_for_themselves() {
+    let mut breaker = Breaker::new(SETTINGS);
+    (0..1_000).for_each(|number| assert_eq!(call(&mut breaker, number / 100, Success), None));
+    for second in [10, 11, 11] {
+        assert_eq!(call(&mut breaker, second, Failure), None);
+    }
+    // It shows those that opened it.
+    assert_eq!(call(&mut breaker, 11, Failure), Some(BreakerChange::Opened));
+    let view = breaker.view(at(11));
+    assert_eq!((view.calls, view.failures), (4, 4));
+}
+
+#[test]
+fn time_that_goes_back_or_jumps_does_no_harm() {
+    let far = u64::MAX / 1_000_000_000;
+    // A little back: counted as now.
+    let mut breaker = Breaker::new(SETTINGS);
+    for second in [19, 18, 1] {
+        assert_eq!(call(&mut breaker, second, Failure), None);
+    }
+    assert_eq!(breaker.view(at(0)).calls, 3);
+    assert_eq!(call(&mut breaker, 0, Failure), Some(BreakerChange::Opened));
+    // It opened at 0 by its word. Back by much, open or not, it lets calls through as soon.
+    for (opened, then) in [(0, 0), (far, 3), (far, far), (1_000, 0), (1_000, 999), (3, far)] {
+        let mut breaker = Breaker::new(SETTINGS);
+        let last = (0..4).filter_map(|_| call(&mut breaker, opened, Failure)).last();
+        assert_eq!(last, Some(BreakerChange::Opened));
+        if let Err(until) = breaker.ask(at(then)) {
+            assert!(until - at(then) <= SETTINGS.open_for, "{opened} {then}");
+            assert!(breaker.view(at(then)).until.is_some_and(|shown| shown <= until));
+        }
+        let again = Moment::ZERO + Duration::from_secs(then) + SETTINGS.open_for;
+        assert!(breaker.ask(again).is_ok(), "{opened} {then}");
+    }
+    // Closed, it forgets what was far ahead, and slides on.
+    let mut breaker = Breaker::new(SETTINGS);
+    for second in [far, far, 5, 6, far, 7] {
+        assert_eq!(call(&mut breaker, second, Failure), None);
+    }
+    assert_eq!(breaker.view(at(7)).calls, 1);
+    assert_eq!(breaker.view(at(far)).calls, 0);
+    assert_eq!(breaker.view(at(27)).calls, 0);
+    assert_eq!(call(&mut breaker, 27, Failure), None);
+    assert_eq!(breaker.view(Moment::FAR).calls, 0);
 }
 
 #[test]
@@ -155,7 +227,8 @@ struct Model {
     settings: BreakerSettings,
     state: BreakerState,
     until: u64,
-    verdicts: Vec<Verdict>,
+    /// How calls ended in this state, and in which second.
+    verdicts: Vec<(u64, Verdict)>,
     /// The passes that are out, by the era in which they were given.
     out: Vec<u64>,
     era: u64,
@@ -188,14 +261,19 @@ impl Model {
     fn spend(&mut self, index: usize, verdict: Option<Verdict>, now: u64) {
         let era = self.out.remove(index);
         let Some(verdict) = verdict.filter(|_| era == self.era) else { return };
-        self.verdicts.push(verdict);
-        let volume = self.settings.volume as usize;
-        let window = &self.verdicts[self.verdicts.len().saturating_sub(volume)..];
-        let failed = window.iter().filter(|verdict| **verdict == Failure).count();
+        self.verdicts.push((now, verdict));
+        let reached = |seconds: u64, ratio: f64| {
+            let within = || self.verdicts.iter().filter(|(at, _)| at + seconds > now);
+            let calls = within().count() as f64;
+            let failed = within().filter(|(_, verdict)| *verdict == Failure).count() as f64;
+            let chance = f64::from(self.settings.volume);
+            failed >= chance && failed - chance >= ratio * (calls - chance)
+        };
+        let ratio = self.settings.failure_ratio;
         match self.state {
             BreakerState::Closed
-                if window.len() == volume
-                    && failed as f64 / volume as f64 >= self.settings.failure_ratio =>
+                if verdict == Failure
+                    && (reached(20, ratio) || reached(2, (1.0 + ratio) / 2.0)) =>
             {
                 self.change(BreakerState::Open, now);
             }
@@ -278,6 +356,10 @@ proptest! {
                 state => state,
             };
             prop_assert_eq!(view.state, shown);
+            if model.state == BreakerState::Closed {
+                let counted = model.verdicts.iter().filter(|(at, _)| at + 20 > now).count();
+                prop_assert_eq!(view.calls as usize, counted);
+            }
             prop_assert_eq!(told == Some(BreakerChange::Closed), was_open && model.state == BreakerState::Closed);
             let reopened = model.state == BreakerState::Open && told.is_some();
             prop_assert_eq!(told == Some(BreakerChange::Opened), reopened);
@@ -285,5 +367,31 @@ proptest! {
         // Whatever happened: once nobody holds a pass, waiting is enough to be let through.
         passes.drain(..).for_each(|pass| breaker.give_back(pass));
         prop_assert!(breaker.ask(at(now + 5)).is_ok());
+    }
+
+    #[test]
+    fn no_clock_breaks_it(
+        steps in prop::collection::vec((any::<u64>(), 0..64u32, any::<bool>()), 0..200),
+        window in any::<Duration>(),
+        open_for in any::<Duration>(),
+    ) {
+        let mut breaker = Breaker::new(BreakerSettings { window, open_for, ..SETTINGS });
+        let mut last = Moment::ZERO;
+        for (nanos, shift, fails) in steps {
+            // Of all magnitudes.
+            last = Moment::from_nanos(nanos >> shift);
+            let view = breaker.view(last);
+            prop_assert!(view.failures <= view.calls);
+            prop_assert!(view.until.is_none_or(|until| until - last <= open_for));
+            match breaker.ask(last) {
+                Ok(pass) => {
+                    let verdict = if fails { Failure } else { Success };
+                    let told = breaker.spend(pass, verdict, last);
+                    prop_assert!(fails || told != Some(BreakerChange::Opened));
+                }
+                Err(until) => prop_assert!(until - last <= open_for),
+            }
+        }
+        prop_assert!(breaker.ask(last + open_for).is_ok() || last + open_for == Moment::FAR);
     }
 }

@@ -1,5 +1,6 @@
-//! The router between scripted ends, in paused time.
+//! The router between scripted ends, in paused time; the breaker, in simulated time.
 
+mod breaker;
 mod drain;
 mod live;
 mod ordering;

@@ -190,6 +190,28 @@ async fn a_host_that_asks_for_a_pause_gets_it_and_others_go_on() {
     assert_eq!(rig.executor.started()[3], "m2#1");
 }
 
+/// docs/rules.md#throttle-1
+#[tokio::test(start_paused = true)]
+async fn a_host_is_paused_in_every_spelling() {
+    let rig = Rig::new([pool("A", 4, Ordering::Batch)]).await;
+    let throttled = Outcome::Throttled { after: Duration::from_secs(20) };
+    rig.executor.on("first", [answers(throttled)]);
+    let to = |id: &str, url: &str| {
+        let mut message = grouped(id, "A", id);
+        message.target = Target::parse(url).expect("a target");
+        message
+    };
+    rig.hand_out([to("first", "https://API.example.com/a")]);
+    rig.source.until_settled(1).await;
+    rig.hand_out([
+        to("case", "https://api.Example.com/b"),
+        to("port", "https://api.example.com:443/c"),
+        to("other-port", "https://api.example.com:444/d"),
+    ]);
+    rig.pass(5).await;
+    assert_eq!(rig.executor.started(), ["first#1", "other-port#1"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_source_that_cannot_receive_is_asked_again() {
     let rig = Rig::new([PoolSettings::new("A", 4)]).await;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::{StreamExt, stream};
 use sluicegate_dispatch::{BreakerSettings, BreakerState, CallStatus, Outcome};
 use sluicegate_executors::http::HttpSettings;
 use sluicegate_executors::{BreakerScope, Breakers};
@@ -9,10 +10,11 @@ use sluicegate_tasks::Context;
 use sluicegate_testkit::endpoint::{Answer, Endpoint};
 use tokio::join;
 
-use crate::stage::{Stage, closed_port, message, pool, settings};
+use crate::stage::{Names, Stage, closed_port, message, pool, settings};
 
-/// Opens after four calls of which two failed, for so long that no test sees the end of it.
+/// Opens after four calls that failed, for so long that no test sees the end of it.
 const SETTINGS: BreakerSettings = BreakerSettings {
+    window: Duration::from_secs(3_600),
     volume: 4,
     failure_ratio: 0.5,
     open_for: Duration::from_secs(3_600),
@@ -54,6 +56,35 @@ async fn failures_open_it_and_nothing_more_is_called() {
     assert_eq!((&*report.name, report.state), (&*host, BreakerState::Open));
     assert_eq!((report.calls, report.failures), (4, 4));
     assert!(report.rest.is_some_and(|rest| rest > Duration::from_secs(3_500)));
+}
+
+/// Delivers 2,000 messages, 32 at once, to an endpoint that answers 500 to a fifth of all calls.
+/// How many are done, how many met an open breaker, how many calls it took.
+async fn deliver_to_one_that_fails_by_chance(breaker_scope: BreakerScope) -> [usize; 3] {
+    let endpoint = Endpoint::start().await;
+    let mut dice = 7_u64;
+    endpoint.then((0..4_000).map(|_| {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        Answer::status(if (dice >> 33).is_multiple_of(5) { 500 } else { 200 })
+    }));
+    let breaker = BreakerSettings::default();
+    let retry_delays = vec![Duration::from_millis(10); 2];
+    let stage = Stage::new(HttpSettings { breaker_scope, breaker, retry_delays, ..settings() });
+    let message = message(&endpoint.url("/"));
+    let delivering = stream::iter(0..2_000).map(|_| stage.execute(&message)).buffer_unordered(32);
+    let outcomes: Vec<Outcome> = delivering.collect().await;
+    let count = |wanted: fn(&Outcome) -> bool| outcomes.iter().filter(|it| wanted(it)).count();
+    let done = count(|outcome| *outcome == Outcome::Done);
+    [done, count(|outcome| matches!(outcome, Outcome::BreakerOpen { .. })), endpoint.count()]
+}
+
+#[tokio::test]
+async fn chance_does_not_open_it() {
+    let with = deliver_to_one_that_fails_by_chance(BreakerScope::Host).await;
+    let without = deliver_to_one_that_fails_by_chance(BreakerScope::Off).await;
+    assert!(with[0] > 1_950 && with[1] == 0, "{with:?}");
+    // Which message a failure meets is up to the network; how many calls it takes is not, nearly.
+    assert!(with[2].abs_diff(without[2]) <= 20, "{with:?} {without:?}");
 }
 
 #[tokio::test]
@@ -160,6 +191,26 @@ async fn its_scope_says_what_shares_it() {
     }
     assert_eq!(stage.calls().len(), 9);
     assert_eq!(stage.executor.breakers().list(), []);
+}
+
+#[tokio::test]
+async fn every_spelling_of_a_host_shares_it() {
+    let cases =
+        [(BreakerScope::Host, "broken.test"), (BreakerScope::Target, "http://broken.test/a")];
+    for (breaker_scope, name) in cases {
+        let (breaker, resolver) = (SETTINGS, Names::resolver([]));
+        let retry_delays = Vec::new();
+        let settings = settings();
+        let stage =
+            Stage::new(HttpSettings { breaker_scope, breaker, resolver, retry_delays, ..settings });
+        for url in ["http://broken.test/a", "http://Broken.TEST/a?q", "http://broken.test:80/a"] {
+            stage.execute(&message(url)).await;
+        }
+        let outcome = stage.execute(&message("HTTP://BROKEN.test:/a")).await;
+        assert!(matches!(outcome, Outcome::Unreachable { .. }), "{outcome:?}");
+        assert_eq!(stage.breaker_changes(), [(name.to_owned(), true)]);
+        assert_eq!(stage.executor.breakers().list().len(), 1);
+    }
 }
 
 #[tokio::test]

@@ -50,6 +50,7 @@ const FIXED: &[(&str, Differs)] = fixed![
     http.success,
     http.allow_targets,
     http.breaker.scope,
+    http.breaker.window,
     http.breaker.volume,
     http.breaker.failure_ratio,
     http.breaker.open_for,

@@ -35,9 +35,12 @@ pub struct HttpSettings {
 pub struct BreakerSettings {
     /// What shares one breaker.
     pub scope: BreakerScope,
-    /// How many calls are looked at; at least one.
+    /// The span of time whose calls are judged.
+    pub window: Duration,
+    /// How many of them there must be before it opens, and how many failures are put down to
+    /// chance; at least one.
     pub volume: u32,
-    /// The share of failures at which it opens; above 0, at most 1.
+    /// The failed share of the others at which it opens; above 0, at most 1.
     pub failure_ratio: f64,
     /// How long it stays open.
     pub open_for: Duration,
@@ -76,6 +79,7 @@ impl Default for BreakerSettings {
     fn default() -> Self {
         Self {
             scope: BreakerScope::Host,
+            window: Duration::from_secs(10),
             volume: 10,
             failure_ratio: 0.5,
             open_for: Duration::from_secs(5),
@@ -113,13 +117,13 @@ impl BreakerSettings {
     fn read(section: &mut Section<'_>) -> Self {
         const MOST_CALLS: u32 = 10_000;
         let default = Self::default();
+        let time = |value: &Value<'_>| value.duration(duration::from(Duration::from_millis(1)));
         Self {
             scope: section.read("scope", default.scope, |value| value.word(&SCOPES)),
+            window: section.read("window", default.window, time),
             volume: section.read("volume", default.volume, |value| value.integer(1..=MOST_CALLS)),
             failure_ratio: section.read("failure_ratio", default.failure_ratio, ratio),
-            open_for: section.read("open_for", default.open_for, |value| {
-                value.duration(duration::from(Duration::from_millis(1)))
-            }),
+            open_for: section.read("open_for", default.open_for, time),
             close_after: section
                 .read("close_after", default.close_after, |value| value.integer(1..=MOST_CALLS)),
         }

@@ -113,6 +113,7 @@ fn http(http: &HttpSettings) -> Value {
         "allowTargets": texts(&http.allow_targets),
         "breaker": {
             "scope": word(&SCOPES, breaker.scope),
+            "window": duration::shown(breaker.window),
             "volume": breaker.volume,
             "failureRatio": breaker.failure_ratio,
             "openFor": duration::shown(breaker.open_for),

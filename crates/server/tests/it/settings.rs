@@ -77,7 +77,7 @@ fn every_key_is_read_into_its_place() {
         version = "1.1"
         success = "200"
         allow_targets = ["10.0.0.0/8", "::1"]
-        breaker = { scope = "off", volume = 1, failure_ratio = 1, open_for = "1ms", close_after = 9 }
+        breaker = { scope = "off", window = "1m", volume = 1, failure_ratio = 1, open_for = "1ms", close_after = 9 }
         [log]
         format = "json"
         [alerts]
@@ -107,6 +107,7 @@ fn every_key_is_read_into_its_place() {
     assert_eq!((http.version, http.success), (HttpVersion::Http11, Success::Only200));
     assert_eq!(format!("{:?}", http.allow_targets), "[10.0.0.0/8, ::1/128]");
     assert_eq!((http.breaker.scope, http.breaker.volume), (BreakerScope::Off, 1));
+    assert_eq!(http.breaker.window, Duration::from_mins(1));
     assert_eq!((http.breaker.failure_ratio, http.breaker.close_after), (1.0, 9));
     assert_eq!(http.breaker.open_for, Duration::from_millis(1));
     assert_eq!(log.format, LogFormat::Json);
@@ -262,9 +263,9 @@ fn what_cannot_change_live_is_named() {
         ),
         ("[http]\nversion = \"1.1\"", "http.version"),
         (
-            "[http.breaker]\nscope = \"off\"\nvolume = 1\nfailure_ratio = 1\nopen_for = \"1s\"\n\
+            "[http.breaker]\nscope = \"off\"\nwindow = \"1s\"\nvolume = 1\nfailure_ratio = 1\nopen_for = \"1s\"\n\
           close_after = 1",
-            "http.breaker.scope http.breaker.volume http.breaker.failure_ratio http.breaker.open_for \
+            "http.breaker.scope http.breaker.window http.breaker.volume http.breaker.failure_ratio http.breaker.open_for \
           http.breaker.close_after",
         ),
         ("[log]\nformat = \"json\"", "log.format"),

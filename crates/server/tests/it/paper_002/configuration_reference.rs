@@ -45,7 +45,8 @@ fn http_mediator() {
     assert_eq!(http.connect_timeout, Duration::from_secs(30));
     // § Three calls, one and two seconds apart.
     assert_eq!(http.retry_delays, [Duration::from_secs(1), Duration::from_secs(2)]);
-    // § The breaker looks at ten calls.
+    // § The breaker looks at ten calls; here at those of ten seconds, if there are so many. #5
+    assert_eq!(http.breaker.window, Duration::from_secs(10));
     assert_eq!(http.breaker.volume, 10);
     // § It opens when half of them failed.
     assert!((http.breaker.failure_ratio - 0.5).abs() < f64::EPSILON);
