@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use sluicegate_dispatch::{
-    Depth, Publication, PublishError, Published, Router, ShutdownReport, SourceError,
+    Publication, PublishError, Published, Router, ShutdownReport, SourceError,
 };
+use sluicegate_executors::Breakers;
 use sluicegate_executors::http::HttpExecutor;
-use sluicegate_executors::{BreakerReport, Breakers};
 use sluicegate_sources::sqlite::{OpenError, Store};
 use sluicegate_tasks::{Context, Invalid, TaskGroup};
 use tokio::sync::Mutex;
@@ -22,7 +22,6 @@ use crate::alerts::Told;
 use crate::apply::Applied;
 use crate::fetch::Fetch;
 use crate::health::{Health, Probe, Pulse, assess};
-use crate::metrics::{self, Snapshot};
 use crate::record::Record;
 use crate::settings::Settings;
 use crate::sync::{ConfigSyncer, SyncFailed};
@@ -284,43 +283,6 @@ impl Daemon {
         inputs.ending = self.is_ending();
         assess(probe, &inputs)
     }
-
-    /// How many messages each queue holds; those that cannot say are left out.
-    pub async fn depths(&self) -> BTreeMap<Arc<str>, Depth> {
-        let mut depths = BTreeMap::new();
-        for view in self.inner.router.queue_views() {
-            if let Some(source) = self.inner.router.source(&view.name)
-                && let Ok(depth) = source.depth().await
-            {
-                depths.insert(view.name, depth);
-            }
-        }
-        depths
-    }
-
-    /// The page of metrics.
-    pub async fn metrics(&self) -> String {
-        let mut snapshot = Snapshot::of(&self.inner.router);
-        snapshot.depths = self.depths().await;
-        snapshot.parked = self.inner.store.parked_count();
-        snapshot.breakers = breakers(&self.breakers().list());
-        snapshot.warnings = self.inner.record.warnings.counts();
-        snapshot.leader = true;
-        self.inner.record.metrics.render(snapshot)
-    }
-}
-
-fn breakers(reports: &[BreakerReport]) -> metrics::Breakers {
-    use sluicegate_dispatch::BreakerState;
-    let mut counts = metrics::Breakers::default();
-    for report in reports {
-        match report.state {
-            BreakerState::Closed => counts.closed += 1,
-            BreakerState::Open => counts.open += 1,
-            BreakerState::HalfOpen => counts.half_open += 1,
-        }
-    }
-    counts
 }
 
 impl fmt::Debug for Inner {

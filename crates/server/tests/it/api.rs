@@ -8,6 +8,7 @@ mod openapi;
 mod operate;
 mod pages;
 mod schema;
+mod scrape;
 mod stage;
 mod stream;
 mod views;
