@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,7 +17,7 @@ use sluicegate_executors::http::HttpExecutor;
 use sluicegate_sources::sqlite::{OpenError, Store};
 use sluicegate_tasks::{Context, Invalid, TaskGroup};
 use tokio::sync::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::alerts::Told;
 use crate::apply::Applied;
@@ -169,13 +170,24 @@ impl Daemon {
         self.inner.cx.cancel();
         drop(self.inner.chores.drain(now + CHORES).await);
         let stop_by = now + RECEIVERS.min(drain);
-        let report = self.inner.router.shutdown(stop_by, now + drain).await;
+        let report = self.alive(self.inner.router.shutdown(stop_by, now + drain)).await;
         if report.unsettled > 0 {
             let warning = sluicegate_dispatch::Severity::Warning;
             let words = format!("{} messages could not be handed back", report.unsettled);
             self.inner.record.raise(Code::ShutdownCleanupErrors, warning, "router", words);
         }
         report
+    }
+
+    /// Waits for something that may take long, and shows meanwhile that it is alive.
+    async fn alive<T>(&self, until: impl Future<Output = T>) -> T {
+        let mut until = pin!(until);
+        loop {
+            match timeout(chores::LEFTOVERS, until.as_mut()).await {
+                Ok(done) => return done,
+                Err(_) => self.feel(),
+            }
+        }
     }
 
     /// Takes messages into a queue: the one named, or the only one, or `default`.
@@ -190,15 +202,17 @@ impl Daemon {
         if self.is_ending() {
             return Err(NotPublished::ShuttingDown);
         }
-        let views = self.inner.router.queue_views();
-        let name = match (queue, &views[..]) {
-            (Some(queue), _) => queue,
-            (None, [only]) => &only.name,
-            (None, _) => "default",
+        let router = &self.inner.router;
+        let name: Arc<str> = match queue {
+            Some(queue) => queue.into(),
+            None => match &router.queues()[..] {
+                [only] => Arc::clone(only),
+                _ => "default".into(),
+            },
         };
-        let Some(source) = self.inner.router.source(name) else {
-            let known = views.iter().map(|view| Arc::clone(&view.name)).collect();
-            return Err(NotPublished::UnknownQueue { name: name.to_owned(), known });
+        let Some(source) = router.source(&name) else {
+            let (name, known) = (name.to_string(), router.queues());
+            return Err(NotPublished::UnknownQueue { name, known });
         };
         source.publish(messages).await.map_err(NotPublished::Refused)
     }

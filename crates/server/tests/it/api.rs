@@ -3,6 +3,7 @@
 mod access;
 mod bounds;
 mod config;
+mod drains;
 mod messages;
 mod openapi;
 mod operate;
