@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ipnet::IpNet;
 use parking_lot::RwLock;
 use sluicegate_dispatch::{
     Publication, PublishError, Published, Router, ShutdownReport, SourceError,
@@ -37,7 +38,7 @@ pub struct Daemon {
 }
 
 pub(crate) struct Inner {
-    settings: RwLock<Arc<Settings>>,
+    loaded: RwLock<Loaded>,
     /// Where the settings came from, for a reload.
     pub(crate) file: Option<PathBuf>,
     pub(crate) router: Router,
@@ -56,6 +57,21 @@ pub(crate) struct Inner {
     chores: TaskGroup,
     started: AtomicBool,
     ending: AtomicBool,
+}
+
+/// The settings, and what is made of them once for all who ask.
+#[derive(Clone, Debug)]
+struct Loaded {
+    settings: Arc<Settings>,
+    /// The private ranges that targets may be in.
+    allowed: Arc<[IpNet]>,
+}
+
+impl Loaded {
+    fn new(settings: Settings) -> Self {
+        let allowed = convert::allowed(&settings.http).into();
+        Self { settings: Arc::new(settings), allowed }
+    }
 }
 
 /// Why a daemon could not be made.
@@ -115,7 +131,7 @@ impl Daemon {
             .map_err(StartError::Settings)?;
         let cx = Context::new();
         let inner = Inner {
-            settings: RwLock::new(Arc::new(settings)),
+            loaded: RwLock::new(Loaded::new(settings)),
             file,
             router,
             store,
@@ -220,11 +236,16 @@ impl Daemon {
     /// The settings as they were last read.
     #[must_use]
     pub fn settings(&self) -> Arc<Settings> {
-        Arc::clone(&self.inner.settings.read())
+        Arc::clone(&self.inner.loaded.read().settings)
     }
 
     pub(crate) fn set_settings(&self, settings: Settings) {
-        *self.inner.settings.write() = Arc::new(settings);
+        *self.inner.loaded.write() = Loaded::new(settings);
+    }
+
+    /// The private ranges that targets may be in.
+    pub(crate) fn allowed(&self) -> Arc<[IpNet]> {
+        Arc::clone(&self.inner.loaded.read().allowed)
     }
 
     /// The router.
@@ -301,7 +322,9 @@ impl Daemon {
 
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Daemon").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("Daemon")
+            .field("settings", &self.loaded.read().settings)
+            .finish_non_exhaustive()
     }
 }
 

@@ -65,14 +65,21 @@ pub(crate) fn parse_stored(body: &str) -> Result<Incoming, Malformed> {
 /// # Errors
 /// As [`parse`].
 pub fn publication(body: &str) -> Result<Publication, Malformed> {
-    let Incoming { message, delay } = parse(body.as_bytes())?;
+    let read = check_body(body.len()).and_then(|()| read_text(body));
+    let Incoming { message, delay } =
+        read.map_err(|why| Malformed { why, raw: raw(body.as_bytes()) })?;
     Ok(Publication { message, body: body.into(), delay })
 }
 
-fn read(body: &[u8]) -> Result<Incoming, String> {
-    if body.len() > MAX_BODY {
-        return Err(format!("the message has {} bytes; at most {MAX_BODY} are right", body.len()));
+fn check_body(length: usize) -> Result<(), String> {
+    if length > MAX_BODY {
+        return Err(format!("the message has {length} bytes; at most {MAX_BODY} are right"));
     }
+    Ok(())
+}
+
+fn read(body: &[u8]) -> Result<Incoming, String> {
+    check_body(body.len())?;
     let text = std::str::from_utf8(body)
         .map_err(|error| format!("the message is not UTF-8 from byte {}", error.valid_up_to()))?;
     read_text(text)

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use sluicegate_dispatch::{AuthToken, Message, Target};
 use sluicegate_sources::wire::{self, JsonLines, MAX_BODY, NotAList};
 
+const MOST: usize = 100;
 const TARGET: &str = r#""mediationTarget":"http://localhost/in""#;
 
 fn with(field: &str) -> String {
@@ -182,13 +183,13 @@ fn secrets_are_not_in_what_is_said() {
 #[test]
 fn several_are_read_at_once_and_all_wrong_ones_are_named() {
     let good = with(r#""payload": {"a" : 1}"#);
-    let one = wire::parse_many(format!(" {good}\n").as_bytes()).unwrap();
+    let one = wire::parse_many(format!(" {good}\n").as_bytes(), MOST).unwrap();
     assert_eq!((one.len(), &*one[0].body), (1, good.as_str()));
-    let many = wire::parse_many(format!("\n[{good} , {good}]").as_bytes()).unwrap();
+    let many = wire::parse_many(format!("\n[{good} , {good}]").as_bytes(), MOST).unwrap();
     assert_eq!((many.len(), &*many[1].body), (2, good.as_str()));
-    assert_eq!(wire::parse_many(b"[]").unwrap(), []);
-    let error =
-        wire::parse_many(format!(r#"[{good},{{"id":1}},7,{good},null]"#).as_bytes()).unwrap_err();
+    assert_eq!(wire::parse_many(b"[]", MOST).unwrap(), []);
+    let error = wire::parse_many(format!(r#"[{good},{{"id":1}},7,{good},null]"#).as_bytes(), MOST)
+        .unwrap_err();
     let NotAList::Bad(bad) = &error else { panic!("{error:?}") };
     assert_eq!(bad.iter().map(|bad| bad.index).collect::<Vec<_>>(), [1, 2, 4]);
     assert_eq!(
@@ -196,9 +197,9 @@ fn several_are_read_at_once_and_all_wrong_ones_are_named() {
         "message 1: id must be a string, not a number; message 2: the message must be a JSON \
          object, not a number; message 4: the message must be a JSON object, not null"
     );
-    let error = wire::parse_many(format!("[{good}").as_bytes()).unwrap_err();
+    let error = wire::parse_many(format!("[{good}").as_bytes(), MOST).unwrap_err();
     assert!(matches!(error, NotAList::NotJson(_)), "{error:?}");
-    let error = wire::parse_many(b"{}").unwrap_err();
+    let error = wire::parse_many(b"{}", MOST).unwrap_err();
     assert!(matches!(&error, NotAList::Bad(bad) if bad[0].index == 0), "{error:?}");
 }
 
@@ -228,7 +229,7 @@ proptest! {
     #[test]
     fn nothing_makes_it_panic(body in any::<Vec<u8>>(), text in any::<String>()) {
         drop(wire::parse(&body));
-        drop(wire::parse_many(text.as_bytes()));
+        drop(wire::parse_many(text.as_bytes(), MOST));
         drop(wire::redacted(&text));
     }
 
