@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sluicegate_dispatch::{AckError, PublishError, SourceError};
 use sluicegate_sources::sqlite::{DiscardError, ReplayError};
-use sluicegate_sources::wire::{BadMessage, MAX_BODY, NotAList};
+use sluicegate_sources::wire::{BadMessage, FIELDS, MAX_BODY, NotAList};
 
 use super::problem::{Code, Problem};
 use crate::apply::NotReloaded;
@@ -70,21 +70,6 @@ impl Problem {
 fn words(fault: &Value) -> &str {
     fault["message"].as_str().unwrap_or_default()
 }
-
-/// The fields of a message, as what is wrong with one begins with its name.
-const FIELDS: [&str; 11] = [
-    "id",
-    "poolCode",
-    "authToken",
-    "mediationType",
-    "mediationTarget",
-    "messageGroupId",
-    "highPriority",
-    "payload",
-    "tenant",
-    "delaySeconds",
-    "traceparent",
-];
 
 /// One wrong message: its place, its field where there is one, and what is wrong.
 pub(crate) fn fault(index: usize, why: &str) -> Value {

@@ -74,9 +74,20 @@ fn carry(parent: &str, publications: &mut [Publication]) {
     for publication in publications {
         if publication.message.traceparent.is_none() {
             publication.message.traceparent = Some(parent.clone());
-            publication.body = wire::render(&publication.message, publication.delay).into();
+            publication.body = match with_trace(&publication.body, &parent) {
+                Some(body) => body.into(),
+                None => wire::render(&publication.message, publication.delay).into(),
+            };
         }
     }
+}
+
+/// A message as it was written, with a trace as its first field; `None` if it may have one already,
+/// also one whose name is written with escapes. It has an id, so another field follows.
+fn with_trace(body: &str, parent: &str) -> Option<String> {
+    let may_have_one = body.contains("traceparent") || body.contains("\\u00");
+    let fields = body.trim_start().strip_prefix('{').filter(|_| !may_have_one)?;
+    Some(format!("{{\"traceparent\":\"{parent}\",{fields}"))
 }
 
 /// `GET /api/v1/messages/{id}`

@@ -1,8 +1,8 @@
 //! The JSON that a message is written in.
 //!
 //! A body is read once, here, and is then a [`Message`] that cannot be wrong, or [`Malformed`] with
-//! the field's name and what would be right. Unknown fields are ignored. Of an optional field, `null`
-//! is the same as its absence.
+//! the field's name and what would be right. Of unknown fields only the names are kept. Of an optional
+//! field, `null` is the same as its absence.
 
 mod fields;
 mod many;
@@ -16,6 +16,7 @@ use std::time::Duration;
 use sluicegate_dispatch::{AuthToken, DEFAULT_POOL, Malformed, Message, Publication};
 
 use fields::Body;
+pub use fields::FIELDS;
 pub use many::{BadMessage, JsonLine, JsonLines, NotAList, parse_many};
 pub use redact::redacted;
 pub use render::{render, shown};
@@ -121,6 +122,7 @@ fn checked(body: Body<'_>) -> Result<Incoming, String> {
             .as_deref()
             .filter(|text| is_traceparent(text))
             .map(Into::into),
+        unknown_fields: body.unknown.into(),
     };
     Ok(Incoming { message, delay: Duration::from_secs(body.delay_seconds.unwrap_or(0)) })
 }

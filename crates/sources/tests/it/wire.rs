@@ -16,7 +16,6 @@ fn with(field: &str) -> String {
 #[test]
 fn a_message_has_defaults() {
     for more in [
-        r#""unknown":{"a":[1]}"#,
         r#""poolCode":null,"authToken":null,"mediationType":null,"messageGroupId":null"#,
         r#""poolCode":"  ","messageGroupId":" ","authToken":"","tenant":"","mediationType":"HTTP""#,
         r#""highPriority":null,"payload":null,"tenant":null,"delaySeconds":null,"traceparent":null"#,
@@ -33,6 +32,7 @@ fn a_message_has_defaults() {
             auth_token: None,
             payload: None,
             traceparent: None,
+            unknown_fields: Box::default(),
         };
         assert_eq!((incoming.message, incoming.delay), (expected, Duration::ZERO), "{more}");
     }
@@ -181,6 +181,17 @@ fn secrets_are_not_in_what_is_said() {
 }
 
 #[test]
+fn unknown_fields_are_named_as_far_as_there_is_room() {
+    let names = |more: &str| wire::parse(with(more).as_bytes()).unwrap().message.unknown_fields;
+    assert_eq!(names(r#""poolCode":"A""#).len(), 0);
+    assert_eq!(*names(r#""poolcode":"A","a\nb":[{"id":7}]"#), ["poolcode".into(), "a\nb".into()]);
+    let long = format!("{}ä", "x".repeat(63));
+    assert_eq!(*names(&format!(r#""{long}":1"#)), ["x".repeat(63).into()]);
+    let many: Vec<String> = (0..100).map(|at| format!(r#""f{at}":{at}"#)).collect();
+    assert_eq!(names(&many.join(",")).len(), 16);
+}
+
+#[test]
 fn several_are_read_at_once_and_all_wrong_ones_are_named() {
     let good = with(r#""payload": {"a" : 1}"#);
     let one = wire::parse_many(format!(" {good}\n").as_bytes(), MOST).unwrap();
@@ -268,6 +279,7 @@ proptest! {
             auth_token: token.map(AuthToken::new),
             payload: payload.map(|text| serde_json::to_string(&text).unwrap().into()),
             traceparent: None,
+            unknown_fields: Box::default(),
         };
         let body = wire::render(&message, Duration::from_secs(delay));
         let incoming = wire::parse(body.as_bytes()).unwrap();

@@ -152,6 +152,7 @@ async fn park(stage: &Stage, at: usize, url: Option<&str>) {
         auth_token: None,
         payload: None,
         traceparent: None,
+        unknown_fields: Box::default(),
     };
     let parked = Parked {
         queue: "default".into(),
