@@ -12,4 +12,5 @@ mod schema;
 mod scrape;
 mod stage;
 mod stream;
+mod typos;
 mod views;
