@@ -83,6 +83,7 @@ async fn every_view_shows_what_there_is() {
         let said = view(&stage, &daemon, arguments);
         said.check(0, words);
         assert!(!said.stdout.contains('\u{1b}'), "colours in a pipe: {}", said.stdout);
+        assert!(!said.stdout.contains(['│', '╭', '═']), "boxes in a pipe: {}", said.stdout);
         let json = json(&stage, &daemon, arguments);
         assert!(json.is_object(), "{arguments:?}: {json}");
     }
