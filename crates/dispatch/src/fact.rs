@@ -82,6 +82,15 @@ pub enum Fact<'a> {
         /// The message.
         id: &'a Arc<str>,
     },
+    /// A message came with a field that nobody knows.
+    UnknownField {
+        /// The queue.
+        queue: &'a Arc<str>,
+        /// The name of the field, or its beginning.
+        field: &'a str,
+        /// The message.
+        id: &'a Arc<str>,
+    },
     /// A pool had no room for its part of a batch.
     PoolFull {
         /// The pool.

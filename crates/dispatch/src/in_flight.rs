@@ -213,6 +213,7 @@ mod tests {
             auth_token: None,
             payload: None,
             traceparent: None,
+            unknown_fields: Box::default(),
         }
     }
 

@@ -30,6 +30,8 @@ pub struct Message {
     pub payload: Option<Arc<str>>,
     /// The W3C `traceparent` it came with.
     pub traceparent: Option<Box<str>>,
+    /// Names of fields that it came with and nobody knows: a few, and not all of a long one.
+    pub unknown_fields: Box<[Box<str>]>,
 }
 
 /// A bearer token: sent, and never shown.

@@ -10,8 +10,8 @@ use crate::pool::{Fellows, Item, Pool};
 use crate::queue::Queue;
 use crate::router::Core;
 use crate::{
-    DEFAULT_DELAY, DEFAULT_POOL, Delivery, Ending, Fact, Malformed, OnExhausted, Ordering, Parked,
-    ParkedCode, PoolSettings, Reason, Receipt,
+    DEFAULT_DELAY, DEFAULT_POOL, Delivery, Ending, Fact, Malformed, Message, OnExhausted, Ordering,
+    Parked, ParkedCode, PoolSettings, Reason, Receipt,
 };
 
 /// The part of a batch that goes to one pool, in order.
@@ -52,8 +52,14 @@ fn dedupe(core: &Core, queue: &Arc<Queue>, batch: Vec<Delivery>) -> Vec<Held> {
             return_later(core, queue, delivery);
             continue;
         }
+        let is_first = delivery.attempts == 0;
         match queue.ledger.begin(delivery, now) {
-            Taken::New(held) => fresh.push(held),
+            Taken::New(held) => {
+                if is_first {
+                    name_unknown_fields(core, queue, &held.tracked().message);
+                }
+                fresh.push(held);
+            }
             Taken::Redelivered { id } => {
                 core.observe(&Fact::Redelivered { queue: &queue.name, id: &id });
             }
@@ -67,6 +73,13 @@ fn dedupe(core: &Core, queue: &Arc<Queue>, batch: Vec<Delivery>) -> Vec<Held> {
         }
     }
     fresh
+}
+
+/// Says which fields of a message nobody knows: they are mostly misspelt.
+fn name_unknown_fields(core: &Core, queue: &Queue, message: &Message) {
+    for field in &message.unknown_fields {
+        core.observe(&Fact::UnknownField { queue: &queue.name, field, id: &message.id });
+    }
 }
 
 fn set_aside(

@@ -175,6 +175,12 @@ impl Router {
         true
     }
 
+    /// The names of the queues, in order; those that are leaving are not among them.
+    #[must_use]
+    pub fn queues(&self) -> Vec<Arc<str>> {
+        self.core.queues.read().keys().cloned().collect()
+    }
+
     /// The source of a queue.
     #[must_use]
     pub fn source(&self, queue: &str) -> Option<Arc<dyn Source>> {

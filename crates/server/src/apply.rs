@@ -210,9 +210,7 @@ impl Daemon {
 
     /// Notes that a queue answers, so that nobody waits for its first poll to know.
     async fn connected(&self, name: &str) {
-        if let Some(source) = self.inner.router.source(name)
-            && source.depth().await.is_ok()
-        {
+        if self.depth(name).await.is_some() {
             self.inner.pulse.connected(&name.into());
         }
     }

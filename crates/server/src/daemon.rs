@@ -3,26 +3,27 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ipnet::IpNet;
 use parking_lot::RwLock;
 use sluicegate_dispatch::{
-    Depth, Publication, PublishError, Published, Router, ShutdownReport, SourceError,
+    Publication, PublishError, Published, Router, ShutdownReport, SourceError,
 };
+use sluicegate_executors::Breakers;
 use sluicegate_executors::http::HttpExecutor;
-use sluicegate_executors::{BreakerReport, Breakers};
 use sluicegate_sources::sqlite::{OpenError, Store};
 use sluicegate_tasks::{Context, Invalid, TaskGroup};
 use tokio::sync::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::alerts::Told;
 use crate::apply::Applied;
 use crate::fetch::Fetch;
 use crate::health::{Health, Probe, Pulse, assess};
-use crate::metrics::{self, Snapshot};
 use crate::record::Record;
 use crate::settings::Settings;
 use crate::sync::{ConfigSyncer, SyncFailed};
@@ -37,7 +38,7 @@ pub struct Daemon {
 }
 
 pub(crate) struct Inner {
-    settings: RwLock<Arc<Settings>>,
+    loaded: RwLock<Loaded>,
     /// Where the settings came from, for a reload.
     pub(crate) file: Option<PathBuf>,
     pub(crate) router: Router,
@@ -56,6 +57,21 @@ pub(crate) struct Inner {
     chores: TaskGroup,
     started: AtomicBool,
     ending: AtomicBool,
+}
+
+/// The settings, and what is made of them once for all who ask.
+#[derive(Clone, Debug)]
+struct Loaded {
+    settings: Arc<Settings>,
+    /// The private ranges that targets may be in.
+    allowed: Arc<[IpNet]>,
+}
+
+impl Loaded {
+    fn new(settings: Settings) -> Self {
+        let allowed = convert::allowed(&settings.http).into();
+        Self { settings: Arc::new(settings), allowed }
+    }
 }
 
 /// Why a daemon could not be made.
@@ -115,7 +131,7 @@ impl Daemon {
             .map_err(StartError::Settings)?;
         let cx = Context::new();
         let inner = Inner {
-            settings: RwLock::new(Arc::new(settings)),
+            loaded: RwLock::new(Loaded::new(settings)),
             file,
             router,
             store,
@@ -170,13 +186,24 @@ impl Daemon {
         self.inner.cx.cancel();
         drop(self.inner.chores.drain(now + CHORES).await);
         let stop_by = now + RECEIVERS.min(drain);
-        let report = self.inner.router.shutdown(stop_by, now + drain).await;
+        let report = self.alive(self.inner.router.shutdown(stop_by, now + drain)).await;
         if report.unsettled > 0 {
             let warning = sluicegate_dispatch::Severity::Warning;
             let words = format!("{} messages could not be handed back", report.unsettled);
             self.inner.record.raise(Code::ShutdownCleanupErrors, warning, "router", words);
         }
         report
+    }
+
+    /// Waits for something that may take long, and shows meanwhile that it is alive.
+    async fn alive<T>(&self, until: impl Future<Output = T>) -> T {
+        let mut until = pin!(until);
+        loop {
+            match timeout(chores::LEFTOVERS, until.as_mut()).await {
+                Ok(done) => return done,
+                Err(_) => self.feel(),
+            }
+        }
     }
 
     /// Takes messages into a queue: the one named, or the only one, or `default`.
@@ -191,15 +218,17 @@ impl Daemon {
         if self.is_ending() {
             return Err(NotPublished::ShuttingDown);
         }
-        let views = self.inner.router.queue_views();
-        let name = match (queue, &views[..]) {
-            (Some(queue), _) => queue,
-            (None, [only]) => &only.name,
-            (None, _) => "default",
+        let router = &self.inner.router;
+        let name: Arc<str> = match queue {
+            Some(queue) => queue.into(),
+            None => match &router.queues()[..] {
+                [only] => Arc::clone(only),
+                _ => "default".into(),
+            },
         };
-        let Some(source) = self.inner.router.source(name) else {
-            let known = views.iter().map(|view| Arc::clone(&view.name)).collect();
-            return Err(NotPublished::UnknownQueue { name: name.to_owned(), known });
+        let Some(source) = router.source(&name) else {
+            let (name, known) = (name.to_string(), router.queues());
+            return Err(NotPublished::UnknownQueue { name, known });
         };
         source.publish(messages).await.map_err(NotPublished::Refused)
     }
@@ -207,11 +236,16 @@ impl Daemon {
     /// The settings as they were last read.
     #[must_use]
     pub fn settings(&self) -> Arc<Settings> {
-        Arc::clone(&self.inner.settings.read())
+        Arc::clone(&self.inner.loaded.read().settings)
     }
 
     pub(crate) fn set_settings(&self, settings: Settings) {
-        *self.inner.settings.write() = Arc::new(settings);
+        *self.inner.loaded.write() = Loaded::new(settings);
+    }
+
+    /// The private ranges that targets may be in.
+    pub(crate) fn allowed(&self) -> Arc<[IpNet]> {
+        Arc::clone(&self.inner.loaded.read().allowed)
     }
 
     /// The router.
@@ -284,48 +318,13 @@ impl Daemon {
         inputs.ending = self.is_ending();
         assess(probe, &inputs)
     }
-
-    /// How many messages each queue holds; those that cannot say are left out.
-    pub async fn depths(&self) -> BTreeMap<Arc<str>, Depth> {
-        let mut depths = BTreeMap::new();
-        for view in self.inner.router.queue_views() {
-            if let Some(source) = self.inner.router.source(&view.name)
-                && let Ok(depth) = source.depth().await
-            {
-                depths.insert(view.name, depth);
-            }
-        }
-        depths
-    }
-
-    /// The page of metrics.
-    pub async fn metrics(&self) -> String {
-        let mut snapshot = Snapshot::of(&self.inner.router);
-        snapshot.depths = self.depths().await;
-        snapshot.parked = self.inner.store.parked_count();
-        snapshot.breakers = breakers(&self.breakers().list());
-        snapshot.warnings = self.inner.record.warnings.counts();
-        snapshot.leader = true;
-        self.inner.record.metrics.render(snapshot)
-    }
-}
-
-fn breakers(reports: &[BreakerReport]) -> metrics::Breakers {
-    use sluicegate_dispatch::BreakerState;
-    let mut counts = metrics::Breakers::default();
-    for report in reports {
-        match report.state {
-            BreakerState::Closed => counts.closed += 1,
-            BreakerState::Open => counts.open += 1,
-            BreakerState::HalfOpen => counts.half_open += 1,
-        }
-    }
-    counts
 }
 
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Daemon").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("Daemon")
+            .field("settings", &self.loaded.read().settings)
+            .finish_non_exhaustive()
     }
 }
 

@@ -4,13 +4,17 @@
 use std::fmt;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use percent_encoding::percent_decode_str;
+use url::Url;
 
 /// A client. Clones share its connections.
 #[derive(Clone, Debug)]
@@ -85,6 +89,7 @@ impl Fetch {
     /// # Errors
     /// When there is none.
     pub async fn ask(&self, url: &str, ask: Ask) -> Result<Fetched, FetchError> {
+        let (url, basic) = apart(url);
         let mut request = Request::builder()
             .method(ask.method)
             .uri(url)
@@ -92,6 +97,8 @@ impl Fetch {
             .header("user-agent", concat!("sluicegate/", env!("CARGO_PKG_VERSION")));
         if let Some(token) = &ask.token {
             request = request.header("authorization", format!("Bearer {token}"));
+        } else if let Some(basic) = basic {
+            request = request.header("authorization", basic);
         }
         if ask.body.is_some() {
             request = request.header("content-type", "application/json");
@@ -127,6 +134,24 @@ impl Ask {
     pub const fn get(timeout: Duration, most_bytes: usize) -> Self {
         Self { method: Method::GET, token: None, body: None, timeout, most_bytes }
     }
+}
+
+/// An address without its credentials, and the header that carries them.
+fn apart(text: &str) -> (String, Option<HeaderValue>) {
+    let Ok(mut url) = Url::parse(text) else { return (text.to_owned(), None) };
+    if url.username().is_empty() && url.password().is_none() {
+        return (text.to_owned(), None);
+    }
+    let plain = |part: &str| percent_decode_str(part).collect::<Vec<u8>>();
+    let (user, password) = (plain(url.username()), plain(url.password().unwrap_or_default()));
+    let code = STANDARD.encode([&user[..], b":", &password[..]].concat());
+    let mut basic = HeaderValue::try_from(format!("Basic {code}")).ok();
+    if let Some(basic) = &mut basic {
+        basic.set_sensitive(true);
+    }
+    // An address with a host, which these have, takes both.
+    url.set_username("").and(url.set_password(None)).ok();
+    (url.into(), basic)
 }
 
 fn tls() -> rustls::ClientConfig {

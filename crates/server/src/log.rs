@@ -80,6 +80,10 @@ fn say_of_message(fact: &Fact<'_>) {
         Fact::UnknownPool { code, id } => {
             debug!(target: T, code = &**code, id = &**id, "no such pool");
         }
+        Fact::UnknownField { queue, field, id } => {
+            let field = &*plain(field);
+            debug!(target: T, queue = &**queue, field, id = &**id, "no such field");
+        }
         Fact::Admitted { pool, message } => {
             debug!(target: T, pool = &**pool, id = &*message.id, "admitted");
         }

@@ -10,7 +10,7 @@ use crate::health::Rests;
 use crate::log;
 use crate::metrics::Metrics;
 use crate::time::Clock;
-use crate::warnings::{Code, Noted, Raised, Warnings, warning_for};
+use crate::warnings::{Code, Noted, Raised, UnknownFields, Warnings, warning_for};
 
 /// Hears of every fact.
 #[derive(Debug)]
@@ -23,6 +23,7 @@ pub struct Record {
     pub feed: Feed,
     /// Which pools rest.
     pub rests: Rests,
+    unknown_fields: UnknownFields,
 }
 
 impl Record {
@@ -34,6 +35,7 @@ impl Record {
             metrics: Metrics::new(),
             feed: Feed::new(clock),
             rests: Rests::default(),
+            unknown_fields: UnknownFields::default(),
         })
     }
 
@@ -64,7 +66,14 @@ impl Observer for Record {
         self.metrics.count(fact);
         self.rests.hear(fact);
         log::say(fact);
-        if let Some(raised) = warning_for(fact) {
+        let raised = match *fact {
+            Fact::UnknownField { queue, field, id } => {
+                let field = self.unknown_fields.name(queue, field);
+                warning_for(&Fact::UnknownField { queue, field, id })
+            }
+            _ => warning_for(fact),
+        };
+        if let Some(raised) = raised {
             self.warn(raised);
         }
         self.feed.tell(|| event_for(fact));

@@ -132,6 +132,7 @@ pub(crate) fn message(url: &str) -> Message {
         auth_token: None,
         payload: None,
         traceparent: None,
+        unknown_fields: Box::default(),
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) async fn login(
         return Ok(home(None));
     }
     api.guard.is_own_page(&headers)?;
-    let form = api.intake.whole(&api.cx, body, super::intake::SMALL).await?;
+    let form = api.intake.whole(&api.cx, body, super::intake::TINY).await?;
     let mut fields = url::form_urlencoded::parse(&form.bytes);
     let token = fields.find(|(name, _)| name == "token").map(|(_, token)| token);
     let role = token.and_then(|token| api.guard.role_of(token.trim()));

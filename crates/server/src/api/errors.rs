@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sluicegate_dispatch::{AckError, PublishError, SourceError};
 use sluicegate_sources::sqlite::{DiscardError, ReplayError};
-use sluicegate_sources::wire::{BadMessage, NotAList};
+use sluicegate_sources::wire::{BadMessage, FIELDS, MAX_BODY, NotAList};
 
 use super::problem::{Code, Problem};
 use crate::apply::NotReloaded;
@@ -40,8 +40,15 @@ impl From<NotAList> for Problem {
     fn from(error: NotAList) -> Self {
         match error {
             NotAList::NotJson(malformed) => Self::new(Code::MalformedJson, malformed.why),
+            NotAList::TooMany(most) => {
+                Self::new(Code::TooLarge, error.to_string()).with("limit", most)
+            }
             NotAList::Bad(bad) => {
                 let fault = |bad: &BadMessage| fault(bad.index, &bad.malformed.why);
+                let long: Vec<_> = bad.iter().filter(|bad| bad.is_too_long).map(fault).collect();
+                if !long.is_empty() {
+                    return Self::of_messages(Code::TooLarge, long).with("limit", MAX_BODY);
+                }
                 Self::of_messages(Code::InvalidMessages, bad.iter().map(fault).collect())
             }
             error => Self::new(Code::BadRequest, error.to_string()),
@@ -64,24 +71,10 @@ fn words(fault: &Value) -> &str {
     fault["message"].as_str().unwrap_or_default()
 }
 
-/// The fields of a message, as what is wrong with one begins with its name.
-const FIELDS: [&str; 11] = [
-    "id",
-    "poolCode",
-    "authToken",
-    "mediationType",
-    "mediationTarget",
-    "messageGroupId",
-    "highPriority",
-    "payload",
-    "tenant",
-    "delaySeconds",
-    "traceparent",
-];
-
 /// One wrong message: its place, its field where there is one, and what is wrong.
 pub(crate) fn fault(index: usize, why: &str) -> Value {
     let first = why.split_whitespace().next().unwrap_or_default();
+    // What is wrong with a field begins with its name.
     let field = FIELDS.into_iter().find(|field| *field == first);
     json!({ "index": index, "field": field, "message": why })
 }
@@ -179,12 +172,13 @@ mod tests {
     fn every_error_has_its_problem() {
         let refused = |error| NotPublished::Refused(error);
         let malformed = Malformed { why: "id is missing".to_owned(), raw: String::new() };
-        let bad = vec![BadMessage { index: 3, malformed: malformed.clone() }];
+        let bad =
+            |is_too_long| vec![BadMessage { index: 3, malformed: malformed.clone(), is_too_long }];
         let unknown = NotPublished::UnknownQueue { name: "q".to_owned(), known: Vec::new() };
         let wrong = Settings::parse("f.toml", "[[pool]]\n", &|_| None).unwrap_err();
         let behind = ReplayError::Behind { id: id(), earlier: "6".to_owned() };
         let other = ReplayError::OtherQueue { id: id(), queue: "q".to_owned() };
-        let table: [(Problem, u16, &str); 20] = [
+        let table: [(Problem, u16, &str); 22] = [
             (source(DISK_FULL).into(), 507, "storage_full"),
             (source("the disk failed").into(), 503, "storage_failed"),
             (NotPublished::ShuttingDown.into(), 503, "shutting_down"),
@@ -192,8 +186,10 @@ mod tests {
             (refused(PublishError::NotPublishable).into(), 422, "not_publishable"),
             (refused(PublishError::Source(source("x"))).into(), 503, "storage_failed"),
             (refused(PublishError::Source(source(DISK_FULL))).into(), 507, "storage_full"),
-            (NotAList::NotJson(malformed).into(), 400, "malformed_json"),
-            (NotAList::Bad(bad).into(), 422, "invalid_messages"),
+            (NotAList::NotJson(malformed.clone()).into(), 400, "malformed_json"),
+            (NotAList::TooMany(10).into(), 413, "too_large"),
+            (NotAList::Bad(bad(true)).into(), 413, "too_large"),
+            (NotAList::Bad(bad(false)).into(), 422, "invalid_messages"),
             (AckError::NotHere.into(), 404, "not_in_flight"),
             (AckError::Busy.into(), 409, "busy"),
             (ReplayError::NotFound { id: id() }.into(), 404, "unknown_parked"),

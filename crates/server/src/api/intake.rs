@@ -11,22 +11,32 @@ use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use serde_json::{Map, Value};
 use sluicegate_tasks::{Context, OwnedPermit, Permits};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::problem::{Code, Problem};
 
-/// How large the body of a request to publish may be.
-pub(crate) const LARGE: usize = 16 * 1024 * 1024;
-/// How large any other body may be.
-pub(crate) const SMALL: usize = 1024 * 1024;
+/// How large a body may be, and how long it may take to come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bound {
+    bytes: usize,
+    time: Duration,
+}
 
-/// Bodies above this size are held by a few requests at once only, so that all connections together
-/// cannot ask for all memory.
-const FREE: u64 = 256 * 1024;
+/// For a request to publish.
+pub(crate) const LARGE: Bound = Bound { bytes: 16 * 1024 * 1024, time: Duration::from_secs(30) };
+/// For any other request with a token.
+pub(crate) const SMALL: Bound = Bound { bytes: 1024 * 1024, time: Duration::from_secs(30) };
+/// For a request without a token: a login.
+pub(crate) const TINY: Bound = Bound { bytes: 4 * 1024, time: Duration::from_secs(5) };
+
+/// Only a few bodies above this size are held at once, so that all connections together cannot ask
+/// for all memory. A body takes its place when so much of it has come, not before.
+const FREE: usize = 256 * 1024;
 const MOST_LARGE_AT_ONCE: u32 = 16;
 
-/// How long a body may take to come.
-const BODY_TIME: Duration = Duration::from_secs(30);
+/// How much must come in how much time while a body has a place.
+const PACE_BYTES: usize = 256 * 1024;
+const PACE_TIME: Duration = Duration::from_secs(2);
 
 /// How much of a body that nobody wants is read, so that its sender hears the answer, and for how
 /// long.
@@ -85,7 +95,7 @@ impl Intake {
         Self { large: Arc::new(large) }
     }
 
-    /// The whole body, if it is no larger than that and comes in time.
+    /// The whole body, if it stays within the bound and keeps pace.
     ///
     /// # Cancel safety
     /// Dropped, what was read is gone with its connection, and the permit comes back.
@@ -93,28 +103,35 @@ impl Intake {
         &self,
         cx: &Context,
         body: Body,
-        most: usize,
+        bound: Bound,
     ) -> Result<Whole, Problem> {
         let mut body = body;
-        let size = body.size_hint();
-        if size.lower() > most as u64 {
+        if body.size_hint().lower() > bound.bytes as u64 {
             discard(body).await;
-            return Err(too_large(most));
+            return Err(too_large(bound.bytes));
         }
-        let permit = match size.upper() {
-            Some(size) if size <= FREE => None,
-            _ => Some(self.permit(cx).await?),
-        };
-        let read = timeout(BODY_TIME, collect(&mut body, most)).await;
-        match read.map_err(|_| Problem::new(Code::SlowRequest, "the body did not come in time"))? {
-            Ok(bytes) => Ok(Whole { bytes, _permit: permit }),
+        let mut coming = Coming { bytes: BytesMut::new(), most: bound.bytes, left: bound.time };
+        let mut read = coming.read(&mut body, FREE, bound.time).await;
+        let mut permit = None;
+        if matches!(read, Ok(Part::More)) {
+            // The wait for a place is not the sender's fault: it does not count.
+            permit = Some(self.permit(cx).await?);
+        }
+        while matches!(read, Ok(Part::More)) {
+            read = coming.read(&mut body, PACE_BYTES, PACE_TIME).await;
+        }
+        match read {
+            Ok(_) => Ok(Whole { bytes: coming.bytes.freeze(), _permit: permit }),
             Err(NotRead::TooLarge) => {
-                drop(permit);
+                drop((permit, coming));
                 discard(body).await;
-                Err(too_large(most))
+                Err(too_large(bound.bytes))
             }
             Err(NotRead::Broken) => {
                 Err(Problem::new(Code::BadRequest, "the body broke off before its end"))
+            }
+            Err(NotRead::Slow) => {
+                Err(Problem::new(Code::SlowRequest, "the body did not come in time"))
             }
         }
     }
@@ -143,21 +160,51 @@ impl Intake {
     }
 }
 
+/// A body that is being read.
+struct Coming {
+    bytes: BytesMut,
+    most: usize,
+    /// How much time there is for the rest.
+    left: Duration,
+}
+
+/// What a part of a body was.
+enum Part {
+    Last,
+    More,
+}
+
 enum NotRead {
     TooLarge,
     Broken,
+    Slow,
 }
 
-async fn collect(body: &mut Body, most: usize) -> Result<Bytes, NotRead> {
-    let mut all = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.map_err(|_| NotRead::Broken)?.into_data() else { continue };
-        if all.len() + data.len() > most {
-            return Err(NotRead::TooLarge);
-        }
-        all.extend_from_slice(&data);
+impl Coming {
+    /// Reads so many bytes more, or to the end, within so much time.
+    async fn read(
+        &mut self,
+        body: &mut Body,
+        more: usize,
+        time: Duration,
+    ) -> Result<Part, NotRead> {
+        let begun = Instant::now();
+        let part = timeout(self.left.min(time), self.part(body, self.bytes.len() + more)).await;
+        self.left = self.left.saturating_sub(begun.elapsed());
+        part.unwrap_or(Err(NotRead::Slow))
     }
-    Ok(all.freeze())
+
+    async fn part(&mut self, body: &mut Body, enough: usize) -> Result<Part, NotRead> {
+        while self.bytes.len() <= enough {
+            let Some(frame) = body.frame().await else { return Ok(Part::Last) };
+            let Ok(data) = frame.map_err(|_| NotRead::Broken)?.into_data() else { continue };
+            if self.bytes.len() + data.len() > self.most {
+                return Err(NotRead::TooLarge);
+            }
+            self.bytes.extend_from_slice(&data);
+        }
+        Ok(Part::More)
+    }
 }
 
 /// Reads what nobody wants: a sender that is cut off in the middle often never sees the answer.
@@ -175,4 +222,51 @@ pub(crate) async fn discard(mut body: Body) {
 
 fn too_large(most: usize) -> Problem {
     Problem::new(Code::TooLarge, format!("the body has more than {most} bytes")).with("limit", most)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::{StreamExt, stream};
+
+    use super::*;
+
+    /// A body of so many kibibytes, which come with this pause before each.
+    fn body(kibibytes: usize, pause: Duration) -> Body {
+        let pieces = stream::iter(0..kibibytes).then(move |_| async move {
+            tokio::time::sleep(pause).await;
+            Ok::<_, std::io::Error>(Bytes::from_static(&[b'x'; 1024]))
+        });
+        Body::from_stream(pieces)
+    }
+
+    async fn read(intake: &Intake, kibibytes: usize, pause: Duration) -> Result<usize, Code> {
+        let read = intake.whole(&Context::new(), body(kibibytes, pause), LARGE).await;
+        read.map(|whole| whole.bytes.len()).map_err(|problem| problem.code)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_takes_a_place_when_it_is_large_and_not_before() {
+        let intake = Intake::new();
+        let quick = Duration::from_micros(10);
+        let cx = Context::new();
+        let free = intake.whole(&cx, body(256, quick), LARGE).await.unwrap();
+        assert!(free._permit.is_none(), "a small one of unknown size");
+        let large = intake.whole(&cx, body(258, quick), LARGE).await.unwrap();
+        assert!(large._permit.is_some());
+    }
+
+    /// At most one place is lost to a slow sender, for two seconds.
+    #[tokio::test(start_paused = true)]
+    async fn a_large_body_keeps_pace_or_loses_its_place() {
+        let intake = Intake::new();
+        let pace = Duration::from_millis(7);
+        assert_eq!(read(&intake, 1024, pace).await, Ok(1024 * 1024), "146 KiB a second");
+        let begun = Instant::now();
+        assert_eq!(read(&intake, 1024, Duration::from_millis(9)).await, Err(Code::SlowRequest));
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        let begun = Instant::now();
+        let slow = Duration::from_millis(200);
+        assert_eq!(read(&intake, 256, slow).await, Err(Code::SlowRequest), "without a place");
+        assert_eq!(begun.elapsed().as_secs(), 30);
+    }
 }

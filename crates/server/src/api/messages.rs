@@ -1,6 +1,5 @@
 //! Taking messages in, and saying where one is and why.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,10 +7,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
-use serde::Deserializer as _;
-use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde_json::json;
-use serde_json::value::RawValue;
 use sluicegate_dispatch::{
     Found, FoundState, MessageState, Publication, Reason, Source, WhyWaiting,
 };
@@ -25,7 +21,6 @@ use super::intake::{LARGE, Query, Segment};
 use super::problem::{Code, Problem};
 use super::reply::reply;
 use super::shapes::{MessageShape, Seen, Whereabouts};
-use crate::convert;
 use crate::daemon::NotPublished;
 use crate::health::Probe;
 
@@ -40,7 +35,7 @@ pub(crate) async fn publish(
     body: Body,
 ) -> Result<Response, Problem> {
     let whole = api.intake.whole(&api.cx, body, LARGE).await?;
-    let mut publications = read(&whole.bytes)?;
+    let mut publications = wire::parse_many(&whole.bytes, MOST_MESSAGES)?;
     allow(&api, &publications)?;
     if let Some(parent) = headers.get("traceparent").and_then(|parent| parent.to_str().ok()) {
         carry(parent, &mut publications);
@@ -56,68 +51,9 @@ pub(crate) async fn publish(
     Ok(reply(StatusCode::ACCEPTED, &json!({ "accepted": published.accepted })))
 }
 
-/// Reads one message, or an array of them. What is too much is found before anything is kept.
-fn read(body: &[u8]) -> Result<Vec<Publication>, Problem> {
-    let not_json = |why: String| Problem::new(Code::MalformedJson, why);
-    let text = std::str::from_utf8(body)
-        .map_err(|error| not_json(format!("not UTF-8 from byte {}", error.valid_up_to())))?
-        .trim();
-    let mut long = Vec::new();
-    if text.starts_with('[') {
-        let mut reader = serde_json::Deserializer::from_str(text);
-        let measured = reader.deserialize_seq(Measure { long: &mut long });
-        match measured.and_then(|count| reader.end().map(|()| count)) {
-            Ok(count) if count > MOST_MESSAGES => return Err(too_many()),
-            Ok(_) => {}
-            Err(error) => return Err(not_json(format!("the body is not JSON: {error}"))),
-        }
-    } else {
-        serde_json::from_str::<IgnoredAny>(text)
-            .map_err(|error| not_json(format!("the body is not JSON: {error}")))?;
-        long.extend((text.len() > wire::MAX_BODY).then_some((0, text.len())));
-    }
-    if !long.is_empty() {
-        let most = wire::MAX_BODY;
-        let words = |bytes| format!("the message has {bytes} bytes; at most {most} are right");
-        let faults = long.into_iter().map(|(index, bytes)| fault(index, &words(bytes)));
-        return Err(Problem::of_messages(Code::TooLarge, faults.collect()).with("limit", most));
-    }
-    Ok(wire::parse_many(text.as_bytes())?)
-}
-
-fn too_many() -> Problem {
-    let detail = format!("there are more than {MOST_MESSAGES} messages");
-    Problem::new(Code::TooLarge, detail).with("limit", MOST_MESSAGES)
-}
-
-/// Counts the items of an array without keeping them, and notes those that are too long.
-struct Measure<'a> {
-    long: &'a mut Vec<(usize, usize)>,
-}
-
-impl<'de> Visitor<'de> for Measure<'_> {
-    type Value = usize;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an array of messages")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<usize, A::Error> {
-        let mut count = 0;
-        while let Some(item) = items.next_element::<&'de RawValue>()? {
-            let bytes = item.get().len();
-            if bytes > wire::MAX_BODY {
-                self.long.push((count, bytes));
-            }
-            count += 1;
-        }
-        Ok(count)
-    }
-}
-
 /// Refuses targets that name an address which no call would be made to.
 fn allow(api: &Api, publications: &[Publication]) -> Result<(), Problem> {
-    let allowed = convert::allowed(&api.daemon.settings().http);
+    let allowed = api.daemon.allowed();
     let forbidden = |(index, publication): (usize, &Publication)| {
         let why = target_forbidden(&publication.message.target, &allowed)?;
         Some(fault(index, &format!("mediationTarget is not allowed: {why}")))
@@ -138,9 +74,20 @@ fn carry(parent: &str, publications: &mut [Publication]) {
     for publication in publications {
         if publication.message.traceparent.is_none() {
             publication.message.traceparent = Some(parent.clone());
-            publication.body = wire::render(&publication.message, publication.delay).into();
+            publication.body = match with_trace(&publication.body, &parent) {
+                Some(body) => body.into(),
+                None => wire::render(&publication.message, publication.delay).into(),
+            };
         }
     }
+}
+
+/// A message as it was written, with a trace as its first field; `None` if it may have one already,
+/// also one whose name is written with escapes. It has an id, so another field follows.
+fn with_trace(body: &str, parent: &str) -> Option<String> {
+    let may_have_one = body.contains("traceparent") || body.contains("\\u00");
+    let fields = body.trim_start().strip_prefix('{').filter(|_| !may_have_one)?;
+    Some(format!("{{\"traceparent\":\"{parent}\",{fields}"))
 }
 
 /// `GET /api/v1/messages/{id}`

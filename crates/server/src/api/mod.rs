@@ -8,6 +8,7 @@ mod dashboard;
 mod errors;
 mod guard;
 mod intake;
+mod known;
 mod messages;
 mod openapi;
 mod operate;

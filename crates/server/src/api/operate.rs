@@ -11,11 +11,11 @@ use sluicegate_dispatch::{DEFAULT_POOL, PoolSettings};
 use sluicegate_sources::sqlite::Replayed;
 use sluicegate_tasks::{Context, TaskError};
 
-use super::Api;
 use super::intake::Segment;
 use super::problem::{Code, Problem};
 use super::reply::{done, reply};
 use super::shapes::{BreakerShape, PoolShape, Seen};
+use super::{Api, known};
 use crate::apply::ApplyReport;
 
 /// The most messages that a pool may run at once.
@@ -29,7 +29,7 @@ pub(crate) async fn change_pool(
 ) -> Result<Response, Problem> {
     let fields = api.intake.object(&api.cx, body).await?;
     let change = PoolChange::read(&fields)?;
-    let unknown = || Problem::new(Code::UnknownPool, format!("there is no pool {code}"));
+    let unknown = || known::unknown_pool(&api, &code);
     {
         // Whoever applies configuration reads and writes the same settings.
         let _applying = api.daemon.inner.applied.lock().await;
@@ -158,7 +158,7 @@ pub(crate) async fn replay(
     Segment(id): Segment,
 ) -> Result<Response, Problem> {
     let replayed = api.daemon.store().replay(&[id]).await?;
-    Ok(replies(replayed))
+    Ok(replies(replayed, None))
 }
 
 /// `POST /api/v1/parked/replay`: `{"ids":[…]}`, all or none; or `{"pool":…}` or `{"all":true}`, those
@@ -167,6 +167,7 @@ pub(crate) async fn replay_many(State(api): State<Api>, body: Body) -> Result<Re
     let fields = api.intake.object(&api.cx, body).await?;
     let which = Which::read(&fields)?;
     let store = api.daemon.store().clone();
+    let pool = which.pool().map(str::to_owned);
     // In pieces, and to the end even if the caller goes away in between.
     let replay = |cx: Context| async move {
         let all = async {
@@ -179,13 +180,38 @@ pub(crate) async fn replay_many(State(api): State<Api>, body: Body) -> Result<Re
         cx.until_interrupted(all).await
     };
     let ran = api.errands.run(api.daemon.context(), replay).await;
-    let replayed = ran.map_err(|error| not_run(&error))?.map_err(|_| ending())??;
-    Ok(replies(replayed))
+    let mut replayed = ran.map_err(|error| not_run(&error))?.map_err(|_| ending())??;
+    known::pool(&api, pool.as_deref(), replayed == Replayed::default())?;
+    let why = first_left(&api, pool.as_deref(), &mut replayed).await?;
+    Ok(replies(replayed, why))
 }
 
-fn replies(replayed: Replayed) -> Response {
+fn replies(replayed: Replayed, why: Option<String>) -> Response {
     let Replayed { replayed, left } = replayed;
-    reply(StatusCode::OK, &json!({ "replayed": replayed, "left": left }))
+    reply(StatusCode::OK, &json!({ "replayed": replayed, "left": left, "why": why }))
+}
+
+/// Where nothing could be replayed, why the first one could not. It is tried once more: whoever
+/// refuses knows best, and if it is taken this time, all the better.
+async fn first_left(
+    api: &Api,
+    pool: Option<&str>,
+    replayed: &mut Replayed,
+) -> Result<Option<String>, Problem> {
+    if replayed.replayed > 0 || replayed.left == 0 {
+        return Ok(None);
+    }
+    let store = api.daemon.store();
+    let page = store.parked(pool, None, 1).await?;
+    let Some(first) = page.items.into_iter().next() else { return Ok(None) };
+    match store.replay(&[first.id]).await {
+        Ok(one) => {
+            replayed.replayed += one.replayed;
+            replayed.left = replayed.left.saturating_sub(one.replayed);
+            Ok(None)
+        }
+        Err(error) => Ok(Some(Problem::from(error).detail)),
+    }
 }
 
 /// Which parked messages are meant.
@@ -197,6 +223,13 @@ enum Which {
 }
 
 impl Which {
+    fn pool(&self) -> Option<&str> {
+        match self {
+            Self::Pool(pool) => Some(pool),
+            Self::Ids(_) | Self::All => None,
+        }
+    }
+
     fn read(fields: &Map<String, Value>) -> Result<Self, Problem> {
         let mut fields = fields.iter();
         let (Some((name, value)), None) = (fields.next(), fields.next()) else {

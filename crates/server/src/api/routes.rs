@@ -87,7 +87,9 @@ where
     H: Handler<T, Api>,
     T: 'static,
 {
-    route(line, What::List(of), summary, handler).query(query).problems(&[Code::BadRequest])
+    let problems: &[Code] =
+        if query == OF_POOL { &[Code::BadRequest, Code::UnknownPool] } else { &[Code::BadRequest] };
+    route(line, What::List(of), summary, handler).query(query).problems(problems)
 }
 
 impl Route {
@@ -311,6 +313,7 @@ fn publishing() -> Route {
 fn parked() -> Vec<Route> {
     const REPLAY: &[Code] = &[
         Code::UnknownParked,
+        Code::UnknownPool,
         Code::BehindEarlier,
         Code::OtherQueue,
         Code::Malformed,

@@ -279,7 +279,7 @@ fn others() -> Vec<Field> {
             ]),
         ),
         ("Replay", json!({ "oneOf": [object([ids]), object([pool]), object([all])] })),
-        ("Replayed", object([("replayed", count()), ("left", count())])),
+        ("Replayed", object([("replayed", count()), ("left", count()), ("why", maybe_text())])),
         (
             "Reloaded",
             object([("applied", applied), ("issues", names()), ("needsRestart", names())]),

@@ -1,7 +1,6 @@
 //! What there is: queues, pools, groups, messages in flight, tenants, workers, breakers, warnings.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
@@ -9,9 +8,8 @@ use futures_util::future::join_all;
 use http::StatusCode;
 use serde_json::{Value, json};
 use sluicegate_dispatch::{MessageView, Phase, QueueView, Severity};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
-use super::Api;
 use super::intake::Query;
 use super::page::{Page, bad_cursor, limit, page};
 use super::problem::Problem;
@@ -20,9 +18,7 @@ use super::shapes::{
     BreakerShape, GroupShape, InFlightShape, ParkedShape, PoolShape, QueueShape, Seen, TenantShape,
     millis,
 };
-
-/// How long a source may take to say how much it holds.
-const DEPTH_TIME: Duration = Duration::from_secs(2);
+use super::{Api, known};
 
 fn shown(page: &Page<impl serde::Serialize>) -> Response {
     reply(StatusCode::OK, page)
@@ -46,11 +42,8 @@ pub(crate) async fn queues(State(api): State<Api>, query: Query) -> Result<Respo
     let shapes = items.into_iter().map(|view| {
         let (api, uri) = (&api, uris.get(&*view.name).cloned());
         async move {
-            let depth = match api.daemon.router().source(&view.name) {
-                Some(source) => timeout(DEPTH_TIME, source.depth()).await.ok(),
-                None => None,
-            };
-            QueueShape::new(view, uri, depth.and_then(Result::ok), seen)
+            let depth = api.daemon.depth(&view.name).await;
+            QueueShape::new(view, uri, depth, seen)
         }
     });
     Ok(shown(&Page { items: join_all(shapes).await, next }))
@@ -69,6 +62,7 @@ pub(crate) async fn pools(State(api): State<Api>, query: Query) -> Result<Respon
 pub(crate) async fn groups(State(api): State<Api>, query: Query) -> Result<Response, Problem> {
     let seen = Seen::now();
     let views = api.daemon.router().group_views(query.get("pool"));
+    known::pool(&api, query.get("pool"), views.is_empty())?;
     let key = |view: &sluicegate_dispatch::GroupView| format!("{}\0{}", view.pool, view.group);
     Ok(shown(&page(&query, views, key, |view| GroupShape::new(&view, seen))?))
 }
@@ -77,6 +71,7 @@ pub(crate) async fn groups(State(api): State<Api>, query: Query) -> Result<Respo
 pub(crate) async fn in_flight(State(api): State<Api>, query: Query) -> Result<Response, Problem> {
     let (now, seen) = (Instant::now(), Seen::now());
     let views = api.daemon.router().message_views(query.get("pool"));
+    known::pool(&api, query.get("pool"), views.is_empty())?;
     let key = |view: &MessageView| {
         let came = now.checked_sub(view.age).unwrap_or(api.since);
         let second = came.saturating_duration_since(api.since).as_secs();
@@ -143,6 +138,7 @@ pub(crate) async fn parked(State(api): State<Api>, query: Query) -> Result<Respo
         return Err(bad_cursor());
     }
     let page = api.daemon.store().parked(query.get("pool"), cursor, limit(&query)?).await?;
+    known::pool(&api, query.get("pool"), page.items.is_empty() && cursor.is_none())?;
     let items = page.items.into_iter().map(ParkedShape::from).collect();
     Ok(shown(&Page { items, next: page.next }))
 }

@@ -37,11 +37,13 @@ pub enum Code {
     Configuration,
     /// Messages without a group wait for each other beside idle permits.
     UngroupedSerial,
+    /// Messages come with a field that nobody knows.
+    UnknownField,
 }
 
 impl Code {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::ConfigSyncFailed,
         Self::Routing,
         Self::QueueFull,
@@ -53,6 +55,7 @@ impl Code {
         Self::Processing,
         Self::Configuration,
         Self::UngroupedSerial,
+        Self::UnknownField,
     ];
 
     /// Its one spelling.
@@ -70,6 +73,7 @@ impl Code {
             Self::Processing => "PROCESSING",
             Self::Configuration => "CONFIGURATION",
             Self::UngroupedSerial => "UNGROUPED_SERIAL",
+            Self::UnknownField => "UNKNOWN_FIELD",
         }
     }
 }

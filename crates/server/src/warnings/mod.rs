@@ -9,6 +9,7 @@
 
 mod code;
 mod table;
+mod unknown_fields;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -23,6 +24,7 @@ use crate::time::{Clock, Timestamp};
 pub use code::Code;
 pub(crate) use table::{cut, plain};
 pub use table::{speakable, warning_for};
+pub(crate) use unknown_fields::UnknownFields;
 
 /// A matter that a person should look at.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 
 use sluicegate_dispatch::{Fact, Message, Severity, Target};
+use sluicegate_sources::nearest;
+use sluicegate_sources::wire::FIELDS;
 
 use super::{Code, Raised, Warnings};
 
@@ -16,6 +18,20 @@ pub fn warning_for(fact: &Fact<'_>) -> Option<Raised> {
             code.clone(),
             format!("there is no pool {:?}: its messages go to DEFAULT-POOL", cut(code)),
         ),
+        Fact::UnknownField { queue, field, .. } => {
+            let field = plain(field);
+            Raised::new(
+                Code::UnknownField,
+                Severity::Info,
+                format!("{queue}/{field}"),
+                format!("messages of queue {queue} have a field `{field}` that means nothing{}", {
+                    match nearest(&field, FIELDS) {
+                        Some(known) => format!(": did you mean `{known}`?"),
+                        None => String::new(),
+                    }
+                }),
+            )
+        }
         Fact::PoolFull { pool, count } => Raised::new(
             Code::QueueFull,
             Severity::Warning,

@@ -3,11 +3,14 @@
 mod access;
 mod bounds;
 mod config;
+mod drains;
 mod messages;
 mod openapi;
 mod operate;
 mod pages;
 mod schema;
+mod scrape;
 mod stage;
 mod stream;
+mod typos;
 mod views;

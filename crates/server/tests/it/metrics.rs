@@ -155,7 +155,7 @@ async fn the_rest_is_read_off_at_a_scrape() {
         (r#"breaker_state{state="closed"}"#, Some(4.0)),
         (r#"breaker_state{state="half-open"}"#, Some(2.0)),
         (r#"breaker_state{state="open"}"#, Some(1.0)),
-        (r#"warnings{severity="INFO"}"#, Some(1.0)),
+        (r#"warnings{severity="INFO"}"#, Some(2.0)),
         (r#"warnings{severity="WARNING"}"#, Some(3.0)),
         (r#"warnings{severity="ERROR"}"#, Some(1.0)),
         (r#"warnings{severity="CRITICAL"}"#, Some(1.0)),

@@ -57,6 +57,7 @@ fn facts_are_said_at_the_levels_of_the_table() {
         // Those that are warned of are said twice: what happened, and the new warning.
         ("unknown pool", vec![Level::DEBUG, Level::WARN]),
         ("full", vec![Level::DEBUG, Level::WARN]),
+        ("unknown field", vec![Level::DEBUG, Level::INFO]),
         ("serial", vec![Level::INFO]),
         ("panicked", vec![Level::ERROR, Level::WARN]),
         ("rejected", vec![Level::DEBUG, Level::ERROR]),

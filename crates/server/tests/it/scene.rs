@@ -64,6 +64,7 @@ pub(crate) fn message(id: &str, group: Option<&str>) -> Message {
         auth_token: Some(AuthToken::new("tok-secret-1")),
         payload: None,
         traceparent: None,
+        unknown_fields: Box::default(),
     }
 }
 
@@ -86,6 +87,7 @@ pub(crate) fn every_fact(check: impl FnMut(&str, &Fact<'_>)) {
         ("redelivered", Fact::Redelivered { queue, id }),
         ("requeued", Fact::Requeued { queue, id }),
         ("unknown pool", Fact::UnknownPool { code: &name("NOPE"), id }),
+        ("unknown field", Fact::UnknownField { queue, field: "poolcode", id }),
         ("full", Fact::PoolFull { pool, count: 10 }),
         ("serial", Fact::UngroupedSerial { pool }),
         ("admitted", Fact::Admitted { pool, message }),

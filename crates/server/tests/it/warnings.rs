@@ -13,6 +13,7 @@ fn facts_raise_the_warnings_of_the_table() {
     let target = "https://api.example.com/hook";
     let table = [
         ("unknown pool", Code::Routing, Warning, "NOPE", "no pool \"NOPE\""),
+        ("unknown field", Code::UnknownField, Info, "q/poolcode", "did you mean `poolCode`?"),
         ("full", Code::QueueFull, Warning, "P", "10 messages"),
         ("serial", Code::UngroupedSerial, Info, "P", "ungrouped = \"parallel\""),
         ("panicked", Code::Processing, Warning, "P", "index out of bounds"),
@@ -69,6 +70,7 @@ fn codes_are_spelled_as_in_the_paper() {
         "PROCESSING",
         "CONFIGURATION",
         "UNGROUPED_SERIAL",
+        "UNKNOWN_FIELD",
     ];
     assert_eq!(labels, expected);
 }

@@ -52,6 +52,12 @@ impl Problem {
             StatusCode::BAD_REQUEST
             | StatusCode::PAYLOAD_TOO_LARGE
             | StatusCode::UNPROCESSABLE_ENTITY => Failure::bad_input(words),
+            // A name that was given, and is none.
+            StatusCode::NOT_FOUND
+                if matches!(self.code.as_deref(), Some("unknown_pool" | "unknown_queue")) =>
+            {
+                Failure::bad_input(words)
+            }
             _ => Failure::failed(words),
         }
     }

@@ -16,7 +16,7 @@ Examples:
   sluicegate replay --pool ORDERS
   sluicegate replay --all
 
-The ids are those of `sluicegate parked`.";
+The ids are those of `sluicegate parked`. Where nothing of what was asked for can be replayed, the exit code is 1.";
 
 pub(super) fn command() -> Command {
     let command = Command::new("replay")
@@ -48,16 +48,32 @@ pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
     let body = Bytes::from(which.to_string());
     let answer = client.order(Method::POST, "/api/v1/parked/replay", Some(body)).await?;
     if given.get_flag("json") {
-        return Ok(screen::line(answer)?);
+        screen::line(&answer)?;
+        return judged(&answer).map_err(Failure::told);
     }
     screen::line(format_args!("replayed {}", number(&answer, "replayed")))?;
-    if answer["left"].as_u64().is_some_and(|left| left > 0) {
+    judged(&answer)?;
+    if left(&answer) > 0 {
         screen::line(format_args!(
             "left {}: not messages, or of other queues than the embedded ones",
             number(&answer, "left")
         ))?;
     }
     Ok(())
+}
+
+/// Nothing of what was asked for is a failure; nothing to do is none.
+fn judged(answer: &Value) -> Result<(), Failure> {
+    if left(answer) == 0 || answer["replayed"].as_u64() != Some(0) {
+        return Ok(());
+    }
+    let why = answer["why"].as_str().map(|why| format!(": {}", screen::plain(why)));
+    let count = number(answer, "left");
+    Err(Failure::failed(format!("none of {count} was replayed{}", why.unwrap_or_default())))
+}
+
+fn left(answer: &Value) -> u64 {
+    answer["left"].as_u64().unwrap_or_default()
 }
 
 fn number(answer: &Value, name: &str) -> String {

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Arg, ArgMatches, Command};
+use jiff::Timestamp;
+use serde_json::{Value, json};
 use sluicegate::dispatch::ShutdownReport;
 use sluicegate::server::settings::{LogFormat, Settings};
 use sluicegate::server::{ApplyReport, Daemon, StartError, log};
@@ -75,6 +77,7 @@ pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
 async fn serve(settings: Settings, file: Option<PathBuf>) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
     let listen = settings.server.listen;
+    let said = Said(settings.log.format);
     let scheme = if settings.server.tls.is_some() { "https" } else { "http" };
     let listener = TcpListener::bind(listen).await.map_err(|error| {
         Failure::failed(format!("cannot listen on {listen}: {error}; --listen names another"))
@@ -82,8 +85,7 @@ async fn serve(settings: Settings, file: Option<PathBuf>) -> Result<(), Failure>
     let bound = listener.local_addr()?;
     let daemon = Daemon::open(settings, file).await.map_err(not_started)?;
     let mut front = Front::start(&daemon, listener).await?;
-    // Whether somebody reads it is not what the daemon lives on.
-    screen::line(format_args!("listening on {scheme}://{bound}")).ok();
+    said.listening(&format!("{scheme}://{bound}"));
     tokio::select! {
         begun = daemon.begin() => begun.map_err(not_started)?,
         ended = front.ended() => return Err(ended),
@@ -93,7 +95,7 @@ async fn serve(settings: Settings, file: Option<PathBuf>) -> Result<(), Failure>
             return end(&daemon, front, &mut signals).await;
         }
     }
-    screen::line("ready").ok();
+    said.ready();
     let reloads = Reloads::new().map_err(Failure::failed)?;
     loop {
         tokio::select! {
@@ -111,6 +113,33 @@ async fn serve(settings: Settings, file: Option<PathBuf>) -> Result<(), Failure>
             }
         }
     }
+}
+
+/// What is said on standard output, in the log's format. Whether somebody reads it is not what the
+/// daemon lives on.
+struct Said(LogFormat);
+
+impl Said {
+    fn listening(&self, url: &str) {
+        match self.0 {
+            LogFormat::Text => screen::line(format_args!("listening on {url}")).ok(),
+            LogFormat::Json => said(json!({ "message": "listening", "url": url })),
+        };
+    }
+
+    fn ready(&self) {
+        match self.0 {
+            LogFormat::Text => screen::line("ready").ok(),
+            LogFormat::Json => said(json!({ "message": "ready" })),
+        };
+    }
+}
+
+/// A line as the log would write it.
+fn said(mut fields: Value) -> Option<()> {
+    fields["timestamp"] = Timestamp::now().to_string().into();
+    fields["level"] = "INFO".into();
+    screen::line(fields).ok()
 }
 
 fn not_started(error: StartError) -> Failure {

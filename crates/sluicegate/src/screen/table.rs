@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::IsTerminal;
 
-use comfy_table::presets::UTF8_BORDERS_ONLY;
+use comfy_table::presets::{NOTHING, UTF8_BORDERS_ONLY};
 use comfy_table::{Attribute, CellAlignment, Color, ContentArrangement};
 
 /// A table.
@@ -65,7 +65,12 @@ impl Table {
     }
 
     fn dressed(mut inner: comfy_table::Table) -> Self {
-        inner.load_style(UTF8_BORDERS_ONLY.with_rounded_corners());
+        // Lines around it are for people; whoever reads from a pipe wants columns.
+        if std::io::stdout().is_terminal() {
+            inner.load_style(UTF8_BORDERS_ONLY.with_rounded_corners());
+        } else {
+            inner.load_style(NOTHING);
+        }
         inner.set_content_arrangement(ContentArrangement::Dynamic);
         if let Some(width) = inner.width() {
             inner.set_width(width);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use serde_json::{Value, json};
 use sluicegate_testkit::endpoint::{Answer, Endpoint};
 use tokio::net::TcpListener;
 
@@ -22,6 +23,26 @@ async fn without_a_file_it_serves_the_embedded_queue() {
     assert!(stage.path("sluicegate.db").exists());
     let (code, errors) = daemon.terminated().await;
     assert_eq!(code, Some(0), "{errors}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_json_log_all_that_it_says_is_json() {
+    let stage = Stage::new();
+    let config = stage.file("s.toml", format!("{CONFIG}[log]\nformat = \"json\"\n"));
+    let mut daemon = stage.launch(&["serve", "--config", config]);
+    let mut line = async || -> Value {
+        let line = daemon.line().await;
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+    };
+    let listening = line().await;
+    assert_eq!((&listening["message"], &listening["level"]), (&json!("listening"), &json!("INFO")));
+    assert!(listening["url"].as_str().is_some_and(|url| url.starts_with("http://127.0.0.1:")));
+    assert_eq!(line().await["message"], "ready");
+    let (code, errors) = daemon.terminated().await;
+    assert_eq!(code, Some(0), "{errors}");
+    for line in errors.lines() {
+        serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,8 @@
 //! The operator's views, `why`, `replay` and `discard`, of a daemon that has something to show.
 
 use serde_json::Value;
+use sluicegate::dispatch::{Parked, ParkedCode, ParkedStore};
+use sluicegate::sources::sqlite::Store;
 use sluicegate_testkit::endpoint::{Answer, Endpoint};
 
 use crate::stage::{Daemon, Stage, message};
@@ -63,13 +65,12 @@ async fn every_view_shows_what_there_is() {
     let endpoint = Endpoint::start().await;
     let daemon = scene(&stage, &endpoint).await;
     let host = endpoint.address().to_string();
-    let cases: [(&[&str], &[&str]); 14] = [
+    let cases: [(&[&str], &[&str]); 12] = [
         (&["status"], &["UP", "1 pool", "parked", "CONFIGURATION"][..3]),
         (&["pools"], &["TEST", "strict", "0 of 4"]),
         (&["queues"], &["default", "sqlite:default", "yes"]),
         (&["inflight"], &["m1", "TEST", "delayed", "an attempt failed"]),
         (&["inflight", "--pool", "TEST"], &["m1"]),
-        (&["inflight", "--pool", "OTHER"], &["no messages in flight"]),
         (&["groups", "--pool", "TEST"], &["m1", "in 9m "]),
         (&["tenants"], &["weight"]),
         (&["workers"], &["no workers"]),
@@ -77,17 +78,58 @@ async fn every_view_shows_what_there_is() {
         (&["warnings", "--severity", "CRITICAL"], &["no warnings"]),
         (&["breakers"], &[&host, "closed"]),
         (&["parked"], &["lost", "TEST", "404", "never heard of it"]),
-        (&["parked", "--pool", "OTHER"], &["no parked messages"]),
     ];
     for (arguments, words) in cases {
         let said = view(&stage, &daemon, arguments);
         said.check(0, words);
         assert!(!said.stdout.contains('\u{1b}'), "colours in a pipe: {}", said.stdout);
+        assert!(!said.stdout.contains(['│', '╭', '═']), "boxes in a pipe: {}", said.stdout);
         let json = json(&stage, &daemon, arguments);
         assert!(json.is_object(), "{arguments:?}: {json}");
     }
     assert_eq!(json(&stage, &daemon, &["parked"])["items"][0]["messageId"], "lost");
     assert_eq!(json(&stage, &daemon, &["status"])["parked"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_that_names_nothing_is_bad_input() {
+    let stage = Stage::new();
+    let config = stage.file("v.toml", CONFIG);
+    let daemon = stage.ready(&["--config", config]).await;
+    for command in ["groups", "inflight", "parked", "replay"] {
+        let near = "unknown_pool: there is no pool `TSET`; did you mean `TEST`?";
+        view(&stage, &daemon, &[command, "--pool", "TSET"]).check(2, &[near]);
+        let none = "there is no pool `NOPE`; there are: DEFAULT-POOL, TEST";
+        view(&stage, &daemon, &[command, "--pool", "NOPE"]).check(2, &[none]);
+        view(&stage, &daemon, &[command, "--pool", "TEST"]).check(0, &[]);
+        view(&stage, &daemon, &[command, "--pool", "DEFAULT-POOL"]).check(0, &[]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_of_nothing_that_was_asked_for_fails() {
+    let stage = Stage::new();
+    let store = Store::open_serving(stage.path("v.db")).await.expect("a file");
+    let broken = |at: usize| Parked {
+        queue: "default".into(),
+        broker_id: format!("b{at}").into(),
+        pool: None,
+        code: ParkedCode::Malformed,
+        reason: "no JSON".to_owned(),
+        status: None,
+        attempts: 0,
+        holds_key: false,
+        message: Err("{".to_owned()),
+    };
+    store.park((0..9).map(broken).collect()).await.expect("they are parked");
+    drop(store);
+    let config = stage.file("v.toml", CONFIG);
+    let daemon = stage.ready(&["--config", config]).await;
+    let said = view(&stage, &daemon, &["replay", "--all"]);
+    said.check(1, &["replayed 0", "none of 9 was replayed: ", "is no message"]);
+    let said = view(&stage, &daemon, &["replay", "--all", "--json"]);
+    said.check(1, &["\"left\":9"]);
+    serde_json::from_str::<Value>(&said.stdout).expect("JSON and no more");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,7 +160,7 @@ async fn parked_messages_are_replayed_or_discarded() {
     let parked = json(&stage, &daemon, &["parked"]);
     let id = parked["items"][0]["id"].as_str().expect("an id").to_owned();
     view(&stage, &daemon, &["replay", "no-such"]).check(1, &["unknown_parked", "no-such"]);
-    view(&stage, &daemon, &["replay", "--pool", "OTHER"]).check(0, &["replayed 0"]);
+    view(&stage, &daemon, &["replay", "--pool", "DEFAULT-POOL"]).check(0, &["replayed 0"]);
     endpoint.then([Answer::status(404)]);
     view(&stage, &daemon, &["replay", &id]).check(0, &["replayed 1"]);
     endpoint.wait_for(3).await;

@@ -1,9 +1,11 @@
 //! The fields of a message by their types, and what to say when one has another.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::ops::Deref;
 
-use serde::Deserialize;
+use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 /// A text that is borrowed from the body unless something in it is escaped.
@@ -11,29 +13,98 @@ use serde_json::value::RawValue;
 #[serde(transparent)]
 pub(super) struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// What is read of a message, and the names of what is not.
+#[derive(Default)]
 pub(super) struct Body<'a> {
-    #[serde(borrow)]
     pub(super) id: Option<Text<'a>>,
-    #[serde(borrow)]
     pub(super) pool_code: Option<Text<'a>>,
-    #[serde(borrow)]
     pub(super) auth_token: Option<Text<'a>>,
-    #[serde(borrow)]
     pub(super) mediation_type: Option<Text<'a>>,
-    #[serde(borrow)]
     pub(super) mediation_target: Option<Text<'a>>,
-    #[serde(borrow)]
     pub(super) message_group_id: Option<Text<'a>>,
     pub(super) high_priority: Option<bool>,
-    #[serde(borrow)]
     pub(super) payload: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) tenant: Option<Text<'a>>,
     pub(super) delay_seconds: Option<u64>,
-    #[serde(borrow)]
     pub(super) traceparent: Option<Text<'a>>,
+    /// Some of them, cut to a length.
+    pub(super) unknown: Vec<Box<str>>,
+}
+
+/// The names of all fields that a message may have.
+pub const FIELDS: [&str; 11] = [
+    "id",
+    "poolCode",
+    "authToken",
+    "mediationType",
+    "mediationTarget",
+    "messageGroupId",
+    "highPriority",
+    "payload",
+    "tenant",
+    "delaySeconds",
+    "traceparent",
+];
+
+/// How many unknown fields of a message are kept, and how much of their names.
+const MOST_UNKNOWN: usize = 16;
+const LONGEST_UNKNOWN: usize = 64;
+
+impl<'de> Deserialize<'de> for Body<'de> {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
+        reader.deserialize_map(Reading)
+    }
+}
+
+/// Written out, where a derived one would forget the names of unknown fields.
+struct Reading;
+
+impl<'de> Visitor<'de> for Reading {
+    type Value = Body<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a message")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Body<'de>, A::Error> {
+        let mut body = Body::default();
+        while let Some(name) = map.next_key::<Text<'de>>()? {
+            match &*name {
+                "id" => once(&mut body.id, "id", &mut map)?,
+                "poolCode" => once(&mut body.pool_code, "poolCode", &mut map)?,
+                "authToken" => once(&mut body.auth_token, "authToken", &mut map)?,
+                "mediationType" => once(&mut body.mediation_type, "mediationType", &mut map)?,
+                "mediationTarget" => once(&mut body.mediation_target, "mediationTarget", &mut map)?,
+                "messageGroupId" => once(&mut body.message_group_id, "messageGroupId", &mut map)?,
+                "highPriority" => once(&mut body.high_priority, "highPriority", &mut map)?,
+                "payload" => once(&mut body.payload, "payload", &mut map)?,
+                "tenant" => once(&mut body.tenant, "tenant", &mut map)?,
+                "delaySeconds" => once(&mut body.delay_seconds, "delaySeconds", &mut map)?,
+                "traceparent" => once(&mut body.traceparent, "traceparent", &mut map)?,
+                unknown => {
+                    map.next_value::<IgnoredAny>()?;
+                    if body.unknown.len() < MOST_UNKNOWN {
+                        let end = unknown.floor_char_boundary(LONGEST_UNKNOWN);
+                        body.unknown.push(unknown[..end].into());
+                    }
+                }
+            }
+        }
+        Ok(body)
+    }
+}
+
+/// Reads a field that may come once.
+fn once<'de, A: MapAccess<'de>, T: Deserialize<'de>>(
+    field: &mut Option<T>,
+    name: &'static str,
+    map: &mut A,
+) -> Result<(), A::Error> {
+    if field.is_some() {
+        return Err(Error::duplicate_field(name));
+    }
+    *field = map.next_value()?;
+    Ok(())
 }
 
 /// The same fields, whatever they hold.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io::{self, BufRead, Read};
 
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer as _};
 use serde_json::value::RawValue;
 use sluicegate_dispatch::{Malformed, Publication};
 
@@ -15,6 +17,8 @@ pub struct BadMessage {
     pub index: usize,
     /// What is wrong with it.
     pub malformed: Malformed,
+    /// Whether it is longer than a message may be.
+    pub is_too_long: bool,
 }
 
 /// Why a body is no list of messages.
@@ -23,6 +27,8 @@ pub struct BadMessage {
 pub enum NotAList {
     /// It is not JSON at all.
     NotJson(Malformed),
+    /// It has more messages than this.
+    TooMany(usize),
     /// These of its messages are wrong: all of them are named.
     Bad(Vec<BadMessage>),
 }
@@ -44,32 +50,80 @@ pub struct JsonLines<R> {
     line: Vec<u8>,
 }
 
-/// Reads one message, or an array of them, to be published all or none.
+/// Reads one message, or an array of at most so many, to be published all or none. The body is walked
+/// through once, and each message is read once.
 ///
 /// # Errors
 /// Names all that are wrong, by their places.
-pub fn parse_many(body: &[u8]) -> Result<Vec<Publication>, NotAList> {
+pub fn parse_many(body: &[u8], most: usize) -> Result<Vec<Publication>, NotAList> {
     let not_json = |why| NotAList::NotJson(Malformed { why, raw: raw(body) });
     let text = std::str::from_utf8(body).map_err(|error| {
         not_json(format!("the body is not UTF-8 from byte {}", error.valid_up_to()))
     })?;
-    if !text.trim_start().starts_with('[') {
-        let one = publication(text.trim());
-        return one
-            .map(|one| vec![one])
-            .map_err(|malformed| NotAList::Bad(vec![BadMessage { index: 0, malformed }]));
+    let mut list =
+        List { most, read: publication, good: Vec::new(), bad: Vec::new(), has_more: false };
+    match split(text.trim(), &mut list) {
+        _ if list.has_more => Err(NotAList::TooMany(most)),
+        Err(error) => Err(not_json(format!("the body is not JSON: {error}"))),
+        Ok(()) if list.bad.is_empty() => Ok(list.good),
+        Ok(()) => Err(NotAList::Bad(list.bad)),
     }
-    let items: Vec<&RawValue> = serde_json::from_str(text)
-        .map_err(|error| not_json(format!("the body is not a JSON array: {error}")))?;
-    let mut good = Vec::with_capacity(items.len());
-    let mut bad = Vec::new();
-    for (index, item) in items.into_iter().enumerate() {
-        match publication(item.get()) {
-            Ok(publication) => good.push(publication),
-            Err(malformed) => bad.push(BadMessage { index, malformed }),
+}
+
+/// Walks through a body once and reads what is in it.
+fn split<R>(text: &str, list: &mut List<R>) -> serde_json::Result<()>
+where
+    R: FnMut(&str) -> Result<Publication, Malformed>,
+{
+    let mut reader = serde_json::Deserializer::from_str(text);
+    if text.starts_with('[') {
+        reader.deserialize_seq(&mut *list)?;
+    } else {
+        list.take(<&RawValue>::deserialize(&mut reader)?.get());
+    }
+    reader.end()
+}
+
+/// The messages of a body, as far as it was walked through.
+struct List<R> {
+    most: usize,
+    /// Reads one of them.
+    read: R,
+    good: Vec<Publication>,
+    bad: Vec<BadMessage>,
+    has_more: bool,
+}
+
+impl<R: FnMut(&str) -> Result<Publication, Malformed>> List<R> {
+    fn take(&mut self, text: &str) {
+        let index = self.good.len() + self.bad.len();
+        match (self.read)(text) {
+            Ok(publication) => self.good.push(publication),
+            Err(malformed) => {
+                let is_too_long = text.len() > MAX_BODY;
+                self.bad.push(BadMessage { index, malformed, is_too_long });
+            }
         }
     }
-    if bad.is_empty() { Ok(good) } else { Err(NotAList::Bad(bad)) }
+}
+
+impl<'de, R: FnMut(&str) -> Result<Publication, Malformed>> Visitor<'de> for &mut List<R> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of messages")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        while let Some(item) = items.next_element::<&'de RawValue>()? {
+            if self.good.len() + self.bad.len() == self.most {
+                self.has_more = true;
+                return Ok(());
+            }
+            self.take(item.get());
+        }
+        Ok(())
+    }
 }
 
 impl<R: BufRead> JsonLines<R> {
@@ -118,6 +172,7 @@ impl fmt::Display for NotAList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotJson(malformed) => f.write_str(&malformed.why),
+            Self::TooMany(most) => write!(f, "there are more than {most} messages"),
             Self::Bad(bad) => {
                 for (place, bad) in bad.iter().enumerate() {
                     let sep = if place == 0 { "" } else { "; " };
@@ -130,3 +185,44 @@ impl fmt::Display for NotAList {
 }
 
 impl std::error::Error for NotAList {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_message_of_a_body_is_read_once() {
+        let message = |id: usize| format!(r#"{{"id":"m{id}","mediationTarget":"http://h/"}}"#);
+        let all: Vec<String> = (0..100).map(message).collect();
+        let cases = [(format!(" [{}]\n", all.join(" ,\n")), 100), (message(0), 1)];
+        for (body, count) in cases {
+            let mut seen: Vec<String> = Vec::new();
+            let read = |text: &str| {
+                seen.push(text.to_owned());
+                publication(text)
+            };
+            let mut list =
+                List { most: 100, read, good: Vec::new(), bad: Vec::new(), has_more: false };
+            split(body.trim(), &mut list).unwrap();
+            assert_eq!((list.good.len(), list.bad.len(), list.has_more), (count, 0, false));
+            assert_eq!(seen, all[..count]);
+        }
+    }
+
+    #[test]
+    fn nothing_is_read_beyond_the_bound() {
+        let body = format!("[{}]", ["{}"; 5].join(","));
+        let mut count = 0;
+        let read = |text: &str| {
+            count += 1;
+            publication(text)
+        };
+        let mut list = List { most: 3, read, good: Vec::new(), bad: Vec::new(), has_more: false };
+        drop(split(&body, &mut list));
+        assert!(list.has_more);
+        assert_eq!(count, 3);
+        assert_eq!(parse_many(body.as_bytes(), 3), Err(NotAList::TooMany(3)));
+        let Err(NotAList::Bad(bad)) = parse_many(body.as_bytes(), 5) else { panic!("it is bad") };
+        assert_eq!(bad.iter().map(|bad| bad.index).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    }
+}

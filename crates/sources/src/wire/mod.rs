@@ -1,8 +1,8 @@
 //! The JSON that a message is written in.
 //!
 //! A body is read once, here, and is then a [`Message`] that cannot be wrong, or [`Malformed`] with
-//! the field's name and what would be right. Unknown fields are ignored. Of an optional field, `null`
-//! is the same as its absence.
+//! the field's name and what would be right. Of unknown fields only the names are kept. Of an optional
+//! field, `null` is the same as its absence.
 
 mod fields;
 mod many;
@@ -16,6 +16,7 @@ use std::time::Duration;
 use sluicegate_dispatch::{AuthToken, DEFAULT_POOL, Malformed, Message, Publication};
 
 use fields::Body;
+pub use fields::FIELDS;
 pub use many::{BadMessage, JsonLine, JsonLines, NotAList, parse_many};
 pub use redact::redacted;
 pub use render::{render, shown};
@@ -65,14 +66,21 @@ pub(crate) fn parse_stored(body: &str) -> Result<Incoming, Malformed> {
 /// # Errors
 /// As [`parse`].
 pub fn publication(body: &str) -> Result<Publication, Malformed> {
-    let Incoming { message, delay } = parse(body.as_bytes())?;
+    let read = check_body(body.len()).and_then(|()| read_text(body));
+    let Incoming { message, delay } =
+        read.map_err(|why| Malformed { why, raw: raw(body.as_bytes()) })?;
     Ok(Publication { message, body: body.into(), delay })
 }
 
-fn read(body: &[u8]) -> Result<Incoming, String> {
-    if body.len() > MAX_BODY {
-        return Err(format!("the message has {} bytes; at most {MAX_BODY} are right", body.len()));
+fn check_body(length: usize) -> Result<(), String> {
+    if length > MAX_BODY {
+        return Err(format!("the message has {length} bytes; at most {MAX_BODY} are right"));
     }
+    Ok(())
+}
+
+fn read(body: &[u8]) -> Result<Incoming, String> {
+    check_body(body.len())?;
     let text = std::str::from_utf8(body)
         .map_err(|error| format!("the message is not UTF-8 from byte {}", error.valid_up_to()))?;
     read_text(text)
@@ -114,6 +122,7 @@ fn checked(body: Body<'_>) -> Result<Incoming, String> {
             .as_deref()
             .filter(|text| is_traceparent(text))
             .map(Into::into),
+        unknown_fields: body.unknown.into(),
     };
     Ok(Incoming { message, delay: Duration::from_secs(body.delay_seconds.unwrap_or(0)) })
 }

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use sluicegate_dispatch::{AuthToken, Message, Target};
 use sluicegate_sources::wire::{self, JsonLines, MAX_BODY, NotAList};
 
+const MOST: usize = 100;
 const TARGET: &str = r#""mediationTarget":"http://localhost/in""#;
 
 fn with(field: &str) -> String {
@@ -15,7 +16,6 @@ fn with(field: &str) -> String {
 #[test]
 fn a_message_has_defaults() {
     for more in [
-        r#""unknown":{"a":[1]}"#,
         r#""poolCode":null,"authToken":null,"mediationType":null,"messageGroupId":null"#,
         r#""poolCode":"  ","messageGroupId":" ","authToken":"","tenant":"","mediationType":"HTTP""#,
         r#""highPriority":null,"payload":null,"tenant":null,"delaySeconds":null,"traceparent":null"#,
@@ -32,6 +32,7 @@ fn a_message_has_defaults() {
             auth_token: None,
             payload: None,
             traceparent: None,
+            unknown_fields: Box::default(),
         };
         assert_eq!((incoming.message, incoming.delay), (expected, Duration::ZERO), "{more}");
     }
@@ -180,15 +181,26 @@ fn secrets_are_not_in_what_is_said() {
 }
 
 #[test]
+fn unknown_fields_are_named_as_far_as_there_is_room() {
+    let names = |more: &str| wire::parse(with(more).as_bytes()).unwrap().message.unknown_fields;
+    assert_eq!(names(r#""poolCode":"A""#).len(), 0);
+    assert_eq!(*names(r#""poolcode":"A","a\nb":[{"id":7}]"#), ["poolcode".into(), "a\nb".into()]);
+    let long = format!("{}ä", "x".repeat(63));
+    assert_eq!(*names(&format!(r#""{long}":1"#)), ["x".repeat(63).into()]);
+    let many: Vec<String> = (0..100).map(|at| format!(r#""f{at}":{at}"#)).collect();
+    assert_eq!(names(&many.join(",")).len(), 16);
+}
+
+#[test]
 fn several_are_read_at_once_and_all_wrong_ones_are_named() {
     let good = with(r#""payload": {"a" : 1}"#);
-    let one = wire::parse_many(format!(" {good}\n").as_bytes()).unwrap();
+    let one = wire::parse_many(format!(" {good}\n").as_bytes(), MOST).unwrap();
     assert_eq!((one.len(), &*one[0].body), (1, good.as_str()));
-    let many = wire::parse_many(format!("\n[{good} , {good}]").as_bytes()).unwrap();
+    let many = wire::parse_many(format!("\n[{good} , {good}]").as_bytes(), MOST).unwrap();
     assert_eq!((many.len(), &*many[1].body), (2, good.as_str()));
-    assert_eq!(wire::parse_many(b"[]").unwrap(), []);
-    let error =
-        wire::parse_many(format!(r#"[{good},{{"id":1}},7,{good},null]"#).as_bytes()).unwrap_err();
+    assert_eq!(wire::parse_many(b"[]", MOST).unwrap(), []);
+    let error = wire::parse_many(format!(r#"[{good},{{"id":1}},7,{good},null]"#).as_bytes(), MOST)
+        .unwrap_err();
     let NotAList::Bad(bad) = &error else { panic!("{error:?}") };
     assert_eq!(bad.iter().map(|bad| bad.index).collect::<Vec<_>>(), [1, 2, 4]);
     assert_eq!(
@@ -196,9 +208,9 @@ fn several_are_read_at_once_and_all_wrong_ones_are_named() {
         "message 1: id must be a string, not a number; message 2: the message must be a JSON \
          object, not a number; message 4: the message must be a JSON object, not null"
     );
-    let error = wire::parse_many(format!("[{good}").as_bytes()).unwrap_err();
+    let error = wire::parse_many(format!("[{good}").as_bytes(), MOST).unwrap_err();
     assert!(matches!(error, NotAList::NotJson(_)), "{error:?}");
-    let error = wire::parse_many(b"{}").unwrap_err();
+    let error = wire::parse_many(b"{}", MOST).unwrap_err();
     assert!(matches!(&error, NotAList::Bad(bad) if bad[0].index == 0), "{error:?}");
 }
 
@@ -228,7 +240,7 @@ proptest! {
     #[test]
     fn nothing_makes_it_panic(body in any::<Vec<u8>>(), text in any::<String>()) {
         drop(wire::parse(&body));
-        drop(wire::parse_many(text.as_bytes()));
+        drop(wire::parse_many(text.as_bytes(), MOST));
         drop(wire::redacted(&text));
     }
 
@@ -267,6 +279,7 @@ proptest! {
             auth_token: token.map(AuthToken::new),
             payload: payload.map(|text| serde_json::to_string(&text).unwrap().into()),
             traceparent: None,
+            unknown_fields: Box::default(),
         };
         let body = wire::render(&message, Duration::from_secs(delay));
         let incoming = wire::parse(body.as_bytes()).unwrap();

@@ -49,6 +49,7 @@ fn words(fact: &Fact<'_>) -> String {
         Fact::Redelivered { id, .. } => format!("redelivered {id}"),
         Fact::Requeued { id, .. } => format!("requeued {id}"),
         Fact::UnknownPool { code, id } => format!("unknown-pool {code} {id}"),
+        Fact::UnknownField { field, id, .. } => format!("unknown-field {field} {id}"),
         Fact::PoolFull { pool, count } => format!("pool-full {pool} {count}"),
         Fact::UngroupedSerial { pool } => format!("ungrouped-serial {pool}"),
         Fact::Admitted { pool, message } => format!("admitted {pool} {}", message.id),

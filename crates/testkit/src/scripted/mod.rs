@@ -55,6 +55,7 @@ pub fn message(id: &str, pool: &str) -> Message {
         auth_token: None,
         payload: None,
         traceparent: None,
+        unknown_fields: Box::default(),
     }
 }
 

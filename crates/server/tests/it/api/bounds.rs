@@ -134,3 +134,52 @@ async fn a_running_request_may_end_and_then_nobody_is_served() {
     assert!(answer.starts_with("HTTP/1.1 202"), "{answer}");
     assert!(TcpStream::connect(stage.address).await.is_err(), "nobody listens any more");
 }
+
+/// What a stranger sends who has no token and all the time in the world.
+const STRANGER: &[u8] =
+    b"POST /login HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n1\r\nt\r\n";
+
+#[tokio::test]
+async fn slow_strangers_take_nobodys_place() {
+    let stage = Stage::start("[server]\ntoken = \"operate-token-1234567890\"\n").await;
+    let mut strangers = Vec::new();
+    for _ in 0..32 {
+        strangers.push(sent(&stage, STRANGER).await);
+    }
+    // Answered behind them: the strangers are being read by now.
+    assert_eq!(stage.get("/health/live").await.status, 200);
+    let body = message("m", 400_000);
+    let token = [("authorization", "Bearer operate-token-1234567890")];
+    let publish = Ask { line: "POST /api/v1/messages", headers: &token, body: &body };
+    let reply = timeout(Duration::from_secs(1), stage.ask(publish)).await.expect("at once");
+    assert_eq!(reply.json(), json!({ "accepted": 1 }));
+    drop(strangers);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_login_is_cut_off_soon() {
+    let stage = Stage::open("[server]\ntoken = \"operate-token-1234567890\"\n").await;
+    let begun = Instant::now();
+    let mut socket = sent(&stage, STRANGER).await;
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).await.expect("it is closed in order");
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_login_is_small() {
+    let stage = Stage::start("[server]\ntoken = \"operate-token-1234567890\"\n").await;
+    let body = format!("token={}", "x".repeat(4096));
+    assert_eq!(stage.post("/login", &body).await.problem(413, "too_large")["limit"], json!(4096));
+    let mut request = STRANGER.to_vec();
+    for _ in 0..5 {
+        request.extend(b"400\r\n");
+        request.extend([b'x'; 0x400]);
+        request.extend(b"\r\n");
+    }
+    request.extend(b"0\r\n\r\n");
+    let request =
+        String::from_utf8(request).unwrap().replacen("host", "connection: close\r\nhost", 1);
+    stage.say(request.as_bytes()).await.problem(413, "too_large");
+}

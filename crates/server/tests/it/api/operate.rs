@@ -152,6 +152,7 @@ async fn park(stage: &Stage, at: usize, url: Option<&str>) {
         auth_token: None,
         payload: None,
         traceparent: None,
+        unknown_fields: Box::default(),
     };
     let parked = Parked {
         queue: "default".into(),
@@ -182,7 +183,8 @@ async fn a_parked_message_is_replayed_or_discarded() {
     let id = parked_ids(&stage.until("/api/v1/parked", |reply| !reply.items().is_empty()).await)
         .remove(0);
     let reply = stage.post(&format!("/api/v1/parked/{id}/replay"), "").await;
-    assert_eq!((reply.status, reply.json()), (200, json!({ "replayed": 1, "left": 0 })));
+    let one = json!({ "replayed": 1, "left": 0, "why": null });
+    assert_eq!((reply.status, reply.json()), (200, one));
     document.check("post", "/api/v1/parked/{id}/replay", &reply);
     endpoint.wait_for(2).await;
     let asked = endpoint.asked();
@@ -237,13 +239,16 @@ async fn many_parked_messages_are_replayed_at_once() {
     assert_eq!(parked_ids(&stage.get("/api/v1/parked").await), ids, "all or none");
     let cases = [
         (json!({ "ids": [ids[1], ids[0]] }), 2, 0, 3),
-        (json!({ "pool": "OTHER" }), 0, 0, 3),
+        (json!({ "pool": "DEFAULT-POOL" }), 0, 0, 3),
         (json!({ "pool": "P" }), 2, 0, 1),
         (json!({ "all": true }), 0, 1, 1),
     ];
     for (body, replayed, left, stay) in cases {
         let reply = replay(&body.to_string()).await;
-        assert_eq!(reply.json(), json!({ "replayed": replayed, "left": left }), "{body}");
+        let why =
+            (left > 0).then(|| format!("{} is no message, so it would only come back", ids[4]));
+        let wanted = json!({ "replayed": replayed, "left": left, "why": why });
+        assert_eq!(reply.json(), wanted, "{body}");
         document.check("post", "/api/v1/parked/replay", &reply);
         assert_eq!(parked_ids(&stage.get("/api/v1/parked").await).len(), stay, "{body}");
     }

@@ -54,9 +54,9 @@ async fn messages_in_flight_come_in_parts_and_each_once() {
     }
     let once: BTreeSet<&String> = ids.iter().collect();
     assert_eq!((once.len(), ids.len()), (30, 30), "{ids:?}");
-    assert!(stage.get("/api/v1/inflight?pool=OTHER").await.items().is_empty());
+    assert!(stage.get("/api/v1/inflight?pool=DEFAULT-POOL").await.items().is_empty());
     assert_eq!(stage.get("/api/v1/groups?pool=P&limit=1000").await.items().len(), 30);
-    assert!(stage.get("/api/v1/groups?pool=OTHER").await.items().is_empty());
+    assert!(stage.get("/api/v1/groups?pool=DEFAULT-POOL").await.items().is_empty());
 }
 
 async fn hanging(count: usize) -> (sluicegate_testkit::endpoint::Endpoint, String) {

@@ -139,7 +139,7 @@ async fn every_view_has_what_was_promised() {
         }),
     );
     assert!(parked["message"].get("authToken").is_none(), "{parked}");
-    assert!(stage.get("/api/v1/parked?pool=OTHER").await.items().is_empty());
+    assert!(stage.get("/api/v1/parked?pool=DEFAULT-POOL").await.items().is_empty());
     let running = stage.get("/api/v1/inflight").await.items();
     let running = running.iter().find(|item| item["id"] == "runs").expect("it runs");
     same(running, &json!({ "state": "running", "attempt": 1, "why": null, "tenant": "alice" }));

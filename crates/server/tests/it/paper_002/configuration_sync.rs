@@ -181,3 +181,16 @@ async fn syncs_do_not_mix() {
     let changed = |report: &sluicegate_server::ApplyReport| report.set_pools.len();
     assert_eq!(changed(&first) + changed(&second), 1, "one did it, the other found it done");
 }
+
+/// The address may carry credentials: they go into a header, not into the request's line.
+#[tokio::test]
+async fn credentials_of_the_address_are_sent() {
+    let endpoint = Endpoint::start().await;
+    endpoint.otherwise(document(&[("A", 2)], &["sqlite:q"]));
+    let plain = text(&endpoint, "");
+    let (daemon, _folder) = daemon(&plain.replace("http://", "http://me:p%40ss%20w@")).await;
+    daemon.begin().await.expect("it begins");
+    let asked = &endpoint.asked()[0];
+    assert_eq!(asked.headers["authorization"], "Basic bWU6cEBzcyB3");
+    assert!(!asked.headers["host"].to_str().expect("text").contains('@'), "{:?}", asked.headers);
+}

@@ -117,7 +117,7 @@ fn the_codes() {
     assert_eq!(codes, [
         "CONFIGURATION", "CONFIG_SYNC_FAILED", "CONSUMER_RESTART", "CONSUMER_RESTART_FAILED",
         "PIPELINE_MAP_LEAK", "POOL_LIMIT", "PROCESSING", "QUEUE_FULL", "ROUTING",
-        "SHUTDOWN_CLEANUP_ERRORS", "UNGROUPED_SERIAL",
+        "SHUTDOWN_CLEANUP_ERRORS", "UNGROUPED_SERIAL", "UNKNOWN_FIELD",
     ]);
     let severities = [Severity::Info, Severity::Warning, Severity::Error, Severity::Critical];
     assert_eq!(severities.map(Severity::label), ["INFO", "WARNING", "ERROR", "CRITICAL"]);

@@ -213,6 +213,7 @@ impl Drive {
             auth_token: None,
             payload: Some(serial.to_string().into()),
             traceparent: None,
+            unknown_fields: Box::default(),
         };
         self.sources[queue].push([Publication { message, body: "{}".into(), delay }]);
     }

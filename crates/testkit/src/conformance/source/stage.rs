@@ -54,6 +54,7 @@ pub fn publication_in(id: &str, pool: &str, group: Option<&str>, high: bool) -> 
         auth_token: None,
         payload: None,
         traceparent: None,
+        unknown_fields: Box::default(),
     };
     Publication { message, body: body.to_string().into(), delay: Duration::ZERO }
 }
