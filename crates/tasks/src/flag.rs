@@ -12,11 +12,13 @@
 mod loom_tests;
 
 use std::future::Future;
+use std::mem;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as Poller, Poll, Waker};
 
+use crate::panic::{catch, wake_all};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::waitlist::WaitList;
 
@@ -76,7 +78,7 @@ impl Flag {
             wakers.extend(waker.take());
         }
         drop(waiting);
-        wakers.into_iter().for_each(Waker::wake);
+        wake_all(wakers);
     }
 
     pub(crate) const fn raised(&self) -> Raised<&Self> {
@@ -100,9 +102,8 @@ impl Flag {
         drop(earlier);
     }
 
-    fn forget(&self, at: u32) {
-        let waker = self.waiting.lock().free(at);
-        drop(waker);
+    fn forget(&self, at: u32) -> Option<Waker> {
+        self.waiting.lock().free(at).flatten()
     }
 }
 
@@ -130,6 +131,8 @@ impl Registration {
         if self.knows(waker) {
             return Poll::Pending;
         }
+        // Unknown until it is with every flag: dropping an earlier one may panic.
+        let earlier = self.waker.take();
         for (nth, flag) in flags.clone().enumerate() {
             match self.at(nth) {
                 Some(at) => flag.replace(at, waker.clone()),
@@ -137,6 +140,7 @@ impl Registration {
             }
         }
         self.waker = Some(waker.clone());
+        drop(earlier);
         // Again, now that a raise from here on finds the waker.
         if flags.any(Flag::is_raised_itself) { Poll::Ready(()) } else { Poll::Pending }
     }
@@ -148,11 +152,13 @@ impl Registration {
 
     /// Takes the waker back from everywhere.
     pub(crate) fn leave<'f>(&mut self, flags: impl Iterator<Item = &'f Flag>) {
+        let left = mem::take(self);
         for (nth, flag) in flags.enumerate() {
-            let Some(at) = self.at(nth) else { break };
-            flag.forget(at);
+            let Some(at) = left.at(nth) else { break };
+            let waker = flag.forget(at);
+            // One whose drop panics keeps the others in no list.
+            drop(catch(|| drop(waker)));
         }
-        *self = Self::new();
     }
 
     fn at(&self, nth: usize) -> Option<u32> {

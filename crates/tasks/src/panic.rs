@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
+use std::task::Waker;
 
 /// A panic that was caught at a task's edge.
 ///
@@ -158,6 +159,13 @@ fn discard(mut payload: Box<dyn Any + Send>) {
 /// Calls `work`; a panic becomes a value.
 pub(crate) fn catch<R>(work: impl FnOnce() -> R) -> Result<R, Panic> {
     catch_unwind(AssertUnwindSafe(work)).map_err(Panic::of)
+}
+
+/// Calls every waker. One that panics keeps none of the others from being called.
+pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
+    for waker in wakers {
+        drop(catch(|| waker.wake()));
+    }
 }
 
 /// A payload carries no location; only a panic hook sees it. Ours notes it and calls the one that

@@ -33,7 +33,7 @@ use sluicegate_schedule::Invalid;
 use super::shared::Shared;
 use crate::context::GroupId;
 use crate::drain::Drained;
-use crate::panic::catch;
+use crate::panic::{catch, wake_all};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::{Permits, current};
 
@@ -206,7 +206,7 @@ impl Wake for Handover {
         state.is_woken = true;
         let drivers = mem::take(&mut state.drivers);
         drop(state);
-        drivers.into_iter().for_each(Waker::wake);
+        wake_all(drivers);
     }
 }
 
