@@ -5,7 +5,7 @@
 //!    again: a raise and somebody who begins to wait never miss each other.
 //! 2. A flag is raised with every flag above it, and knows none of those below it: whoever waits
 //!    leaves a waker with each flag of the chain. So a child costs its parent nothing, and leaves
-//!    nothing behind there when it goes. Chains are short.
+//!    nothing behind there when it goes. Chains are short, and may be long.
 //! 3. The lock is the innermost: no waker is cloned, called or dropped under it.
 
 #[cfg(all(test, sluicegate_loom))]
@@ -62,7 +62,12 @@ impl Flag {
 
     #[inline]
     pub(crate) fn is_raised(&self) -> bool {
-        self.is_raised_itself() || self.above.as_ref().is_some_and(|above| above.is_raised())
+        let mut at = self;
+        while !at.is_raised_itself() {
+            let Some(above) = &at.above else { return false };
+            at = above;
+        }
+        true
     }
 
     #[inline]
@@ -104,6 +109,16 @@ impl Flag {
 
     fn forget(&self, at: u32) -> Option<Waker> {
         self.waiting.lock().free(at).flatten()
+    }
+}
+
+impl Drop for Flag {
+    /// One after the other, not each within the one below: a chain may be longer than the stack.
+    fn drop(&mut self) {
+        let mut above = self.above.take();
+        while let Some(flag) = above {
+            above = Arc::into_inner(flag).and_then(|mut last| last.above.take());
+        }
     }
 }
 

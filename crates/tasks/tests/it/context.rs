@@ -204,3 +204,23 @@ fn a_waker_that_panics_keeps_no_other_asleep() {
     cx.cancel();
     assert_eq!((good.wakes(), good.poll()), (1, Some(Interrupt::Cancelled)));
 }
+
+#[test]
+fn a_chain_of_children_may_be_longer_than_the_stack() {
+    let (first, mut last) = (Context::new(), Context::new());
+    let mut wide = Vec::new();
+    for n in 0..100_000 {
+        last = if n == 0 { first.child() } else { last.child() };
+        if n % 10_000 == 0 {
+            wide.push(last.child());
+        }
+    }
+    assert_eq!(last.check(), Ok(()));
+    let mut waits = ByHand::new(last.cancelled());
+    assert!(waits.poll().is_none());
+    first.cancel();
+    assert_eq!((last.check(), waits.wakes()), (Err(Interrupt::Cancelled), 1));
+    drop(waits);
+    drop((first, last));
+    assert!(wide.iter().all(Context::is_cancelled));
+}
