@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -24,30 +24,33 @@ use crate::sync::{AtomicBool, Mutex, Ordering};
 const SHARDS: usize = if cfg!(sluicegate_loom) { 2 } else { 8 };
 
 thread_local! {
-    /// The number of the next task that this thread enters; zero before the first. The upper bits
-    /// are the thread's own, so that no two tasks of a process have the same number, and nobody
-    /// meets anybody for it. (`const`, since every task comes by here: there is nothing to set up.)
+    /// The number of the next task that this thread enters. The upper bits are a block of numbers that
+    /// is the thread's own, so that no two tasks of a process have the same number, and few meet
+    /// anybody for it. With nothing in the lower bits a block is over, or there was none yet.
+    /// (`const`, since every task comes by here: there is nothing to set up.)
     static NEXT: Cell<u64> = const { Cell::new(0) };
 }
 
-const THREAD_SHIFT: u32 = 40;
+const BLOCK_BITS: u32 = 20;
+const BLOCK_MASK: u64 = (1 << BLOCK_BITS) - 1;
 
 /// A number that no other has, and the shard that this thread enters tasks into.
 #[inline]
 fn next() -> (u64, u16) {
     // Two small steps: as one closure this becomes a call.
     let number = match NEXT.with(Cell::get) {
-        0 => first_of_thread(),
+        over if over & BLOCK_MASK == 0 => first_of_block(),
         next => next,
     };
     NEXT.with(|next| next.set(number + 1));
-    (number, ((number >> THREAD_SHIFT) % SHARDS as u64) as u16)
+    (number, ((number >> BLOCK_BITS) % SHARDS as u64) as u16)
 }
 
 #[cold]
-fn first_of_thread() -> u64 {
-    static THREADS: AtomicU32 = AtomicU32::new(1);
-    u64::from(THREADS.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) << THREAD_SHIFT
+fn first_of_block() -> u64 {
+    // With the highest bit: sluices count from one.
+    static BLOCKS: AtomicU64 = AtomicU64::new(1 << (63 - BLOCK_BITS));
+    BLOCKS.fetch_add(1, std::sync::atomic::Ordering::Relaxed) << BLOCK_BITS | 1
 }
 
 #[derive(Debug)]
@@ -312,5 +315,31 @@ impl fmt::Display for Label {
             Self::Site(at) => write!(f, "{}:{}", at.file(), at.line()),
             Self::Named(name) => f.write_str(&name.name),
         }
+    }
+}
+
+#[cfg(all(test, not(sluicegate_loom)))]
+mod tests {
+    use super::*;
+
+    /// However many come and go: the thread that has the numbers of another would be taken for it.
+    #[test]
+    fn no_two_tasks_have_the_same_number() {
+        let of_thread = || std::thread::spawn(|| [next().0, next().0]).join().unwrap();
+        let mut seen = HashSet::new();
+        for _ in 0..100 {
+            of_thread().into_iter().for_each(|number| assert!(seen.insert(number)));
+        }
+        let first = next().0;
+        assert!(first >= 1 << 63, "nor that of a sluice's turn");
+        let mut last = first;
+        for _ in 0..=2 * BLOCK_MASK {
+            let (number, shard) = next();
+            assert!(number > last && u64::from(shard) < SHARDS as u64, "{number} after {last}");
+            last = number;
+        }
+        assert!(seen.iter().all(|number| *number < first));
+        let blocks = (last >> BLOCK_BITS) - (first >> BLOCK_BITS);
+        assert!(blocks >= 2, "a block that is over is followed by another: {blocks}");
     }
 }
