@@ -125,10 +125,10 @@ fn holds_in_task(group: GroupId) -> bool {
     })
 }
 
-/// Whether what this thread runs was made in a task of that group, or is one.
-pub(crate) fn is_made_in(group: GroupId) -> bool {
+/// Whether that group answers for what this thread runs.
+pub(crate) fn is_within(group: &Lineage) -> bool {
     CURRENT.with_borrow(|current| {
-        current.frame.lineage.as_ref().is_some_and(|own| own.is_made_in(group))
+        current.frame.lineage.as_ref().is_some_and(|own| own.is_within(group))
     })
 }
 
