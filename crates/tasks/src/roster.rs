@@ -7,7 +7,7 @@
 mod loom_tests;
 
 use std::cell::Cell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
@@ -143,7 +143,20 @@ pub(crate) trait HasRoster {
     fn roster(&self) -> &Roster;
 }
 
-/// Being on the roster. Dropping it leaves.
+/// How one that leaves a roster has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It never began, or nobody knows.
+    Unknown,
+    /// It ran to its end, and its time is counted here.
+    Completed,
+    /// Some other way, or it is counted elsewhere.
+    Other,
+}
+
+/// Being on the roster. Dropping it leaves, and before that the rosters of all groups above: whoever
+/// finds nobody here finds nobody there.
+///
 #[derive(Debug)]
 pub(crate) struct RosterEntry<S: HasRoster> {
     pub(crate) of: Arc<S>,
@@ -152,8 +165,8 @@ pub(crate) struct RosterEntry<S: HasRoster> {
     number: u64,
     index: u32,
     shard: u16,
-    /// Whether the task has run to its end.
-    pub(crate) completed: bool,
+    /// How the task ended.
+    pub(crate) end: End,
     /// The same with the group that this one is a child of.
     pub(crate) outer: Option<Box<Self>>,
 }
@@ -169,18 +182,25 @@ impl Roster {
 
     /// All that run but those, longest first.
     pub(crate) fn list(&self, except: &[u64]) -> Vec<Running> {
+        let mut all = self.look(except).0.into_values().collect::<Vec<_>>();
+        all.sort_by(Running::longest_first);
+        all
+    }
+
+    /// All that run but those, by their numbers, and how many have ended: each is one or the other.
+    pub(crate) fn look(&self, except: &[u64]) -> (HashMap<u64, Running>, u64) {
         let now = Instant::now();
-        let mut all: Vec<Running> = Vec::new();
+        let (mut all, mut ended) = (HashMap::new(), 0);
         for shard in &self.shards {
             let shard = shard.lock();
             let others = shard.records.iter().flatten().filter(|one| !except.contains(&one.number));
             all.extend(others.map(|record| {
                 let running_for = now.saturating_duration_since(record.since);
-                Running { name: record.label.to_string(), running_for }
+                (record.number, Running { name: record.label.to_string(), running_for })
             }));
+            ended += shard.ledger.ended();
         }
-        all.sort_by(Running::longest_first);
-        all
+        (all, ended)
     }
 
     /// What was counted, over all shards.
@@ -283,7 +303,7 @@ impl<S: HasRoster> RosterEntry<S> {
         }
         shard.ledger.admitted += u64::from(counted);
         drop(shard);
-        Some(Self { of, number, index, shard: shard_at, completed: false, outer: None })
+        Some(Self { of, number, index, shard: shard_at, end: End::Unknown, outer: None })
     }
 
     /// Where it is, and the number of the permit that is held.
@@ -295,12 +315,17 @@ impl<S: HasRoster> RosterEntry<S> {
 
 impl<S: HasRoster> Drop for RosterEntry<S> {
     fn drop(&mut self) {
+        if let Some(mut outer) = self.outer.take() {
+            outer.end = if self.end == End::Unknown { End::Unknown } else { End::Other };
+        }
         let roster = self.of.roster();
-        let now = self.completed.then(Instant::now);
+        let now = (self.end == End::Completed).then(Instant::now);
         let mut shard = roster.shards[usize::from(self.shard)].lock();
         let since = shard.leave(self.index);
         if let (Some(now), Some(since)) = (now, since) {
             shard.ledger.run_time.record(now - since);
+        } else if self.end == End::Other {
+            shard.ledger.ended_otherwise += 1;
         }
         drop(shard);
         if roster.watched.load(Ordering::SeqCst) {
@@ -341,5 +366,33 @@ mod tests {
         assert!(seen.iter().all(|number| *number < first));
         let blocks = (last >> BLOCK_BITS) - (first >> BLOCK_BITS);
         assert!(blocks >= 2, "a block that is over is followed by another: {blocks}");
+    }
+    struct Group {
+        roster: Roster,
+        name: &'static str,
+        asked: Arc<Mutex<Vec<&'static str>>>,
+    }
+
+    impl HasRoster for Group {
+        fn roster(&self) -> &Roster {
+            self.asked.lock().push(self.name);
+            &self.roster
+        }
+    }
+
+    /// With the result of its maker in hand, nobody finds a child's task in the group above.
+    #[test]
+    fn the_rosters_above_are_left_first() {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let enter = |name| {
+            let group = Arc::new(Group { roster: Roster::new(), name, asked: Arc::clone(&asked) });
+            let label = Label::Site(Location::caller());
+            RosterEntry::enter(group, label, Instant::now(), None, true, || false).unwrap()
+        };
+        let (mut child, group) = (enter("child"), enter("group"));
+        child.outer = Some(Box::new(group));
+        asked.lock().clear();
+        drop(child);
+        assert_eq!(*asked.lock(), ["group", "child"]);
     }
 }

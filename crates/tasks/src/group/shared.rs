@@ -212,7 +212,7 @@ impl Drained for Shared {
     }
 
     fn ended(&self) -> u64 {
-        self.counters.ended(&self.roster.ledger())
+        self.roster.ledger().ended()
     }
 
     fn handed_back(&self) -> u64 {
@@ -224,7 +224,14 @@ impl Drained for Shared {
     }
 
     fn list(&self) -> Vec<Running> {
-        self.roster.list(&current::numbers())
+        self.look().1
+    }
+
+    fn look(&self) -> (u64, Vec<Running>) {
+        let (running, ended) = self.roster.look(&current::numbers());
+        let mut running: Vec<_> = running.into_values().collect();
+        running.sort_by(Running::longest_first);
+        (ended, running)
     }
 
     async fn emptied(&self) {

@@ -5,6 +5,7 @@
 mod again;
 mod own;
 mod race;
+mod report;
 
 use std::future::pending;
 use std::sync::{Arc, mpsc};
