@@ -96,6 +96,11 @@ impl Flag {
         std::iter::successors(Some(self), |flag| flag.above.as_deref())
     }
 
+    /// The one that all of the chain are raised with.
+    pub(crate) fn topmost(&self) -> &Self {
+        self.chain().last().unwrap_or(self)
+    }
+
     fn register(&self, waker: Waker) -> u32 {
         self.waiting.lock().push_back(Some(waker))
     }
