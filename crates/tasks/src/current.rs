@@ -6,6 +6,8 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
 
 use sluicegate_schedule::Invalid;
 
@@ -13,6 +15,7 @@ use crate::Context;
 use crate::group::nested::{Children, Handover};
 use crate::group::shared::Shared;
 use crate::lineage::{GroupId, Inside, Lineage, PermitId};
+use crate::panic::wake_all;
 
 /// What is known of a task while it is polled. Small, since it is moved about at every poll.
 #[derive(Debug)]
@@ -30,8 +33,23 @@ struct Rare {
     children: Option<Box<Children>>,
     /// Whether it blocks its thread: nobody polls it.
     blocks: bool,
-    /// Whether it waits in a drain of its own group right now.
-    drains: bool,
+    /// In how many drains of its own group it waits, as this poll has seen.
+    drains: Drains,
+}
+
+#[derive(Debug, Default)]
+struct Drains {
+    /// The poll: a number that no other has. Zero before the first drain of a poll.
+    poll: u64,
+    count: u32,
+}
+
+/// That a drain is waited in, noted with the task that polled it last.
+#[derive(Debug, Default)]
+pub(crate) struct DrainMark {
+    /// The poll of the task that has it.
+    poll: u64,
+    waker: Option<Waker>,
 }
 
 impl Frame {
@@ -61,7 +79,7 @@ impl Frame {
     }
 
     pub(crate) fn drains(&self) -> bool {
-        self.rare.as_ref().is_some_and(|rare| rare.drains)
+        self.rare.as_ref().is_some_and(|rare| rare.drains.count > 0)
     }
 }
 
@@ -94,7 +112,7 @@ pub(crate) fn within<R>(frame: &mut Frame, permit: PermitId, work: impl FnOnce()
         }
     }
     if let Some(rare) = &mut frame.rare {
-        rare.drains = false;
+        rare.drains = Drains::default();
     }
     let mut restore = Restore(frame, permit);
     swap(restore.0, &mut restore.1);
@@ -125,10 +143,10 @@ fn holds_in_task(group: GroupId) -> bool {
     })
 }
 
-/// Whether what this thread runs was made in a task of that group, or is one.
-pub(crate) fn is_made_in(group: GroupId) -> bool {
+/// Whether that group answers for what this thread runs.
+pub(crate) fn is_within(group: &Lineage) -> bool {
     CURRENT.with_borrow(|current| {
-        current.frame.lineage.as_ref().is_some_and(|own| own.is_made_in(group))
+        current.frame.lineage.as_ref().is_some_and(|own| own.is_within(group))
     })
 }
 
@@ -179,21 +197,47 @@ pub(crate) fn made(child: Arc<Shared>) {
     });
 }
 
-/// Notes that the current task waits in a drain of that group, if it is one of its tasks.
-pub(crate) fn drains(group: GroupId) {
-    CURRENT.with_borrow_mut(|current| {
-        let own = current.frame.lineage.as_ref();
-        if own.is_some_and(|own| own.group == group) {
-            current.frame.rare.get_or_insert_default().drains = true;
+impl DrainMark {
+    /// Notes that the current task waits in a drain of that group, if it is one of its tasks.
+    pub(crate) fn set(&mut self, group: &Lineage, waker: &Waker) {
+        static POLLS: AtomicU64 = AtomicU64::new(1);
+        CURRENT.with_borrow_mut(|current| {
+            let own = current.frame.lineage.as_ref();
+            if !own.is_some_and(|own| own.group == group.group && own.is_within(group)) {
+                return;
+            }
+            let drains = &mut current.frame.rare.get_or_insert_default().drains;
+            if drains.poll == 0 {
+                drains.poll = POLLS.fetch_add(1, Ordering::Relaxed);
+            }
+            if self.poll != drains.poll {
+                drains.count += 1;
+                self.poll = drains.poll;
+            }
+        });
+        if !self.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            // It may have been handed on.
+            wake_all(self.waker.replace(waker.clone()));
         }
-    });
+    }
 }
 
-/// Takes that back.
-pub(crate) fn no_longer_drains() {
-    CURRENT.with_borrow_mut(|current| {
-        if let Some(rare) = &mut current.frame.rare {
-            rare.drains = false;
+/// Takes it back, if this is the poll it was made in. A task that is not polled right now may still
+/// have it: that one is woken, to find it gone.
+impl Drop for DrainMark {
+    fn drop(&mut self) {
+        let taken_back = CURRENT.with_borrow_mut(|current| {
+            let drains = current.frame.rare.as_mut().map(|rare| &mut rare.drains);
+            match drains.filter(|drains| drains.poll == self.poll && self.poll != 0) {
+                Some(drains) => {
+                    drains.count -= 1;
+                    true
+                }
+                None => self.poll == 0,
+            }
+        });
+        if !taken_back {
+            wake_all(self.waker.take());
         }
-    });
+    }
 }

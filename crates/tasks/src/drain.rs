@@ -2,6 +2,7 @@
 //!
 //! `docs/rules.md#drain-1`, `docs/rules.md#drain-2`, `docs/rules.md#drain-3`.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -97,7 +98,7 @@ pub(crate) trait Drained {
     fn name(&self) -> &str;
     /// How long what is cancelled gets to end by itself, and again once it is dropped.
     fn unwind(&self) -> Duration;
-    /// How many that had started have ended so far.
+    /// How many that had started have ended so far, all whom it answers for.
     fn ended(&self) -> u64;
     /// How many were handed back unrun so far.
     fn handed_back(&self) -> u64;
@@ -109,6 +110,10 @@ pub(crate) trait Drained {
     fn close(&self);
     /// Who is there, longest first.
     fn list(&self) -> Vec<Running>;
+    /// How many have ended, and who is there: nobody is counted as both.
+    fn look(&self) -> (u64, Vec<Running>) {
+        (self.ended(), self.list())
+    }
     /// Waits until nobody is. Cancel safe.
     async fn emptied(&self);
     /// Cancels the contexts of all that run.
@@ -122,37 +127,52 @@ pub(crate) async fn drain<D: Drained>(of: &D, deadline: Instant) -> DrainReport 
     let (begun, ended, handed_back) = (Instant::now(), of.ended(), of.handed_back());
     let dropped = of.dropped();
     of.close();
-    let (cancelled, abandoned) = end(of, deadline).await;
+    let ends = end(of, deadline).await;
     DrainReport {
         name: of.name().to_owned(),
         handed_back: of.handed_back() - handed_back,
-        finished: (of.ended() - ended).saturating_sub(cancelled.len() as u64),
+        finished: ends.ended - ended,
         dropped: of.dropped() - dropped,
-        cancelled,
-        abandoned,
+        cancelled: ends.cancelled,
+        abandoned: ends.abandoned,
         took: begun.elapsed(),
     }
 }
 
-/// What still runs at the deadline is ended: first its contexts, then by force. Returns who was
-/// cancelled and who is still there.
-async fn end<D: Drained>(of: &D, deadline: Instant) -> (Vec<Running>, Vec<Running>) {
+struct Ends {
+    /// How many had ended at the deadline, or when nobody was there before it.
+    ended: u64,
+    cancelled: Vec<Running>,
+    abandoned: Vec<Running>,
+}
+
+/// What still runs at the deadline is ended: first its contexts, then by force.
+async fn end<D: Drained>(of: &D, deadline: Instant) -> Ends {
     if timeout_at(deadline, of.emptied()).await.is_ok() {
-        return (Vec::new(), Vec::new());
+        return Ends { ended: of.ended(), cancelled: Vec::new(), abandoned: Vec::new() };
     }
-    let mut cancelled = of.list();
+    let (ended, cancelled) = of.look();
     of.kill();
     if timeout(of.unwind(), of.emptied()).await.is_ok() {
-        return (cancelled, Vec::new());
+        return Ends { ended, cancelled, abandoned: Vec::new() };
     }
     if of.abort() && timeout(of.unwind(), of.emptied()).await.is_ok() {
-        return (cancelled, Vec::new());
+        return Ends { ended, cancelled, abandoned: Vec::new() };
     }
     let abandoned = of.list();
-    for left in &abandoned {
-        if let Some(at) = cancelled.iter().position(|one| one.name == left.name) {
-            cancelled.remove(at);
+    Ends { ended, cancelled: without(cancelled, &abandoned), abandoned }
+}
+
+/// Takes those out that are still there, by their names.
+fn without(mut cancelled: Vec<Running>, abandoned: &[Running]) -> Vec<Running> {
+    let mut left = HashMap::<&str, usize>::new();
+    abandoned.iter().for_each(|one| *left.entry(&one.name).or_default() += 1);
+    cancelled.retain(|one| match left.get_mut(one.name.as_str()) {
+        Some(count @ 1..) => {
+            *count -= 1;
+            false
         }
-    }
-    (cancelled, abandoned)
+        _ => true,
+    });
+    cancelled
 }

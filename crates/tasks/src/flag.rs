@@ -5,18 +5,20 @@
 //!    again: a raise and somebody who begins to wait never miss each other.
 //! 2. A flag is raised with every flag above it, and knows none of those below it: whoever waits
 //!    leaves a waker with each flag of the chain. So a child costs its parent nothing, and leaves
-//!    nothing behind there when it goes. Chains are short.
+//!    nothing behind there when it goes. Chains are short, and may be long.
 //! 3. The lock is the innermost: no waker is cloned, called or dropped under it.
 
 #[cfg(all(test, sluicegate_loom))]
 mod loom_tests;
 
 use std::future::Future;
+use std::mem;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as Poller, Poll, Waker};
 
+use crate::panic::{catch, wake_all};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::waitlist::WaitList;
 
@@ -60,7 +62,12 @@ impl Flag {
 
     #[inline]
     pub(crate) fn is_raised(&self) -> bool {
-        self.is_raised_itself() || self.above.as_ref().is_some_and(|above| above.is_raised())
+        let mut at = self;
+        while !at.is_raised_itself() {
+            let Some(above) = &at.above else { return false };
+            at = above;
+        }
+        true
     }
 
     #[inline]
@@ -76,7 +83,7 @@ impl Flag {
             wakers.extend(waker.take());
         }
         drop(waiting);
-        wakers.into_iter().for_each(Waker::wake);
+        wake_all(wakers);
     }
 
     pub(crate) const fn raised(&self) -> Raised<&Self> {
@@ -87,6 +94,11 @@ impl Flag {
     #[inline]
     pub(crate) fn chain(&self) -> impl Iterator<Item = &Self> + Clone {
         std::iter::successors(Some(self), |flag| flag.above.as_deref())
+    }
+
+    /// The one that all of the chain are raised with.
+    pub(crate) fn topmost(&self) -> &Self {
+        self.chain().last().unwrap_or(self)
     }
 
     fn register(&self, waker: Waker) -> u32 {
@@ -100,9 +112,18 @@ impl Flag {
         drop(earlier);
     }
 
-    fn forget(&self, at: u32) {
-        let waker = self.waiting.lock().free(at);
-        drop(waker);
+    fn forget(&self, at: u32) -> Option<Waker> {
+        self.waiting.lock().free(at).flatten()
+    }
+}
+
+impl Drop for Flag {
+    /// One after the other, not each within the one below: a chain may be longer than the stack.
+    fn drop(&mut self) {
+        let mut above = self.above.take();
+        while let Some(flag) = above {
+            above = Arc::into_inner(flag).and_then(|mut last| last.above.take());
+        }
     }
 }
 
@@ -130,6 +151,8 @@ impl Registration {
         if self.knows(waker) {
             return Poll::Pending;
         }
+        // Unknown until it is with every flag: dropping an earlier one may panic.
+        let earlier = self.waker.take();
         for (nth, flag) in flags.clone().enumerate() {
             match self.at(nth) {
                 Some(at) => flag.replace(at, waker.clone()),
@@ -137,6 +160,7 @@ impl Registration {
             }
         }
         self.waker = Some(waker.clone());
+        drop(earlier);
         // Again, now that a raise from here on finds the waker.
         if flags.any(Flag::is_raised_itself) { Poll::Ready(()) } else { Poll::Pending }
     }
@@ -148,11 +172,13 @@ impl Registration {
 
     /// Takes the waker back from everywhere.
     pub(crate) fn leave<'f>(&mut self, flags: impl Iterator<Item = &'f Flag>) {
+        let left = mem::take(self);
         for (nth, flag) in flags.enumerate() {
-            let Some(at) = self.at(nth) else { break };
-            flag.forget(at);
+            let Some(at) = left.at(nth) else { break };
+            let waker = flag.forget(at);
+            // One whose drop panics keeps the others in no list.
+            drop(catch(|| drop(waker)));
         }
-        *self = Self::new();
     }
 
     fn at(&self, nth: usize) -> Option<u32> {

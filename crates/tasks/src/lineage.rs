@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 use crate::flag::Flag;
 
 /// The permits of one group: a child that shares them has its parent's id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GroupId(NonZeroU32);
 
 /// One held permit: where its holder looks for it, and a number that no other has.
@@ -97,11 +97,10 @@ impl Lineage {
         })
     }
 
-    /// Whether it is that group, or was made by a task of it, or by one that was; so that a permit of the
-    /// group is held for as long as anything runs here.
-    pub(crate) fn is_made_in(&self, group: GroupId) -> bool {
-        let made = std::iter::successors(Some(self), |at| at.maker().map(|maker| &*maker.lineage));
-        made.into_iter().any(|at| at.group == group)
+    /// Whether that group answers for whatever runs here, so that its drain waits for it: it is that
+    /// group, or a child of it at whatever depth.
+    pub(crate) fn is_within(&self, group: &Self) -> bool {
+        self.kill.chain().any(|flag| std::ptr::eq(flag, &*group.kill))
     }
 
     pub(crate) const fn maker(&self) -> Option<&Inside> {
@@ -153,8 +152,9 @@ impl Inside {
 /// The way out from a lineage.
 struct Beyond<'a> {
     next: Vec<&'a Inside>,
-    /// From the first parting of ways on: before it, there is but one.
-    seen: HashSet<u64>,
+    /// From the first parting of ways on: before it, there is but one. By group too, since each sluice
+    /// counts for itself.
+    seen: HashSet<(GroupId, u64)>,
 }
 
 impl<'a> Beyond<'a> {
@@ -162,7 +162,7 @@ impl<'a> Beyond<'a> {
         let parts = from.maker.is_some() && from.outer.is_some();
         for around in from.maker.iter().chain(&from.outer) {
             let is_only_way = !parts && self.seen.is_empty();
-            if is_only_way || self.seen.insert(around.permit.number) {
+            if is_only_way || self.seen.insert((around.lineage.group, around.permit.number)) {
                 self.next.push(around);
             }
         }

@@ -161,10 +161,10 @@ pub(crate) fn catch<R>(work: impl FnOnce() -> R) -> Result<R, Panic> {
     catch_unwind(AssertUnwindSafe(work)).map_err(Panic::of)
 }
 
-/// Wakes all: one that panics keeps the others from nothing.
+/// Calls every waker. One that panics keeps none of the others from being called.
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     for waker in wakers {
-        catch(|| waker.wake()).ok();
+        drop(catch(|| waker.wake()));
     }
 }
 

@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::{Context, Interrupt};
-use line::{Joined, Line, Wakers};
+use line::{Line, Outcome, Wakers};
 use sluicegate_schedule::Invalid;
 
 /// A bound on concurrency that can change while it is in use.
@@ -380,23 +380,20 @@ impl Permits {
         wakers.wake();
     }
 
-    /// Takes free permits, or a place in line with what is free set aside.
-    fn take_or_join(&self, wanted: u32, waker: Waker) -> Joined {
+    /// Takes free permits, or a place in line with what is free set aside; only there is the waker left.
+    fn take_or_join(&self, wanted: u32, waker: &mut Option<Waker>) -> Outcome {
         let mut line = self.line.lock();
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
             if wanted > limit(state) {
-                return Joined::TooMany { limit: limit(state) };
+                return Outcome::TooMany { limit: limit(state) };
             }
             let free = limit(state).saturating_sub(in_use(state));
             let got = if line.is_empty() { free.min(wanted) } else { 0 };
             let next = state + u64::from(got);
             match self.swap(state, if got == wanted { next } else { next | WAITERS }) {
-                Ok(_) if got == wanted => {
-                    drop(line);
-                    return Joined::Taken;
-                }
-                Ok(_) => return Joined::Waits(line.join(wanted, got, waker)),
+                Ok(_) if got == wanted => return Outcome::Granted,
+                Ok(_) => return Outcome::Waits(line.join(wanted, got, waker.take())),
                 Err(actual) => state = actual,
             }
         }
@@ -410,10 +407,11 @@ impl Permits {
             self.state.fetch_and(!WAITERS, Ordering::Relaxed);
         }
         drop(line);
-        drop(waker);
         if got > 0 {
             self.give_back_many(got);
         }
+        // Last, since that may panic.
+        drop(waker);
     }
 
     fn swap(&self, state: u64, next: u64) -> Result<u64, u64> {

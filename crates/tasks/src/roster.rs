@@ -7,11 +7,11 @@
 mod loom_tests;
 
 use std::cell::Cell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -24,30 +24,33 @@ use crate::sync::{AtomicBool, Mutex, Ordering};
 const SHARDS: usize = if cfg!(sluicegate_loom) { 2 } else { 8 };
 
 thread_local! {
-    /// The number of the next task that this thread enters; zero before the first. The upper bits
-    /// are the thread's own, so that no two tasks of a process have the same number, and nobody
-    /// meets anybody for it. (`const`, since every task comes by here: there is nothing to set up.)
+    /// The number of the next task that this thread enters. The upper bits are a block of numbers that
+    /// is the thread's own, so that no two tasks of a process have the same number, and few meet
+    /// anybody for it. With nothing in the lower bits a block is over, or there was none yet.
+    /// (`const`, since every task comes by here: there is nothing to set up.)
     static NEXT: Cell<u64> = const { Cell::new(0) };
 }
 
-const THREAD_SHIFT: u32 = 40;
+const BLOCK_BITS: u32 = 20;
+const BLOCK_MASK: u64 = (1 << BLOCK_BITS) - 1;
 
 /// A number that no other has, and the shard that this thread enters tasks into.
 #[inline]
 fn next() -> (u64, u16) {
     // Two small steps: as one closure this becomes a call.
     let number = match NEXT.with(Cell::get) {
-        0 => first_of_thread(),
+        over if over & BLOCK_MASK == 0 => first_of_block(),
         next => next,
     };
     NEXT.with(|next| next.set(number + 1));
-    (number, ((number >> THREAD_SHIFT) % SHARDS as u64) as u16)
+    (number, ((number >> BLOCK_BITS) % SHARDS as u64) as u16)
 }
 
 #[cold]
-fn first_of_thread() -> u64 {
-    static THREADS: AtomicU32 = AtomicU32::new(1);
-    u64::from(THREADS.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) << THREAD_SHIFT
+fn first_of_block() -> u64 {
+    // With the highest bit: sluices count from one.
+    static BLOCKS: AtomicU64 = AtomicU64::new(1 << (63 - BLOCK_BITS));
+    BLOCKS.fetch_add(1, std::sync::atomic::Ordering::Relaxed) << BLOCK_BITS | 1
 }
 
 #[derive(Debug)]
@@ -140,7 +143,20 @@ pub(crate) trait HasRoster {
     fn roster(&self) -> &Roster;
 }
 
-/// Being on the roster. Dropping it leaves.
+/// How one that leaves a roster has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It never began, or nobody knows.
+    Unknown,
+    /// It ran to its end, and its time is counted here.
+    Completed,
+    /// Some other way, or it is counted elsewhere.
+    Other,
+}
+
+/// Being on the roster. Dropping it leaves, and before that the rosters of all groups above: whoever
+/// finds nobody here finds nobody there.
+///
 #[derive(Debug)]
 pub(crate) struct RosterEntry<S: HasRoster> {
     pub(crate) of: Arc<S>,
@@ -149,8 +165,8 @@ pub(crate) struct RosterEntry<S: HasRoster> {
     number: u64,
     index: u32,
     shard: u16,
-    /// Whether the task has run to its end.
-    pub(crate) completed: bool,
+    /// How the task ended.
+    pub(crate) end: End,
     /// The same with the group that this one is a child of.
     pub(crate) outer: Option<Box<Self>>,
 }
@@ -166,18 +182,25 @@ impl Roster {
 
     /// All that run but those, longest first.
     pub(crate) fn list(&self, except: &[u64]) -> Vec<Running> {
+        let mut all = self.look(except).0.into_values().collect::<Vec<_>>();
+        all.sort_by(Running::longest_first);
+        all
+    }
+
+    /// All that run but those, by their numbers, and how many have ended: each is one or the other.
+    pub(crate) fn look(&self, except: &[u64]) -> (HashMap<u64, Running>, u64) {
         let now = Instant::now();
-        let mut all: Vec<Running> = Vec::new();
+        let (mut all, mut ended) = (HashMap::new(), 0);
         for shard in &self.shards {
             let shard = shard.lock();
             let others = shard.records.iter().flatten().filter(|one| !except.contains(&one.number));
             all.extend(others.map(|record| {
                 let running_for = now.saturating_duration_since(record.since);
-                Running { name: record.label.to_string(), running_for }
+                (record.number, Running { name: record.label.to_string(), running_for })
             }));
+            ended += shard.ledger.ended();
         }
-        all.sort_by(Running::longest_first);
-        all
+        (all, ended)
     }
 
     /// What was counted, over all shards.
@@ -224,8 +247,10 @@ impl Shard {
     }
 
     fn is_empty_but(&self, except: &[u64]) -> bool {
-        let mut records = self.records.iter().flatten();
-        self.is_empty() || records.all(|record| except.contains(&record.number))
+        // With more than those there is no need for a look through all places, most of them free.
+        let live = self.records.len() - self.free.len();
+        let is_one = |record: &Record| except.contains(&record.number);
+        live == 0 || live <= except.len() && self.records.iter().flatten().all(is_one)
     }
 
     fn enter(&mut self, record: Record) -> u32 {
@@ -278,7 +303,7 @@ impl<S: HasRoster> RosterEntry<S> {
         }
         shard.ledger.admitted += u64::from(counted);
         drop(shard);
-        Some(Self { of, number, index, shard: shard_at, completed: false, outer: None })
+        Some(Self { of, number, index, shard: shard_at, end: End::Unknown, outer: None })
     }
 
     /// Where it is, and the number of the permit that is held.
@@ -290,12 +315,17 @@ impl<S: HasRoster> RosterEntry<S> {
 
 impl<S: HasRoster> Drop for RosterEntry<S> {
     fn drop(&mut self) {
+        if let Some(mut outer) = self.outer.take() {
+            outer.end = if self.end == End::Unknown { End::Unknown } else { End::Other };
+        }
         let roster = self.of.roster();
-        let now = self.completed.then(Instant::now);
+        let now = (self.end == End::Completed).then(Instant::now);
         let mut shard = roster.shards[usize::from(self.shard)].lock();
         let since = shard.leave(self.index);
         if let (Some(now), Some(since)) = (now, since) {
             shard.ledger.run_time.record(now - since);
+        } else if self.end == End::Other {
+            shard.ledger.ended_otherwise += 1;
         }
         drop(shard);
         if roster.watched.load(Ordering::SeqCst) {
@@ -310,5 +340,59 @@ impl fmt::Display for Label {
             Self::Site(at) => write!(f, "{}:{}", at.file(), at.line()),
             Self::Named(name) => f.write_str(&name.name),
         }
+    }
+}
+
+#[cfg(all(test, not(sluicegate_loom)))]
+mod tests {
+    use super::*;
+
+    /// However many come and go: the thread that has the numbers of another would be taken for it.
+    #[test]
+    fn no_two_tasks_have_the_same_number() {
+        let of_thread = || std::thread::spawn(|| [next().0, next().0]).join().unwrap();
+        let mut seen = HashSet::new();
+        for _ in 0..100 {
+            of_thread().into_iter().for_each(|number| assert!(seen.insert(number)));
+        }
+        let first = next().0;
+        assert!(first >= 1 << 63, "nor that of a sluice's turn");
+        let mut last = first;
+        for _ in 0..=2 * BLOCK_MASK {
+            let (number, shard) = next();
+            assert!(number > last && u64::from(shard) < SHARDS as u64, "{number} after {last}");
+            last = number;
+        }
+        assert!(seen.iter().all(|number| *number < first));
+        let blocks = (last >> BLOCK_BITS) - (first >> BLOCK_BITS);
+        assert!(blocks >= 2, "a block that is over is followed by another: {blocks}");
+    }
+    struct Group {
+        roster: Roster,
+        name: &'static str,
+        asked: Arc<Mutex<Vec<&'static str>>>,
+    }
+
+    impl HasRoster for Group {
+        fn roster(&self) -> &Roster {
+            self.asked.lock().push(self.name);
+            &self.roster
+        }
+    }
+
+    /// With the result of its maker in hand, nobody finds a child's task in the group above.
+    #[test]
+    fn the_rosters_above_are_left_first() {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let enter = |name| {
+            let group = Arc::new(Group { roster: Roster::new(), name, asked: Arc::clone(&asked) });
+            let label = Label::Site(Location::caller());
+            RosterEntry::enter(group, label, Instant::now(), None, true, || false).unwrap()
+        };
+        let (mut child, group) = (enter("child"), enter("group"));
+        child.outer = Some(Box::new(group));
+        asked.lock().clear();
+        drop(child);
+        assert_eq!(*asked.lock(), ["group", "child"]);
     }
 }

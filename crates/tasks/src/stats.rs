@@ -19,8 +19,6 @@ pub(crate) struct Counters {
     pub(crate) handed_back: Counter,
     /// Turns that were dropped instead of ended.
     pub(crate) dropped: Counter,
-    /// Work that was dropped while it ran.
-    pub(crate) aborted: Counter,
     rejected: [Counter; REASONS.len()],
     wait_time: Histogram,
 }
@@ -32,12 +30,20 @@ pub(crate) struct Ledger {
     pub(crate) admitted: u64,
     /// Of what ran to its end. Its count is the count of those.
     pub(crate) run_time: HistogramSnapshot,
+    /// What began and ended in another way, or is counted by a child.
+    pub(crate) ended_otherwise: u64,
 }
 
 impl Ledger {
     pub(crate) fn add(&mut self, other: &Self) {
         self.admitted += other.admitted;
         self.run_time.add(&other.run_time);
+        self.ended_otherwise += other.ended_otherwise;
+    }
+
+    /// How many of those that started have ended, those of children among them.
+    pub(crate) fn ended(&self) -> u64 {
+        self.run_time.count() + self.ended_otherwise
     }
 }
 
@@ -94,7 +100,6 @@ impl Counters {
             timed_out: Counter::new(),
             handed_back: Counter::new(),
             dropped: Counter::new(),
-            aborted: Counter::new(),
             rejected: [const { Counter::new() }; REASONS.len()],
             wait_time: Histogram::new(),
         }
@@ -103,11 +108,6 @@ impl Counters {
     /// Work waited before it started. What starts at once is counted by `admitted` alone.
     pub(crate) fn waited(&self, wait: Duration) {
         self.wait_time.record(wait);
-    }
-
-    /// How many of those that started have ended.
-    pub(crate) fn ended(&self, ledger: &Ledger) -> u64 {
-        ledger.run_time.count() + self.panicked.get() + self.aborted.get()
     }
 
     pub(crate) fn rejected(&self, why: &Refusal, count: u64) {
@@ -126,7 +126,7 @@ impl Counters {
 
     pub(crate) fn snapshot(&self, gauges: Gauges, ledger: Ledger) -> Stats {
         let rejected = REASONS.iter().zip(&self.rejected);
-        let Ledger { admitted, run_time } = ledger;
+        let Ledger { admitted, run_time, .. } = ledger;
         Stats {
             gauges,
             admitted,

@@ -53,8 +53,8 @@ impl TaskGroup {
         let builder = Self::builder(name, 1).service_context(parent.service.child());
         let kill = parent.lineage.kill.below();
         let (abort, threads) = (parent.abort.below(), Arc::clone(&parent.threads));
-        // Not any task that runs within one of the parent's: that one may end while this goes on.
-        if current::is_made_in(parent.group) {
+        // In a task that the parent's drain waits for. Any other may go on after it.
+        if current::is_within(&parent.lineage) {
             // Permits that were handed over cannot be borrowed once more.
             let lent = parent.lent.as_ref().unwrap_or(&parent.permits);
             let handover = current::handover()?;

@@ -7,9 +7,10 @@ use sluicegate_schedule::{Fault, Invalid};
 use tokio::time::Instant;
 
 use super::TaskGroup;
+use crate::current::DrainMark;
 use crate::drain::drain;
 use crate::stats::Gauges;
-use crate::{DrainReport, Running, Stats, current};
+use crate::{DrainReport, Running, Stats};
 
 impl TaskGroup {
     /// Changes how many may run at once: see [`Permits::resize`](crate::Permits::resize).
@@ -61,10 +62,11 @@ impl TaskGroup {
     pub async fn drain(&self, deadline: Instant) -> DrainReport {
         let shared = self.shared();
         let mut drained = pin!(drain(&**shared, deadline));
-        let _over = NoLongerDrains;
+        // Dropped when the drain is over or given up: from then on the task is one like all others.
+        let mut mark = DrainMark::default();
         poll_fn(|poller| {
             let polled = drained.as_mut().poll(poller);
-            current::drains(shared.group);
+            mark.set(&shared.lineage, poller.waker());
             polled
         })
         .await
@@ -117,15 +119,5 @@ impl TaskGroup {
             oldest_wait: permits.oldest_wait(),
         };
         shared.counters.snapshot(gauges, shared.roster.ledger())
-    }
-}
-
-/// Dropped when a drain is over or given up: from then on the task that called it is one like all
-/// others.
-struct NoLongerDrains;
-
-impl Drop for NoLongerDrains {
-    fn drop(&mut self) {
-        current::no_longer_drains();
     }
 }

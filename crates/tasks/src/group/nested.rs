@@ -32,8 +32,7 @@ use sluicegate_schedule::Invalid;
 
 use super::shared::Shared;
 use crate::context::GroupId;
-use crate::drain::Drained;
-use crate::panic::catch;
+use crate::panic::{catch, wake_all};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::{Permits, current};
 
@@ -206,7 +205,7 @@ impl Wake for Handover {
         state.is_woken = true;
         let drivers = mem::take(&mut state.drivers);
         drop(state);
-        drivers.into_iter().for_each(Waker::wake);
+        wake_all(drivers);
     }
 }
 
@@ -275,7 +274,8 @@ impl Children {
         self.groups.iter().for_each(|child| child.end());
         let mut all = pin!(async {
             for child in &self.groups {
-                child.emptied().await;
+                // Its threads are on their way out, or gone: a drain joins them.
+                child.roster.emptied(&[]).await;
             }
         });
         // Whichever of them it is that is waited for: another may have to go first.

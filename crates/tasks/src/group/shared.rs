@@ -212,7 +212,7 @@ impl Drained for Shared {
     }
 
     fn ended(&self) -> u64 {
-        self.counters.ended(&self.roster.ledger())
+        self.roster.ledger().ended()
     }
 
     fn handed_back(&self) -> u64 {
@@ -224,12 +224,27 @@ impl Drained for Shared {
     }
 
     fn list(&self) -> Vec<Running> {
-        self.roster.list(&current::numbers())
+        self.look().1
+    }
+
+    /// A thread that is not joined is there too.
+    fn look(&self) -> (u64, Vec<Running>) {
+        let (mut running, ended) = self.roster.look(&current::numbers());
+        // After the roster: it is listed here before it leaves there.
+        for (number, thread) in self.threads.list(&self.lineage.kill) {
+            running.entry(number).or_insert(thread);
+        }
+        let mut running: Vec<_> = running.into_values().collect();
+        running.sort_by(Running::longest_first);
+        (ended, running)
     }
 
     async fn emptied(&self) {
-        self.driving(self.roster.emptied(&current::numbers())).await;
-        self.threads.join_ended();
+        let gone = async {
+            self.roster.emptied(&current::numbers()).await;
+            self.threads.gone(&self.lineage.kill).await;
+        };
+        self.driving(gone).await;
     }
 
     fn kill(&self) {

@@ -3,45 +3,125 @@
 //! `docs/rules.md#task-6`.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 
 use super::TaskGroup;
 use super::shared::Place;
+use crate::context::Flag;
 use crate::panic::catch;
 use crate::roster::{Label, Name};
 use crate::task::{TaskGuard, on_thread};
-use crate::{Context, Refusal, Refused, Task, TaskError};
+use crate::{Context, Refusal, Refused, Running, Task, TaskError};
 
-/// The threads of a group and its children that were not joined yet.
+/// The threads of a group and its children that are not known to be gone.
 #[derive(Debug, Default)]
 pub(crate) struct Threads {
-    running: Mutex<Vec<Thread>>,
-    /// Held while threads are joined: who finds it taken waits for them too.
-    joining: Mutex<()>,
+    all: Mutex<Vec<Arc<Thread>>>,
+    changed: Notify,
 }
 
+/// Noted before it is started, so that whoever finds it off the roster finds it here.
 #[derive(Debug)]
 struct Thread {
-    /// Set before the thread leaves the roster: what follows is its way out, and short.
-    has_ended: Arc<AtomicBool>,
-    handle: JoinHandle<()>,
+    name: Arc<str>,
+    /// Its number on the roster.
+    number: u64,
+    since: Instant,
+    /// Its group's: a group answers for it whose own is the same or above.
+    kill: Arc<Flag>,
+    /// Set before it leaves the roster. What follows is its way out, on which destructors of
+    /// thread-locals may take their time.
+    has_ended: AtomicBool,
+    /// Once it is started, until somebody joins it.
+    handle: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Thread {
+    fn is_leaving(&self, group: &Flag) -> bool {
+        self.has_ended.load(Ordering::SeqCst)
+            && self.kill.chain().any(|flag| std::ptr::eq(flag, group))
+    }
 }
 
 impl Threads {
-    /// Joins those whose work is over: they are on their way out.
-    pub(crate) fn join_ended(&self) {
-        let _joining = self.joining.lock();
-        let is_over = |thread: &mut Thread| thread.has_ended.load(Ordering::SeqCst);
-        let ended: Vec<_> = self.running.lock().extract_if(.., is_over).collect();
-        for thread in ended {
+    /// Waits until those of a group are gone whose work is over. Cancel safe.
+    pub(crate) async fn gone(self: &Arc<Self>, group: &Flag) {
+        loop {
+            // Registered before looking, so that a change in between is not missed.
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let leaving = self.leaving(group);
+            if leaving.is_empty() {
+                return;
+            }
+            self.join(&leaving);
+            changed.await;
+        }
+    }
+
+    /// Those of a group whose work is over, by their numbers on its roster.
+    pub(crate) fn list(&self, group: &Flag) -> Vec<(u64, Running)> {
+        let running = |thread: &Arc<Thread>| {
+            let name = thread.name.to_string();
+            (thread.number, Running { name, running_for: thread.since.elapsed() })
+        };
+        self.leaving(group).iter().map(running).collect()
+    }
+
+    fn leaving(&self, group: &Flag) -> Vec<Arc<Thread>> {
+        let all = self.all.lock();
+        all.iter().filter(|thread| thread.is_leaving(group)).cloned().collect()
+    }
+
+    /// Has them joined where it blocks no runtime, each once.
+    fn join(self: &Arc<Self>, leaving: &[Arc<Thread>]) {
+        for thread in leaving {
+            let Some(handle) = thread.handle.lock().take() else { continue };
+            let (threads, thread) = (Arc::clone(self), Arc::clone(thread));
+            let joining = Joining { threads, thread, handle: Some(handle) };
+            // Where there is no thread for it, another look will find it again.
+            drop(catch(|| match Handle::try_current() {
+                Ok(runtime) => drop(runtime.spawn_blocking(|| joining.join())),
+                Err(_) => drop(Builder::new().spawn(|| joining.join())),
+            }));
+        }
+    }
+
+    fn remove(&self, gone: &Arc<Thread>) {
+        self.all.lock().retain(|thread| !Arc::ptr_eq(thread, gone));
+    }
+}
+
+/// A thread while it is joined. Dropped before that, the thread waits for somebody else to do it.
+struct Joining {
+    threads: Arc<Threads>,
+    thread: Arc<Thread>,
+    handle: Option<JoinHandle<()>>,
+}
+
+impl Joining {
+    fn join(mut self) {
+        if let Some(handle) = self.handle.take() {
             // Panics of the work were caught; one on the way out is nobody's.
-            drop(thread.handle.join());
+            drop(handle.join());
+            self.threads.remove(&self.thread);
+            self.threads.changed.notify_waiters();
+        }
+    }
+}
+
+impl Drop for Joining {
+    fn drop(&mut self) {
+        if let Some(handle) = self.handle.take() {
+            *self.thread.handle.lock() = Some(handle);
         }
     }
 }
@@ -190,30 +270,37 @@ impl TaskGroup {
     }
 }
 
-fn spawn<F, T>(name: &str, guard: TaskGuard, cx: Context, work: F) -> Task<T>
+fn spawn<F, T>(name: &Arc<str>, guard: TaskGuard, cx: Context, work: F) -> Task<T>
 where
     F: FnOnce(Context) -> T + Send + 'static,
     T: Send + 'static,
 {
-    let threads = Arc::clone(&guard.entry.of.threads);
-    threads.join_ended();
+    let group = Arc::clone(&guard.entry.of);
+    let threads = &group.threads;
+    // Those that came before are not kept until a drain.
+    threads.join(&threads.leaving(group.lineage.kill.topmost()));
+    let thread = Arc::new(Thread {
+        name: Arc::clone(name),
+        number: guard.entry.permit().number,
+        since: Instant::now(),
+        kill: Arc::clone(&group.lineage.kill),
+        has_ended: AtomicBool::new(false),
+        handle: Mutex::new(None),
+    });
+    threads.all.lock().push(Arc::clone(&thread));
     let (tell, told) = oneshot::channel();
-    let has_ended = Arc::<AtomicBool>::default();
-    let own = Arc::clone(&has_ended);
+    let own = Arc::clone(&thread);
     // What the work submits runs where the thread was asked for.
     let runtime = Handle::try_current().ok();
-    // Until it is noted nobody looks for what has ended, however short it is.
-    let mut running = threads.running.lock();
     let started = Builder::new().name(name.replace('\0', " ")).spawn(move || {
         let _inside = runtime.as_ref().map(Handle::enter);
         let wanted = on_thread(guard, cx, work, |ended| {
-            // A value that nobody waits for is dropped while the thread still counts as running: that may
-            // take its time, and what comes after is short.
+            // A value that nobody waits for is dropped while the thread still counts as running.
             let mut wanted = Some(ended);
             if tell.is_closed() {
                 drop(catch(|| wanted = None));
             }
-            own.store(true, Ordering::SeqCst);
+            own.has_ended.store(true, Ordering::SeqCst);
             wanted
         });
         // Whoever asked may be gone just now.
@@ -221,10 +308,14 @@ where
     });
     match started {
         Ok(handle) => {
-            running.push(Thread { has_ended, handle });
-            drop(running);
+            *thread.handle.lock() = Some(handle);
+            // It may be over by now, and waited for.
+            threads.changed.notify_waiters();
             Task::told(told, None)
         }
-        Err(error) => Task::failed(TaskError::NoThread { cause: error.kind() }),
+        Err(error) => {
+            threads.remove(&thread);
+            Task::failed(TaskError::NoThread { cause: error.kind() })
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context as Poller, Poll};
 
 use super::Permits;
-use super::line::{Joined, Outcome};
+use super::line::Outcome;
 
 /// A wait for so many permits. Resolves once they are the caller's to wrap in a guard, or with the
 /// limit that was lowered below them.
@@ -16,8 +16,17 @@ use super::line::{Joined, Outcome};
 pub(crate) struct Acquire<P: Deref<Target = Permits> + Unpin> {
     permits: P,
     wanted: u32,
-    /// Its place in line, once it has one.
-    waiter: Option<u32>,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Not in line: it never asked, or it is over.
+    Out,
+    /// In line, at that place.
+    Waits(u32),
+    /// Given its permits, and about to say so.
+    Granted,
 }
 
 impl<P: Deref<Target = Permits> + Unpin> Acquire<P> {
@@ -28,7 +37,7 @@ impl<P: Deref<Target = Permits> + Unpin> Acquire<P> {
     }
 
     pub(crate) const fn many(permits: P, wanted: u32) -> Self {
-        Self { permits, wanted, waiter: None }
+        Self { permits, wanted, stage: Stage::Out }
     }
 }
 
@@ -36,37 +45,36 @@ impl<P: Deref<Target = Permits> + Unpin> Future for Acquire<P> {
     type Output = Result<(), u32>;
 
     fn poll(mut self: Pin<&mut Self>, poller: &mut Poller<'_>) -> Poll<Self::Output> {
-        let waker = poller.waker().clone();
-        let Some(waiter) = self.waiter else {
-            return match self.permits.take_or_join(self.wanted, waker) {
-                Joined::Taken => Poll::Ready(Ok(())),
-                Joined::TooMany { limit } => Poll::Ready(Err(limit)),
-                Joined::Waits(waiter) => {
-                    self.waiter = Some(waiter);
-                    Poll::Pending
-                }
-            };
+        let this = &mut *self;
+        let mut waker = Some(poller.waker().clone());
+        let outcome = match this.stage {
+            Stage::Waits(at) => this.permits.line.lock().look(at, &mut waker),
+            Stage::Out | Stage::Granted => this.permits.take_or_join(this.wanted, &mut waker),
         };
-        let mut line = self.permits.line.lock();
-        let (outcome, earlier) = line.look(waiter, waker);
-        drop(line);
-        drop(earlier);
+        this.stage = match outcome {
+            Outcome::Granted => Stage::Granted,
+            Outcome::Waits(at) => Stage::Waits(at),
+            Outcome::TooMany { .. } => Stage::Out,
+        };
+        // Last, since that may panic: whatever was given is then given back.
+        drop(waker);
         match outcome {
-            Outcome::Waits => return Poll::Pending,
-            Outcome::Granted => self.waiter = None,
-            Outcome::TooMany { limit } => {
-                self.waiter = None;
-                return Poll::Ready(Err(limit));
+            Outcome::Granted => {
+                this.stage = Stage::Out;
+                Poll::Ready(Ok(()))
             }
+            Outcome::Waits(_) => Poll::Pending,
+            Outcome::TooMany { limit } => Poll::Ready(Err(limit)),
         }
-        Poll::Ready(Ok(()))
     }
 }
 
 impl<P: Deref<Target = Permits> + Unpin> Drop for Acquire<P> {
     fn drop(&mut self) {
-        if let Some(waiter) = self.waiter {
-            self.permits.leave(waiter);
+        match self.stage {
+            Stage::Out => {}
+            Stage::Waits(at) => self.permits.leave(at),
+            Stage::Granted => self.permits.give_back_many(self.wanted),
         }
     }
 }

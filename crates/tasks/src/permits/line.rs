@@ -3,11 +3,13 @@
 //! Who wants many is given them as they come back, and keeps its place at the front meanwhile: so
 //! it is not starved by those who want few, and while anybody waits no permit is free.
 
+use std::mem;
 use std::task::Waker;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::panic::wake_all;
 use crate::waitlist::WaitList;
 
 #[derive(Debug)]
@@ -44,22 +46,18 @@ impl Wakers {
     }
 
     pub(super) fn wake(self) {
-        self.first.into_iter().chain(self.more).for_each(Waker::wake);
+        wake_all(self.first.into_iter().chain(self.more));
     }
 }
 
 /// What became of asking for permits.
-pub(super) enum Joined {
-    Taken,
-    Waits(u32),
-    TooMany { limit: u32 },
-}
-
-/// What became of one who waited.
 pub(super) enum Outcome {
-    Waits,
     Granted,
-    TooMany { limit: u32 },
+    /// In line, at that place.
+    Waits(u32),
+    TooMany {
+        limit: u32,
+    },
 }
 
 impl Line {
@@ -85,9 +83,9 @@ impl Line {
     }
 
     /// Joins the end of the line, with `got` set aside if it is the first.
-    pub(super) fn join(&mut self, wanted: u32, got: u32, waker: Waker) -> u32 {
+    pub(super) fn join(&mut self, wanted: u32, got: u32, waker: Option<Waker>) -> u32 {
         self.owed += u64::from(wanted - got);
-        let (waker, since) = (Some(waker), Instant::now());
+        let since = Instant::now();
         self.waiters.push_back(Waiter { waker, since, wanted, got, too_many_for: None })
     }
 
@@ -126,17 +124,20 @@ impl Line {
         returned
     }
 
-    /// What became of a waiter. One that still waits leaves its latest waker, and the one before is
-    /// returned, to be dropped outside of the lock.
-    pub(super) fn look(&mut self, at: u32, waker: Waker) -> (Outcome, Option<Waker>) {
+    /// What became of a waiter. One that still waits leaves its latest waker and gets the one before
+    /// for it, to be dropped outside of the lock.
+    pub(super) fn look(&mut self, at: u32, waker: &mut Option<Waker>) -> Outcome {
         let outcome = match self.waiters.get_mut(at) {
             None => Outcome::Granted,
             Some(Waiter { too_many_for: Some(limit), .. }) => Outcome::TooMany { limit: *limit },
             Some(waiter) if waiter.got == waiter.wanted => Outcome::Granted,
-            Some(waiter) => return (Outcome::Waits, waiter.waker.replace(waker)),
+            Some(waiter) => {
+                mem::swap(&mut waiter.waker, waker);
+                return Outcome::Waits(at);
+            }
         };
         self.waiters.free(at);
-        (outcome, Some(waker))
+        outcome
     }
 
     /// Leaves the line; returns what was set aside, and the waker, to be dropped outside of the lock.

@@ -20,7 +20,7 @@ use crate::group::shared::Shared;
 use crate::lineage::PermitId;
 use crate::panic::catch;
 use crate::permits::OwnedPermit;
-use crate::roster::RosterEntry;
+use crate::roster::{End, RosterEntry};
 
 /// What a task holds while it runs. All of it comes back by drop, on every path, and the entry last:
 /// whoever waits for the group to be empty finds everything else given back.
@@ -327,15 +327,17 @@ impl TaskGuard {
         let counters = &self.entry.of.counters;
         match ended {
             Ok(value) => {
-                self.entry.completed = true;
+                self.entry.end = End::Completed;
                 if D::is_failure(value) {
                     counters.failed.count();
                 }
             }
-            Err(TaskError::Panicked(_)) => counters.panicked.count(),
-            Err(_) => {
-                counters.cancelled.count();
-                counters.aborted.count();
+            Err(why) => {
+                self.entry.end = End::Other;
+                match why {
+                    TaskError::Panicked(_) => counters.panicked.count(),
+                    _ => counters.cancelled.count(),
+                }
             }
         }
     }

@@ -1,12 +1,13 @@
 //! Contexts: what ends with what, and who is told.
 
-use std::future::pending;
+use std::future::{Future, pending};
+use std::task::Context as Poller;
 
 use sluicegate_tasks::{Context, Interrupt, TaskGroup};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::probe::{ByHand, Guard, ms, settle};
+use crate::probe::{ByHand, Guard, PanicsWhenWoken, ms, settle};
 
 #[tokio::test(start_paused = true)]
 async fn a_new_context_goes_on() {
@@ -190,4 +191,36 @@ async fn a_context_that_goes_from_task_to_task_does_not_grow() {
     // It is still a context of all three: whichever ends takes it along.
     drop(groups);
     assert_eq!(cx.check(), Err(Interrupt::Cancelled));
+}
+
+#[test]
+fn a_waker_that_panics_keeps_no_other_asleep() {
+    let cx = Context::new();
+    let waker = PanicsWhenWoken::waker();
+    let mut bad = Box::pin(cx.cancelled());
+    assert!(bad.as_mut().poll(&mut Poller::from_waker(&waker)).is_pending());
+    let mut good = ByHand::new(cx.cancelled());
+    assert!(good.poll().is_none());
+    cx.cancel();
+    assert_eq!((good.wakes(), good.poll()), (1, Some(Interrupt::Cancelled)));
+}
+
+#[test]
+fn a_chain_of_children_may_be_longer_than_the_stack() {
+    let (first, mut last) = (Context::new(), Context::new());
+    let mut wide = Vec::new();
+    for n in 0..100_000 {
+        last = if n == 0 { first.child() } else { last.child() };
+        if n % 10_000 == 0 {
+            wide.push(last.child());
+        }
+    }
+    assert_eq!(last.check(), Ok(()));
+    let mut waits = ByHand::new(last.cancelled());
+    assert!(waits.poll().is_none());
+    first.cancel();
+    assert_eq!((last.check(), waits.wakes()), (Err(Interrupt::Cancelled), 1));
+    drop(waits);
+    drop((first, last));
+    assert!(wide.iter().all(Context::is_cancelled));
 }

@@ -5,6 +5,7 @@
 mod again;
 mod own;
 mod race;
+mod report;
 
 use std::future::pending;
 use std::sync::{Arc, mpsc};
@@ -255,4 +256,29 @@ async fn a_drain_is_not_over_before_what_never_started_is_given_up() {
     assert!(group.drain(Instant::now() + ms(100)).await.is_clean());
     assert_eq!(task.await, Err(TaskError::Interrupted(Interrupt::Cancelled)));
     assert_eq!(early.get(), 0);
+}
+
+/// A drain that looked through all places at each of them took forty seconds.
+#[tokio::test(start_paused = true)]
+async fn a_crowd_that_leaves_one_by_one_is_not_looked_through_each_time() {
+    const CROWD: u32 = 40_000;
+    let group = orders(CROWD);
+    let mut ends = Vec::new();
+    for _ in 0..CROWD {
+        let (end, ended) = oneshot::channel::<()>();
+        drop(group.submit(Context::new(), |_| async { drop(ended.await) }).await.unwrap());
+        ends.push(end);
+    }
+    let mut drain = ByHand::new(group.drain(Instant::now() + ms(60_000)));
+    assert!(drain.poll().is_none());
+    let begun = std::time::Instant::now();
+    for end in ends {
+        end.send(()).unwrap();
+        tokio::task::yield_now().await;
+        if let Some(report) = drain.poll() {
+            assert_eq!(counts(&report), (u64::from(CROWD), 0, 0, 0), "{report}");
+        }
+    }
+    let took = begun.elapsed();
+    assert!(took < ms(5_000), "{took:?}");
 }

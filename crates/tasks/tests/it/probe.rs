@@ -70,6 +70,40 @@ impl Wake for Count {
     }
 }
 
+/// A waker that panics when the last of it is dropped.
+pub(crate) struct PanicsWhenDropped(());
+
+impl PanicsWhenDropped {
+    pub(crate) fn waker() -> Waker {
+        Waker::from(Arc::new(Self(())))
+    }
+}
+
+impl Wake for PanicsWhenDropped {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "a waker that panics when it is dropped");
+    }
+}
+
+/// A waker that panics when it is called.
+pub(crate) struct PanicsWhenWoken(());
+
+impl PanicsWhenWoken {
+    pub(crate) fn waker() -> Waker {
+        Waker::from(Arc::new(Self(())))
+    }
+}
+
+impl Wake for PanicsWhenWoken {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker that panics when it is called");
+    }
+}
+
 /// Something that must come back, such as a message to be settled: records its drop.
 #[derive(Debug)]
 pub(crate) struct Guard(Arc<Count>);

@@ -1,8 +1,10 @@
 //! Draining a group from inside one of its own tasks: for all the others.
 
-use std::future::pending;
+use std::future::{Future, pending, poll_fn};
+use std::task::Poll;
 
 use sluicegate_tasks::{Context, TaskError, TaskGroup};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::{assert_zero, counts, names, orders};
@@ -105,4 +107,71 @@ async fn from_a_task_of_a_child_made_outside() {
     });
     assert_eq!(report.await.unwrap().took, ms(0));
     assert_zero(&group);
+}
+
+/// The abort of its own group comes while it still waits there: the end of another drain in the same
+/// poll is not the end of that one.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_another_drain_leaves_it_in_its_own() {
+    for first in [true, false] {
+        let group = TaskGroup::builder("orders", 3).unwind(ms(500)).build().unwrap();
+        let other = TaskGroup::new("other", 1).unwrap();
+        let (release, released) = oneshot::channel::<()>();
+        // Blocking work cannot be aborted.
+        let (begin, begun) = std::sync::mpsc::channel();
+        let stuck = group.submit_blocking(Context::new(), move |_| {
+            begin.send(()).unwrap();
+            drop(released.blocking_recv());
+        });
+        let stuck = stuck.await.unwrap();
+        settle().await;
+        begun.recv().unwrap();
+        let ends = other.submit(Context::new(), |_| tokio::time::sleep(ms(850))).await.unwrap();
+        let own = group.clone();
+        let drains = group.submit(Context::new(), move |_| async move {
+            let far = Instant::now() + ms(10_000);
+            // Deadline at 100, abort at 600, the other ends at 850, report at 1100.
+            let (mine, others) = (own.drain(Instant::now() + ms(100)), other.drain(far));
+            let (mine, others) = if first {
+                tokio::join!(biased; mine, others)
+            } else {
+                let (others, mine) = tokio::join!(biased; others, mine);
+                (mine, others)
+            };
+            (mine.abandoned.len(), others.is_clean())
+        });
+        let drains = drains.await.unwrap();
+        // The clock does not go on by itself while something blocks a thread.
+        for _ in 0..120 {
+            settle().await;
+            tokio::time::advance(ms(10)).await;
+        }
+        settle().await;
+        assert!(drains.is_finished());
+        assert_eq!(drains.await, Ok((1, true)), "polled first: {first}");
+        release.send(()).unwrap();
+        stuck.await.unwrap();
+        ends.await.unwrap();
+    }
+}
+
+/// A drain that goes on elsewhere is not one that the task waits in.
+#[tokio::test(start_paused = true)]
+async fn a_drain_that_is_handed_on_no_longer_keeps_the_task() {
+    let group = TaskGroup::builder("orders", 2).unwind(ms(10)).build().unwrap();
+    let stuck = group.submit(Context::new(), |_| pending::<()>()).await.unwrap();
+    let own = group.clone();
+    let (hand_on, handed_on) = oneshot::channel();
+    let task = group.submit(Context::new(), |_| async move {
+        let mut drain = Box::pin(async move { own.drain(Instant::now() + ms(60_000)).await });
+        let once = poll_fn(|poller| Poll::Ready(drain.as_mut().poll(poller)));
+        assert!(once.await.is_pending());
+        hand_on.send(drain).ok();
+        pending::<()>().await;
+    });
+    let task = task.await.unwrap();
+    drop(handed_on.await.unwrap());
+    let report = group.drain(Instant::now()).await;
+    assert_eq!((report.cancelled.len(), report.abandoned.len()), (2, 0), "{report}");
+    assert_eq!((task.await, stuck.await), (Err(TaskError::Aborted), Err(TaskError::Aborted)));
 }

@@ -220,6 +220,52 @@ async fn a_child_made_in_a_task_of_another_group_has_no_permit_of_its_own() {
     second.await.unwrap();
 }
 
+/// What the task holds is no matter of that group's: its drain does not wait for the task.
+#[tokio::test(start_paused = true)]
+async fn a_child_made_in_a_task_that_its_parent_does_not_answer_for_is_drained_with_its_parent() {
+    let pool = TaskGroup::new("pool", 4).unwrap();
+    let share = pool.child("share").unwrap();
+    let (go, may_go) = oneshot::channel::<()>();
+    let parent = share.clone();
+    let task = pool.submit(Context::new(), |cx| async move {
+        let child = parent.child("parts").unwrap();
+        may_go.await.unwrap();
+        let why = child.submit(&cx, |_| async {}).await.unwrap_err().why;
+        (why, child)
+    });
+    let task = task.await.unwrap();
+    settle().await;
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
+    assert!(share.drain(deadline).await.is_clean());
+    go.send(()).unwrap();
+    let (why, child) = task.await.unwrap();
+    assert_eq!(why, Refusal::Draining);
+    assert_eq!((share.running(), child.running()), (vec![], vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_of_a_sibling_ends_with_the_sibling() {
+    let pool = TaskGroup::new("pool", 4).unwrap();
+    let own = pool.clone();
+    let maker = pool.run(Context::new(), |cx| async move {
+        let (one, other) = (own.child("one").unwrap(), own.child("other").unwrap());
+        let (go, may_go) = oneshot::channel::<()>();
+        let parent = other.clone();
+        let part = one.submit(&cx, |_| async move {
+            let child = parent.child("parts").unwrap();
+            may_go.await.unwrap();
+            child.submit(Context::new(), |_| async {}).await.unwrap_err().why
+        });
+        let part = part.await.unwrap();
+        settle().await;
+        let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
+        assert!(other.drain(deadline).await.is_clean());
+        go.send(()).unwrap();
+        part.await.unwrap()
+    });
+    assert_eq!(maker.await, Ok(Refusal::Draining));
+}
+
 #[test]
 fn a_child_of_a_runtime_that_is_gone_is_finished() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();

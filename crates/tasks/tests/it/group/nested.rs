@@ -1,6 +1,6 @@
 //! Submitting to a group from inside one of its own tasks: an error at once, never a deadlock.
 
-use sluicegate_tasks::{Context, Refusal, TaskGroup};
+use sluicegate_tasks::{Context, Entry, Refusal, Sluice, TaskGroup};
 
 use crate::probe::ByHand;
 
@@ -178,4 +178,23 @@ async fn the_check_takes_no_longer_than_there_are_levels() {
     // One way more at every level would be more steps than anybody can wait for.
     let depth = group.run(Context::new(), move |cx| levels(own, cx, 60));
     assert_eq!(depth.await, Ok(60));
+}
+
+/// Each sluice counts its turns from the start, so two of them have turns of the same number.
+#[tokio::test(start_paused = true)]
+async fn turns_of_two_sluices_around_a_task_are_told_apart() {
+    let [outer, inner] =
+        ["outer", "inner"].map(|name| Sluice::<()>::builder(name, 1, 10).build().unwrap());
+    let first = outer.turn(&Context::new(), Entry::of("a"), ()).await.unwrap();
+    let second = inner.turn(&first.context(), Entry::of("a"), ()).await.unwrap();
+    let group = TaskGroup::new("pool", 2).unwrap();
+    let (own, again) = (group.clone(), outer.clone());
+    let refused = group.run(second.context(), |cx| async move {
+        let child = own.child("parts").unwrap();
+        let enters = |cx: Context| async move {
+            again.enter(&cx, Entry::of("a"), ()).await.unwrap_err().why
+        };
+        child.run(&cx, enters).await.unwrap()
+    });
+    assert_eq!(refused.await, Ok(Refusal::Nested { group: "outer".to_owned() }));
 }

@@ -2,6 +2,8 @@
 //!
 //! `docs/rules.md#task-6`.
 
+mod leaving;
+
 use std::sync::mpsc;
 use std::time::Duration;
 
