@@ -221,7 +221,8 @@ async fn the_kernels_histograms_and_gauges_are_taken_over() {
 async fn messages_that_were_not_let_in_are_counted_one_by_one() {
     let record = Record::new(Hands::new());
     let messages = (0..60).map(|at| message(&format!("m{at}"), None));
-    let pools = vec![PoolSettings::new("P", 1)];
+    // Another pool has room, so the queue is asked for more.
+    let pools = vec![PoolSettings::new("P", 1), PoolSettings::new("Q", 1)];
     let takes = Duration::from_secs(300);
     let router = router(&record, pools, Some(Stock::of(messages)), takes, Outcome::Done).await;
     tokio::time::sleep(Duration::from_secs(100)).await;

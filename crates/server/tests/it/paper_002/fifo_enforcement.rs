@@ -11,7 +11,8 @@ fn batch(group: &str, count: usize) -> Vec<sluicegate_dispatch::Message> {
 // § Level 1: when a pool has no room, the messages after the refused one go back with it.
 #[tokio::test(start_paused = true)]
 async fn level_1_at_routing_time() {
-    let rig = Rig::new([pool("A", 1, Ordering::Batch)]).await;
+    // Another pool has room, so the queue is asked for more.
+    let rig = Rig::new([pool("A", 1, Ordering::Batch), pool("B", 1, Ordering::Batch)]).await;
     rig.executor.otherwise(Step::Hang);
     rig.hand_out((0..50).map(|n| grouped(&format!("w{n}"), "A", &format!("{n}"))));
     rig.pass(2).await;

@@ -45,7 +45,8 @@ async fn routing() {
 // § QUEUE_FULL, WARNING: a pool's buffer is full.
 #[tokio::test(start_paused = true)]
 async fn queue_full() {
-    let heard = Heard::new([PoolSettings::new("A", 1)]).await;
+    // Another pool has room, so the queue is asked for more.
+    let heard = Heard::new([PoolSettings::new("A", 1), PoolSettings::new("B", 1)]).await;
     heard.rig.executor.otherwise(Step::Hang);
     heard.rig.hand_out((0..50).map(|n| grouped(&format!("m{n}"), "A", &format!("{n}"))));
     heard.rig.pass(2).await;
