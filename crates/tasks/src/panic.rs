@@ -162,6 +162,7 @@ pub(crate) fn catch<R>(work: impl FnOnce() -> R) -> Result<R, Panic> {
 }
 
 /// Calls every waker. One that panics keeps none of the others from being called.
+#[inline]
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     for waker in wakers {
         drop(catch(|| waker.wake()));
