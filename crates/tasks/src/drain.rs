@@ -38,7 +38,8 @@ pub struct DrainReport {
     /// Items of a sluice that were handed back: let in and still waiting, or to be tried again. Not
     /// those who waited outside, which are refused; so a group hands nothing back.
     pub handed_back: u64,
-    /// How many ran to their end by the deadline.
+    /// How many ended by the deadline, those of a group's children among them.
+    /// A thread whose work is over, but which is not gone in time, is counted and named.
     pub finished: u64,
     /// Turns of a sluice that were dropped instead of ended, or panicked: handed to whom they belong.
     pub dropped: u64,

@@ -158,7 +158,6 @@ pub(crate) enum End {
 
 /// Being on the roster. Dropping it leaves, and before that the rosters of all groups above: whoever
 /// finds nobody here finds nobody there.
-///
 #[derive(Debug)]
 pub(crate) struct RosterEntry<S: HasRoster> {
     pub(crate) of: Arc<S>,
