@@ -93,6 +93,7 @@ async fn whole(stage: Stage) {
     sent.message.auth_token = Some(sluicegate_dispatch::AuthToken::new("secret"));
     let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     sent.message.traceparent = Some(trace.into());
+    sent.message.unknown_fields = Box::new(["more".into()]);
     let body = r#"{"id":"m1","poolCode":"BILLING","mediationTarget":"http://localhost/in","messageGroupId":"customer 7","highPriority":true,"tenant":"acme","payload":{"price": 1.50, "z": null},"authToken":"secret","traceparent":"TRACE","more":[{"unknown":1}]}"#;
     sent.body = body.replace("TRACE", trace).into();
     stage.publish(vec![sent.clone()]).await;
