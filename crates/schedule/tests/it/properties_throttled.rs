@@ -311,15 +311,17 @@ fn starts_that_are_taken_back_late_do_not_keep_out_newcomers() {
     }
     for n in 0..100 {
         admit(&mut schedule, THROTTLED, 40);
-        let mut its_own = None;
+        let (mut its_own, mut before) = (None, 0);
         while its_own.is_none() {
             let (id, tenant) = next(&mut schedule);
             if tenant == THROTTLED {
                 its_own = Some(id);
             } else {
                 schedule.complete(id, None);
+                before += 1;
             }
         }
+        assert!(before <= 4, "it comes new, and waits for {before}");
         let (other, tenant) = next(&mut schedule);
         assert_ne!(tenant, THROTTLED);
         // Now and then one that started later is taken back as well, after it and at once.
