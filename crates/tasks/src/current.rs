@@ -5,6 +5,7 @@
 //! costs no count that threads share.
 
 use std::cell::RefCell;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
@@ -49,6 +50,8 @@ struct Drains {
 pub(crate) struct DrainMark {
     /// The poll of the task that has it.
     poll: u64,
+    /// The permit of that task.
+    task: Option<u64>,
     waker: Option<Waker>,
 }
 
@@ -201,10 +204,10 @@ impl DrainMark {
     /// Notes that the current task waits in a drain of that group, if it is one of its tasks.
     pub(crate) fn set(&mut self, group: &Lineage, waker: &Waker) {
         static POLLS: AtomicU64 = AtomicU64::new(1);
-        CURRENT.with_borrow_mut(|current| {
+        let task = CURRENT.with_borrow_mut(|current| {
             let own = current.frame.lineage.as_ref();
             if !own.is_some_and(|own| own.group == group.group && own.is_within(group)) {
-                return;
+                return None;
             }
             let drains = &mut current.frame.rare.get_or_insert_default().drains;
             if drains.poll == 0 {
@@ -214,10 +217,12 @@ impl DrainMark {
                 drains.count += 1;
                 self.poll = drains.poll;
             }
+            Some(current.permit.number)
         });
-        if !self.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            // It may have been handed on.
-            wake_all(self.waker.replace(waker.clone()));
+        // Handed on, it is woken there to find it gone. Not the task that has it: it would never rest.
+        let earlier = mem::replace(&mut self.waker, task.map(|_| waker.clone()));
+        if mem::replace(&mut self.task, task) != task {
+            wake_all(earlier);
         }
     }
 }
