@@ -97,7 +97,6 @@ impl HistogramSnapshot {
         self.sum = self.sum.saturating_add(duration);
     }
 
-    /// All of another's, too.
     /// Takes back one that was recorded.
     pub(crate) fn forget(&mut self, duration: Duration) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
@@ -110,6 +109,7 @@ impl HistogramSnapshot {
         self.sum = Duration::ZERO;
     }
 
+    /// All of another's, too.
     pub(crate) fn add(&mut self, other: &Self) {
         self.counts.resize(BUCKETS, 0);
         self.counts.iter_mut().zip(&other.counts).for_each(|(own, more)| *own += more);

@@ -41,7 +41,6 @@ mod permits;
 mod refused;
 mod roster;
 mod sluice;
-mod sluice_words;
 mod stats;
 mod sync;
 mod task;

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::{AcquireManyError, AtLimit, Interrupt};
+use crate::{AtLimit, Interrupt};
 
 /// Work that was not let in, with the reason. The work itself comes back: nothing is lost.
 ///
@@ -233,13 +233,6 @@ impl<W> From<Refused<W>> for Refusal {
 
 /// So that `cx.check()?` works where a [`Refusal`] is returned.
 impl From<Interrupt> for Refusal {
-    fn from(why: Interrupt) -> Self {
-        Self::Interrupted(why)
-    }
-}
-
-/// So that `cx.check()?` works where permits are asked for.
-impl From<Interrupt> for AcquireManyError {
     fn from(why: Interrupt) -> Self {
         Self::Interrupted(why)
     }

@@ -63,7 +63,7 @@ impl Shared {
         if self.closing.is_raised() {
             return Err(Refusal::Draining);
         }
-        cx.check().map_err(Refusal::Interrupted)?;
+        cx.check()?;
         if cx.reenters(self.group) {
             return Err(Refusal::Nested { group: self.name.clone() });
         }
@@ -85,7 +85,7 @@ impl Shared {
         tokio::select! {
             biased;
             () = self.closing.raised() => return Err(Refusal::Draining),
-            permit = permit => permit.map_err(Refusal::Interrupted)?,
+            permit = permit => permit?,
         };
         let now = Instant::now();
         self.counters.waited(now - since);

@@ -202,11 +202,9 @@ impl Permits {
 
     async fn wait_for_many(&self, cx: &Context, wanted: u32) -> Result<(), AcquireManyError> {
         check(wanted)?;
-        cx.check().map_err(AcquireManyError::Interrupted)?;
-        let waited = cx.until_interrupted(Acquire::many(self, wanted)).await;
-        waited
-            .map_err(AcquireManyError::Interrupted)?
-            .map_err(|limit| AcquireManyError::TooMany { wanted, limit })
+        cx.check()?;
+        let waited = cx.until_interrupted(Acquire::many(self, wanted)).await?;
+        waited.map_err(|limit| AcquireManyError::TooMany { wanted, limit })
     }
 
     /// Gives back so many permits that have no guard.
@@ -286,3 +284,10 @@ impl fmt::Display for AcquireManyError {
 }
 
 impl std::error::Error for AcquireManyError {}
+
+/// So that `cx.check()?` works where permits are asked for.
+impl From<Interrupt> for AcquireManyError {
+    fn from(why: Interrupt) -> Self {
+        Self::Interrupted(why)
+    }
+}

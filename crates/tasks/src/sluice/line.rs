@@ -27,12 +27,12 @@ use sluicegate_schedule::{ItemId, Limits, Moment, Next, Schedule, Snapshot, Why}
 
 use super::done::{Done, DoneTurn};
 use super::door::Door;
+use super::idle_workers::IdleWorkers;
 use super::ledger::Ledger;
 use super::watch::Watchers;
 use super::workers::Ran;
 use crate::panic::wake_all;
 use crate::sync::BriefMutex;
-use crate::waitlist::WaitList;
 
 pub(crate) type Fair<V> = Schedule<Slot<V>, Arc<str>, Arc<str>>;
 
@@ -50,12 +50,8 @@ pub(crate) struct State<V> {
     said_to_wait: bool,
     /// For what is counted off; empty in between.
     done: Vec<DoneTurn>,
-    /// Workers that wait in `next`; one that was woken has no waker here any more.
-    pub(super) workers: WaitList<Option<Waker>>,
-    /// How many of them were woken and have not looked yet.
-    woken: u32,
-    /// How many of those were called for something that is still there, as far as is known.
-    called: u32,
+    /// Those that wait in `next`.
+    pub(super) idle_workers: IdleWorkers,
     /// What started for a worker that waits and has not looked yet: where nothing may wait.
     pub(super) handed: VecDeque<ItemId>,
     /// Callers that wait to be let in, first come, first served.
@@ -132,9 +128,7 @@ impl<V> Line<V> {
                 now,
                 said_to_wait: false,
                 done: Vec::new(),
-                workers: WaitList::new(),
-                woken: 0,
-                called: 0,
+                idle_workers: IdleWorkers::new(),
                 handed: VecDeque::new(),
                 door: Door::default(),
                 callers: 0,
@@ -235,7 +229,7 @@ impl<V> Line<V> {
             let mut waited: Vec<_> = ids.into_iter().zip(state.fair.take_waiting()).collect();
             waited.sort_unstable_by_key(|(id, _)| id.number());
             (state.callers, state.timeouts) = (0, VecDeque::new());
-            wakers.extend(std::iter::from_fn(|| state.wake_worker()));
+            wakers.extend(std::iter::from_fn(|| state.idle_workers.call()));
             wakers.extend(state.door.call_all());
             let (count, mut values) = (waited.len() as u64, Vec::new());
             for (_, slot) in waited {
@@ -289,46 +283,24 @@ impl<V> State<V> {
         }
     }
 
-    /// The next value, if something may start that a worker runs.
-    pub(super) fn pull(&mut self, wakers: &mut Vec<Waker>) -> Option<Pulled<V>> {
-        let now = self.now;
-        let id = match self.handed.pop_front() {
-            Some(handed) => handed,
-            None => {
-                // Those that are before it are told first.
-                self.tell_callers(wakers);
-                let Next::Start(id) = self.fair.next(now) else { return None };
-                id
-            }
-        };
-        self.called = self.called.saturating_sub(1);
-        let Self { fair, ledger, .. } = self;
-        let slot = fair.get_mut(id).expect("what starts is here");
-        slot.is_new = false;
-        ledger.started(now, now - slot.since);
-        let Runner::Worker(value) = &mut slot.runner else {
-            unreachable!("callers were told before");
-        };
-        let value = value.take().expect("a value that nobody pulled is in its slot");
-        Some(Pulled { id, value, admitted: slot.admitted })
-    }
-
     /// Tells callers whose turn it is, and wakes a worker if there is something for one. Says when to
     /// ask again.
     fn tell(&mut self, wakers: &mut Vec<Waker>) -> Option<Moment> {
         let timeout = self.timeouts.front().map(|(at, _)| *at);
         let mut alarm = self.tell_callers(wakers);
         let (handed, most) = (self.handed.len() as u32, self.most_for_workers());
-        self.called = self.called.min(handed + most);
-        if self.workers.is_empty() {
+        self.idle_workers.call_at_most(handed + most);
+        if !self.idle_workers.has_sleeper() {
             // Whoever asks next looks.
-        } else if self.called < handed {
-            wakers.extend(self.wake_worker());
+        } else if self.idle_workers.called() < handed {
+            wakers.extend(self.idle_workers.call());
         } else if most > 0 {
             match self.fair.peek(self.now) {
                 // One more each time: one that was called may be slow to look.
-                Next::Start(id) if !self.is_callers(id) && self.called < handed + most => {
-                    wakers.extend(self.wake_worker());
+                Next::Start(id)
+                    if !self.is_callers(id) && self.idle_workers.called() < handed + most =>
+                {
+                    wakers.extend(self.idle_workers.call());
                 }
                 Next::At(at) => alarm = Some(at),
                 _ => {}
@@ -426,36 +398,10 @@ impl<V> State<V> {
         self.fair.queued() < self.fair.snapshot(Moment::ZERO).capacity
     }
 
-    pub(super) fn wake_worker(&mut self) -> Option<Waker> {
-        let waker = self.workers.pop_front()?.take();
-        self.woken += 1;
-        self.called += 1;
-        waker
-    }
-
-    /// Leaves the workers that wait, and gives up its waker if it was not woken.
-    pub(super) fn leave_workers(&mut self, place: Option<u32>) -> Option<Waker> {
-        let waiter = self.workers.free(place?)?;
-        self.woken -= u32::from(waiter.is_none());
-        self.called = self.called.min(self.woken);
-        waiter
-    }
-
-    /// One that was woken went without looking: another looks for it.
-    pub(super) fn pass_call_on(&mut self) -> Option<Waker> {
-        self.called = self.called.saturating_sub(1);
-        self.wake_worker()
-    }
-
-    /// How many workers wait, woken or not.
-    pub(super) const fn idle_workers(&self) -> u32 {
-        self.workers.len() + self.woken
-    }
-
     /// Why an item waits; where nothing but a worker is missing, for it or for what is before it, that.
     pub(super) fn why(&mut self, id: ItemId) -> Option<Why> {
         let why = self.fair.why(self.now, id)?;
-        if why != Why::Ready || self.idle_workers() > 0 {
+        if why != Why::Ready || self.idle_workers.count() > 0 {
             return Some(why);
         }
         match self.fair.peek(self.now) {

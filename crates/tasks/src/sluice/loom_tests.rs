@@ -101,7 +101,7 @@ fn assert_empty(line: &Line) {
     let left = line.snapshot(NOW);
     assert_eq!((left.queued, left.running, left.lingering, left.keys), (0, 0, 0, 0));
     assert_eq!(line.view(|fair| fair.tenants().count()), 0);
-    let waiting = line.attend(|state| (state.idle_workers(), state.door.is_empty()));
+    let waiting = line.attend(|state| (state.idle_workers.count(), state.door.is_empty()));
     assert_eq!(waiting, (0, true));
 }
 

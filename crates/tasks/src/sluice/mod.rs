@@ -6,6 +6,7 @@
 //! | `line.rs` | the schedule behind a lock, and who is told what |
 //! | `door.rs` | where callers wait for room |
 //! | `callers.rs`, `workers.rs` | the two ways out |
+//! | `idle_workers.rs` | workers that wait, and who was called |
 //! | `turn.rs` | the right to run one item, and how it ends |
 //! | `done.rs` | ends that nobody needs to hear of at once |
 //! | `live.rs`, `view.rs` | changing it, ending it, looking in |
@@ -18,6 +19,7 @@ mod builder;
 mod callers;
 mod done;
 mod door;
+mod idle_workers;
 mod ledger;
 mod line;
 mod live;
@@ -454,7 +456,7 @@ impl<V> Shared<V> {
     }
 
     fn may_enter(&self, cx: &Context) -> Result<(), Refusal> {
-        cx.check().map_err(Refusal::Interrupted)?;
+        cx.check()?;
         if cx.holds(self.group) {
             return Err(Refusal::Nested { group: self.name.clone() });
         }
@@ -475,7 +477,7 @@ impl<V> Shared<V> {
             self.after(knocked).map_ok(|entered| (entered.id, entered.at_once.then_some(at)))
         });
         let entered = match self.overload {
-            Overload::Wait => cx.until_interrupted(entering).await.map_err(Refusal::Interrupted)?,
+            Overload::Wait => cx.until_interrupted(entering).await?,
             _ => entering.await,
         };
         entered.map_err(|why| self.refusal(why))

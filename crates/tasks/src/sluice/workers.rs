@@ -192,6 +192,30 @@ impl<V> Line<V> {
 }
 
 impl<V> State<V> {
+    /// The next value, if something may start that a worker runs.
+    pub(super) fn pull(&mut self, wakers: &mut Vec<Waker>) -> Option<Pulled<V>> {
+        let now = self.now;
+        let id = match self.handed.pop_front() {
+            Some(handed) => handed,
+            None => {
+                // Those that are before it are told first.
+                self.tell_callers(wakers);
+                let Next::Start(id) = self.fair.next(now) else { return None };
+                id
+            }
+        };
+        self.idle_workers.taken();
+        let Self { fair, ledger, .. } = self;
+        let slot = fair.get_mut(id).expect("what starts is here");
+        slot.is_new = false;
+        ledger.started(now, now - slot.since);
+        let Runner::Worker(value) = &mut slot.runner else {
+            unreachable!("callers were told before");
+        };
+        let value = value.take().expect("a value that nobody pulled is in its slot");
+        Some(Pulled { id, value, admitted: slot.admitted })
+    }
+
     /// There is no room for what comes now.
     fn full(&self) -> Full {
         let Snapshot { queued, capacity, .. } = self.fair.snapshot(Moment::ZERO);
@@ -207,7 +231,7 @@ impl<V> State<V> {
         let id = self.fair.admit(self.now, entry, slot)?;
         self.admitted(id, false);
         // What waits and may start too goes first, as long as there are workers for both.
-        while (self.handed.len() as u32) < self.idle_workers() {
+        while (self.handed.len() as u32) < self.idle_workers.count() {
             self.tell_callers(wakers);
             let Next::Start(started) = self.fair.next(self.now) else { break };
             self.handed.push_back(started);
@@ -272,16 +296,16 @@ impl<V> Puller<'_, V> {
             self.line.change(now, |state, wakers| {
                 let pulled = state.pull(wakers);
                 if pulled.is_some() || state.closed {
-                    return (Poll::Ready(pulled), None, state.leave_workers(place));
+                    return (Poll::Ready(pulled), None, state.idle_workers.leave(place));
                 }
                 // One that was polled for nothing keeps its place.
                 if let Some(at) = place
-                    && let Some(known @ Some(_)) = state.workers.get_mut(at)
+                    && let Some(known) = state.idle_workers.sleeper(at)
                 {
                     return (Poll::Pending, place, std::mem::replace(known, waker.take()));
                 }
-                let displaced = state.leave_workers(place);
-                (Poll::Pending, Some(state.workers.push_back(waker.take())), displaced)
+                let displaced = state.idle_workers.leave(place);
+                (Poll::Pending, Some(state.idle_workers.wait(waker.take())), displaced)
             });
         self.place = place;
         drop((displaced, waker));
@@ -294,10 +318,10 @@ impl<V> Drop for Puller<'_, V> {
         if let Some(place) = self.place {
             // What it was woken for is for another; where none waits it is there for the next who asks.
             let (displaced, next) = self.line.attend(|state| {
-                let displaced = state.leave_workers(Some(place));
-                let idle = state.idle_workers() as usize;
+                let displaced = state.idle_workers.leave(Some(place));
+                let idle = state.idle_workers.count() as usize;
                 state.take_back_handed(idle.min(state.handed.len()));
-                let next = if displaced.is_none() { state.pass_call_on() } else { None };
+                let next = if displaced.is_none() { state.idle_workers.pass_on() } else { None };
                 (displaced, next)
             });
             drop(displaced);

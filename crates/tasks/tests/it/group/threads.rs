@@ -20,13 +20,18 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }
 
-/// Whether the system has a thread of that name in this process.
+/// Whether the system has a thread of that name in this process. One that was joined may be listed for a
+/// moment more: nothing of it runs then but the system's own end of it.
 fn exists(comm: &str) -> bool {
+    const EXITING: u64 = 4;
     let threads = std::fs::read_dir("/proc/self/task").unwrap();
     threads.flatten().any(|thread| {
         // A thread may end while it is looked at.
-        let name = std::fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
-        name.trim_end() == comm
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        let Some((name, fields)) = stat.rsplit_once(')') else { return false };
+        let flags = fields.split_whitespace().nth(6).and_then(|flags| flags.parse::<u64>().ok());
+        name.split_once('(').is_some_and(|(_, name)| name == comm)
+            && flags.is_some_and(|flags| flags & EXITING == 0)
     })
 }
 
