@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Depth, Envelope, Found, Message, Profile, Publication, PublishError,
-    Published, Receipt, Settle, Settled, Source, SourceError,
+    BoxFuture, Delivery, Demand, Depth, Envelope, Found, Message, Order, Profile, Publication,
+    PublishError, Published, Receipt, Settle, Settled, Source, SourceError,
 };
 
 /// Hands out the messages of another source as [`Envelope`]s, so that the same handler consumes from
@@ -32,8 +32,11 @@ impl Source<Envelope> for Envelopes {
         self.source.profile()
     }
 
-    fn receive(&self, max: usize) -> BoxFuture<'_, Result<Vec<Delivery<Envelope>>, SourceError>> {
-        let batch = self.source.receive(max);
+    fn receive(
+        &self,
+        demand: Demand,
+    ) -> BoxFuture<'_, Result<Vec<Delivery<Envelope>>, SourceError>> {
+        let batch = self.source.receive(demand);
         Box::pin(async { Ok(batch.await?.into_iter().map(envelope_of).collect()) })
     }
 
@@ -64,20 +67,12 @@ impl Source<Envelope> for Envelopes {
         self.source.publish(messages)
     }
 
-    fn bury(&self, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
-        self.source.bury(receipts)
-    }
-
-    fn keeps_buried(&self) -> bool {
-        self.source.keeps_buried()
-    }
-
     fn find<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Found>, SourceError>> {
         self.source.find(id)
     }
 
-    fn keep_order_for(&self, pools: &[Arc<str>]) {
-        self.source.keep_order_for(pools);
+    fn keep_order(&self, order: &Arc<Order>) {
+        self.source.keep_order(order);
     }
 }
 

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::Serialize;
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Depth, Ending, Envelope, Profile, Receipt, Settle, Settled, Source,
-    SourceError,
+    BoxFuture, Delivery, Demand, Depth, Envelope, Profile, Receipt, Settle, Settled, Settlement,
+    Source, SourceError,
 };
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -260,11 +260,13 @@ impl State {
         Some(held)
     }
 
-    fn settle(&mut self, Settle { receipt, ending }: Settle) -> Settled {
+    fn settle(&mut self, Settle { receipt, settlement }: Settle, keeps_dead: bool) -> Settled {
         let Some(mut held) = self.settled(&receipt) else { return Settled::Stale };
-        match ending {
-            Ending::Gone => {}
-            Ending::Again { after, attempts, .. } => {
+        match settlement {
+            Settlement::Ack => {}
+            Settlement::Park if keeps_dead => self.buried.push(held.envelope),
+            Settlement::Park => {}
+            Settlement::Retry { after, attempts, .. } => {
                 held.attempts = attempts;
                 held.envelope.redelivered = true;
                 if after.is_zero() {
@@ -273,14 +275,6 @@ impl State {
                     self.delayed.insert((Instant::now() + after, held.number), held);
                 }
             }
-        }
-        Settled::Done
-    }
-
-    fn bury(&mut self, receipt: &Receipt, keeps: bool) -> Settled {
-        let Some(held) = self.settled(receipt) else { return Settled::Stale };
-        if keeps {
-            self.buried.push(held.envelope);
         }
         Settled::Done
     }
@@ -325,15 +319,21 @@ impl State {
 
 impl Source<Envelope> for MemorySource {
     fn profile(&self) -> Profile {
-        Profile { visibility: self.visibility, settle_batch: 1024 }
+        let keeps_dead_letters = self.keeps_buried;
+        Profile { keeps_dead_letters, ..Profile::new(self.visibility, 1024) }
     }
 
-    fn receive(&self, max: usize) -> BoxFuture<'_, Result<Vec<Delivery<Envelope>>, SourceError>> {
-        Box::pin(async move { Ok(self.receive_some(max).await) })
+    fn receive(
+        &self,
+        demand: Demand,
+    ) -> BoxFuture<'_, Result<Vec<Delivery<Envelope>>, SourceError>> {
+        Box::pin(async move { Ok(self.receive_some(demand.most()).await) })
     }
 
     fn settle(&self, settle: Vec<Settle>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
-        Box::pin(async { self.settle_each(settle, State::settle) })
+        let keeps = self.keeps_buried;
+        let settle_one = move |state: &mut State, settle| state.settle(settle, keeps);
+        Box::pin(async move { self.settle_each(settle, settle_one) })
     }
 
     fn extend(&self, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
@@ -368,15 +368,5 @@ impl Source<Envelope> for MemorySource {
         self.state.lock().stopped = true;
         self.changed.notify_waiters();
         Box::pin(async {})
-    }
-
-    fn bury(&self, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
-        let keeps = self.keeps_buried;
-        let bury = move |state: &mut State, receipt: Receipt| state.bury(&receipt, keeps);
-        Box::pin(async move { self.settle_each(receipts, bury) })
-    }
-
-    fn keeps_buried(&self) -> bool {
-        self.keeps_buried
     }
 }

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::in_flight::{Begun, InFlight, Now, Tracked};
 use crate::pool::{Item, ParkingKey};
-use crate::{DEFAULT_DELAY, Delivery, Ending, Malformed, Parked, Reason, Receipt};
+use crate::{DEFAULT_DELAY, Delivery, Malformed, Parked, Reason, Receipt, Settlement};
 
 /// The books of one queue.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub(crate) struct Held {
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) subject: Subject,
-    pub(crate) ending: Ending,
+    pub(crate) settlement: Settlement,
     /// To be kept, durably, before the source hears.
     pub(crate) parked: Option<Box<Parked>>,
     /// Holds the key until the source has heard.
@@ -87,10 +87,15 @@ impl Ledger {
     }
 
     /// Ends something that was never in flight.
-    pub(crate) fn end_stray(&self, receipt: Receipt, ending: Ending, parked: Option<Box<Parked>>) {
+    pub(crate) fn end_stray(
+        &self,
+        receipt: Receipt,
+        settlement: Settlement,
+        parked: Option<Box<Parked>>,
+    ) {
         self.push(Ended {
             subject: Subject::Stray(receipt),
-            ending,
+            settlement,
             parked,
             hold: None,
             parking_key: None,
@@ -155,33 +160,33 @@ impl Held {
     /// Hands the message back for a reason that is not an attempt.
     pub(crate) fn hand_back(self, after: std::time::Duration, reason: Reason) {
         let attempts = self.tracked().attempts();
-        self.settle(Ending::Again { after, attempts, reason }, None, None, None);
+        self.settle(Settlement::Retry { after, attempts, reason }, None, None, None);
     }
 
     /// Ends the delivery.
     pub(crate) fn settle(
         mut self,
-        ending: Ending,
+        settlement: Settlement,
         parked: Option<Box<Parked>>,
         hold: Option<KeyHold<Item>>,
         parking_key: Option<ParkingKey>,
     ) {
         if let Some(tracked) = self.tracked.take() {
-            self.end(tracked, ending, parked, hold, parking_key);
+            self.end(tracked, settlement, parked, hold, parking_key);
         }
     }
 
     fn end(
         &self,
         tracked: Arc<Tracked>,
-        ending: Ending,
+        settlement: Settlement,
         parked: Option<Box<Parked>>,
         hold: Option<KeyHold<Item>>,
         parking_key: Option<ParkingKey>,
     ) {
         tracked.change(|standing| standing.now = Now::Settling);
         let subject = Subject::Tracked(tracked);
-        self.ledger.push(Ended { subject, ending, parked, hold, parking_key });
+        self.ledger.push(Ended { subject, settlement, parked, hold, parking_key });
     }
 }
 
@@ -189,8 +194,9 @@ impl Drop for Held {
     fn drop(&mut self) {
         if let Some(tracked) = self.tracked.take() {
             let attempts = tracked.attempts();
-            let ending = Ending::Again { after: DEFAULT_DELAY, attempts, reason: Reason::Failed };
-            self.end(tracked, ending, None, None, None);
+            let settlement =
+                Settlement::Retry { after: DEFAULT_DELAY, attempts, reason: Reason::Failed };
+            self.end(tracked, settlement, None, None, None);
         }
     }
 }

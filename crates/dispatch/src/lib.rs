@@ -11,12 +11,14 @@
 
 mod breaker;
 mod delivery;
+mod demand;
 mod envelope;
 mod executor;
 mod fact;
 mod in_flight;
 mod ledger;
 mod message;
+mod order;
 mod outcome;
 mod parked;
 mod pool;
@@ -34,10 +36,12 @@ pub use breaker::{
     Breaker, BreakerChange, BreakerSettings, BreakerState, BreakerView, Pass, Verdict,
 };
 pub use delivery::{Delivery, Malformed, Receipt};
+pub use demand::{Demand, Opened, Openings, Room, Rooms};
 pub use envelope::Envelope;
 pub use executor::{Attempt, Executor};
 pub use fact::{CallStatus, Fact, Observer};
 pub use message::{AuthToken, BadTarget, Message, Target};
+pub use order::{Order, Ordered};
 pub use outcome::{
     DEFAULT_DELAY, FAST_FAIL_DELAY, MAX_DELAY, MIN_DELAY, Outcome, Reason, Rejection, Settlement,
     Severity, settlement_for,
@@ -47,7 +51,7 @@ pub use queue::QueueSettings;
 pub use router::{AckError, Router, ShutdownReport};
 pub use settings::{DEFAULT_GROUP, DEFAULT_POOL, OnExhausted, Ordering, PoolSettings, Ungrouped};
 pub use source::{
-    BoxFuture, Depth, Ending, Found, FoundState, Profile, Publication, PublishError, Published,
-    Settle, Settled, Source, SourceError,
+    BoxFuture, Depth, Found, FoundState, Profile, Publication, PublishError, Published, Settle,
+    Settled, Source, SourceError,
 };
 pub use view::{GroupView, MessageState, MessageView, Phase, PoolView, QueueView, WhyWaiting};

@@ -95,40 +95,41 @@ pub enum Reason {
     Draining,
 }
 
-/// What becomes of a message after an attempt.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What becomes of a message, for its source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settlement {
     /// It is done with.
     Ack,
-    /// It comes again.
+    /// It is to be delivered again.
     Retry {
         /// Not before this has passed.
         after: Duration,
-        /// Whether this was an attempt by `max_attempts`: docs/rules.md#settle-2.
-        counts: bool,
-        /// Why.
+        /// How many attempts were made by now: docs/rules.md#settle-2.
+        attempts: u32,
+        /// Why it comes back, for those who ask.
         reason: Reason,
     },
-    /// It is put aside for a person to look at.
-    Park(Rejection),
+    /// It will never work: it is put aside for a person to look at.
+    Park,
 }
 
-/// The paper's table, as a table.
+/// The paper's table, as a table, for a message that had so many attempts before.
 #[must_use]
-pub fn settlement_for(outcome: &Outcome) -> Settlement {
-    let retry = |after, counts, reason| Settlement::Retry { after, counts, reason };
+pub fn settlement_for(outcome: &Outcome, attempts: u32) -> Settlement {
+    let counted = attempts.saturating_add(1);
+    let retry = |after, attempts, reason| Settlement::Retry { after, attempts, reason };
     match outcome {
         Outcome::Done => Settlement::Ack,
         Outcome::RetryLater { after, .. } => {
-            retry(after.map_or(DEFAULT_DELAY, clamped), true, Reason::Failed)
+            retry(after.map_or(DEFAULT_DELAY, clamped), counted, Reason::Failed)
         }
-        Outcome::Throttled { after } => retry(clamped(*after), false, Reason::Throttled),
-        Outcome::Rejected(rejection) => Settlement::Park(rejection.clone()),
-        Outcome::Unreachable { .. } => retry(DEFAULT_DELAY, true, Reason::Failed),
+        Outcome::Throttled { after } => retry(clamped(*after), attempts, Reason::Throttled),
+        Outcome::Rejected(_) => Settlement::Park,
+        Outcome::Unreachable { .. } => retry(DEFAULT_DELAY, counted, Reason::Failed),
         Outcome::BreakerOpen { rest, .. } => {
-            retry((*rest).max(MIN_DELAY), false, Reason::BreakerOpen)
+            retry((*rest).max(MIN_DELAY), attempts, Reason::BreakerOpen)
         }
-        Outcome::Interrupted => retry(Duration::ZERO, false, Reason::Draining),
+        Outcome::Interrupted => retry(Duration::ZERO, attempts, Reason::Draining),
     }
 }
 

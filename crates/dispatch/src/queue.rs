@@ -12,7 +12,7 @@ use crate::ledger::Ledger;
 use crate::pool::Pool;
 use crate::questions::Questions;
 use crate::router::Core;
-use crate::{BoxFuture, Fact, Receipt, Settled, Source, SourceError, route, settler};
+use crate::{BoxFuture, Demand, Fact, Receipt, Settled, Source, SourceError, route, settler};
 
 /// How a queue is received from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,7 +229,7 @@ async fn receive(
         }
         // Of two batches the first must be admitted first: docs/rules.md#strict-5.
         let turn = async {
-            match core.keeps_order() && !source.keeps_order() {
+            match core.keeps_order() && !source.profile().keeps_order {
                 true => Some(queue.turn.lock().await),
                 false => None,
             }
@@ -237,7 +237,7 @@ async fn receive(
         let Ok(_turn) = cx.until_interrupted(turn).await else { return };
         let received = {
             let _asked = questions.ask();
-            cx.until_interrupted(source.receive(max)).await
+            cx.until_interrupted(source.receive(Demand::any(max))).await
         };
         match received {
             Err(_) => return,

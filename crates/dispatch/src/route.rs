@@ -10,8 +10,8 @@ use crate::pool::{Fellows, Item, Pool};
 use crate::queue::Queue;
 use crate::router::Core;
 use crate::{
-    DEFAULT_DELAY, DEFAULT_POOL, Delivery, Ending, Fact, Malformed, Message, OnExhausted, Ordering,
-    Parked, ParkedCode, PoolSettings, Reason, Receipt,
+    DEFAULT_DELAY, DEFAULT_POOL, Delivery, Fact, Malformed, Message, OnExhausted, Ordering, Parked,
+    ParkedCode, PoolSettings, Reason, Receipt, Settlement,
 };
 
 /// The part of a batch that goes to one pool, in order.
@@ -65,7 +65,7 @@ fn dedupe(core: &Core, queue: &Arc<Queue>, batch: Vec<Delivery>) -> Vec<Held> {
             }
             Taken::Requeued { id, receipt } => {
                 core.observe(&Fact::Requeued { queue: &queue.name, id: &id });
-                queue.ledger.end_stray(receipt, Ending::Gone, None);
+                queue.ledger.end_stray(receipt, Settlement::Ack, None);
             }
             Taken::Malformed { broker_id, receipt, malformed } => {
                 set_aside(core, queue, broker_id, receipt, malformed);
@@ -101,7 +101,7 @@ fn set_aside(
         holds_key: false,
         message: Err(malformed.raw),
     };
-    queue.ledger.end_stray(receipt, Ending::Gone, Some(Box::new(parked)));
+    queue.ledger.end_stray(receipt, Settlement::Ack, Some(Box::new(parked)));
 }
 
 /// What a queue of the same name that is leaving still runs comes again when that is over:
@@ -110,8 +110,8 @@ fn return_later(core: &Core, queue: &Queue, delivery: Delivery) {
     let Delivery { receipt, attempts, message, broker_id } = delivery;
     let id = message.map_or(broker_id, |message| message.id);
     core.observe(&Fact::Redelivered { queue: &queue.name, id: &id });
-    let ending = Ending::Again { after: DEFAULT_DELAY, attempts, reason: Reason::Draining };
-    queue.ledger.end_stray(receipt, ending, None);
+    let settlement = Settlement::Retry { after: DEFAULT_DELAY, attempts, reason: Reason::Draining };
+    queue.ledger.end_stray(receipt, settlement, None);
 }
 
 /// Phase 2: the pool of each message, in the order in which the batch first names them.
@@ -151,7 +151,8 @@ fn admit(core: &Arc<Core>, queue: &Queue, part: Part) -> Option<Part> {
     let items = fellowship(&settings, held);
     if let Err(refused) = enter(core, &pool, items) {
         // Handed back, later ones of its groups could come before it: docs/rules.md#strict-5.
-        let is_ordered = settings.ordering == Ordering::Strict && !queue.source().keeps_order();
+        let is_ordered =
+            settings.ordering == Ordering::Strict && !queue.source().profile().keeps_order;
         if is_ordered && !pool.is_closed() {
             let held = refused.into_iter().map(|item| item.held).collect();
             return Some(Part { pool, held });
@@ -266,7 +267,7 @@ pub(crate) fn park_in_tail(pool: &Pool, held: Held, key: &Arc<str>) {
         message: Ok(tracked.message.clone()),
     };
     let parking = pool.park_key(held.queue(), key);
-    held.settle(Ending::Gone, Some(Box::new(parked)), None, Some(parking));
+    held.settle(Settlement::Ack, Some(Box::new(parked)), None, Some(parking));
 }
 
 /// Brings together what must be handed back together: messages of one group, in the order of the

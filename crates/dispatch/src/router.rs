@@ -13,8 +13,8 @@ use crate::in_flight::{Place, Tracked};
 use crate::pool::Pool;
 use crate::queue::{Queue, QueueSettings};
 use crate::{
-    DEFAULT_POOL, Ending, Executor, Fact, Observer, Ordering, ParkedStore, PoolSettings, Source,
-    run,
+    DEFAULT_POOL, Executor, Fact, Observer, Order, Ordering, ParkedStore, PoolSettings, Settlement,
+    Source, run,
 };
 
 pub(crate) type Pools = BTreeMap<Arc<str>, Arc<Pool>>;
@@ -154,7 +154,7 @@ impl Router {
     ) -> Result<bool, Invalid> {
         let name = name.into();
         let queue = Queue::new(Arc::clone(&name), settings, source)?;
-        queue.source().keep_order_for(&self.core.strict_pools());
+        queue.source().keep_order(&self.core.order());
         {
             let mut queues = self.core.queues.write();
             if queues.contains_key(&name) {
@@ -204,7 +204,7 @@ impl Router {
         source: Arc<dyn Source>,
     ) -> Result<bool, Invalid> {
         let Some(queue) = self.core.queues.read().get(name).cloned() else { return Ok(false) };
-        source.keep_order_for(&self.core.strict_pools());
+        source.keep_order(&self.core.order());
         queue.restart(&self.core, source).await?;
         Ok(true)
     }
@@ -249,7 +249,7 @@ impl Router {
         let pool = self.core.pool_at(&place).ok_or(AckError::Busy)?;
         let item = pool.sluice.withdraw(place.item).ok_or(AckError::Busy)?;
         pool.left(&tracked.1.message);
-        item.held.settle(Ending::Gone, None, None, None);
+        item.held.settle(Settlement::Ack, None, None, None);
         Ok(())
     }
 
@@ -369,10 +369,11 @@ impl Core {
         self.pools().values().any(|pool| pool.settings().ordering == Ordering::Strict)
     }
 
-    fn strict_pools(&self) -> Vec<Arc<str>> {
+    /// What the sources must keep in order.
+    fn order(&self) -> Arc<Order> {
         let pools = self.pools();
         let strict = |pool: &&Arc<Pool>| pool.settings().ordering == Ordering::Strict;
-        pools.values().filter(strict).map(|pool| Arc::clone(&pool.code)).collect()
+        Arc::new(Order::of_pools(pools.values().filter(strict).map(|pool| Arc::clone(&pool.code))))
     }
 
     pub(crate) fn room(&self) -> u64 {
@@ -393,11 +394,11 @@ impl Core {
         self.tell_sources();
     }
 
-    /// Tells the sources which pools keep order across deliveries.
+    /// Tells the sources what stays in order across deliveries.
     fn tell_sources(&self) {
-        let strict = self.strict_pools();
+        let order = self.order();
         for queue in self.all_queues() {
-            queue.source().keep_order_for(&strict);
+            queue.source().keep_order(&order);
         }
     }
 }

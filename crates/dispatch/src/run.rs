@@ -16,8 +16,8 @@ use crate::pool::{Item, ParkingKey, Pool};
 use crate::route::park_in_tail;
 use crate::router::Core;
 use crate::{
-    Attempt, BoxFuture, Ending, Fact, OnExhausted, Ordering, Outcome, Parked, ParkedCode,
-    PoolSettings, Reason, Rejection, Settlement, settlement_for,
+    Attempt, BoxFuture, Fact, OnExhausted, Ordering, Outcome, Parked, ParkedCode, PoolSettings,
+    Reason, Rejection, Settlement, settlement_for,
 };
 
 /// Starts whatever a pool's sluice lets through, until it is closed.
@@ -133,16 +133,15 @@ impl Run<'_> {
             self.pool.pause(host, Instant::now() + *after);
             self.core.observe(&Fact::Paused { pool: &self.pool.code, host, after: *after });
         }
-        match settlement_for(&outcome) {
-            Settlement::Ack => self.end(turn, Ending::Gone, None, None),
-            Settlement::Park(rejection) => self.reject(turn, tracked, rejection),
-            Settlement::Retry { after, counts, reason } => {
-                let attempts = tracked.change(|standing| {
-                    standing.attempts += u32::from(counts);
-                    standing.attempts
-                });
+        let before = tracked.attempts();
+        match (settlement_for(&outcome, before), outcome) {
+            (Settlement::Park, Outcome::Rejected(rejection)) => {
+                self.reject(turn, tracked, rejection)
+            }
+            (Settlement::Retry { after, attempts, reason }, outcome) => {
+                tracked.change(|standing| standing.attempts = attempts);
                 let max = self.settings.max_attempts;
-                if counts && max > 0 && attempts >= max {
+                if attempts > before && max > 0 && attempts >= max {
                     self.exhaust(turn, tracked, &outcome)
                 } else if self.settings.ordering == Ordering::Strict
                     && outcome != Outcome::Interrupted
@@ -152,6 +151,7 @@ impl Run<'_> {
                     self.retry_at_source(turn, after, attempts, reason)
                 }
             }
+            (settlement, _) => self.end(turn, settlement, None, None),
         }
     }
 
@@ -171,7 +171,7 @@ impl Run<'_> {
         let (pool, message) = (&self.pool.code, &tracked.message);
         self.core.observe(&Fact::Rejected { pool, message, severity, why: &why });
         let parked = self.parked(&turn, tracked, ParkedCode::Rejected, why, status, false);
-        self.end(turn, Ending::Gone, parked, None)
+        self.end(turn, Settlement::Ack, parked, None)
     }
 
     /// Its attempts are used up: docs/rules.md#strict-3.
@@ -191,12 +191,12 @@ impl Run<'_> {
                 if parked.is_some() {
                     self.park_tail(tracked, &key);
                 }
-                self.end(turn, Ending::Gone, parked, parking)
+                self.end(turn, Settlement::Ack, parked, parking)
             }
             (None, _) | (Some(_), OnExhausted::Skip) => {
                 let code = ParkedCode::Exhausted;
                 let parked = self.parked(&turn, tracked, code, why, status, false);
-                self.end(turn, Ending::Gone, parked, None)
+                self.end(turn, Settlement::Ack, parked, None)
             }
         }
     }
@@ -249,7 +249,7 @@ impl Run<'_> {
     fn end(
         &self,
         turn: Turn<Item>,
-        ending: Ending,
+        settlement: Settlement,
         parked: Option<Box<Parked>>,
         parking: Option<ParkingKey>,
     ) -> Next {
@@ -261,7 +261,7 @@ impl Run<'_> {
             let (item, next) = turn.finish_and_next();
             (item, None, next)
         };
-        item.held.settle(ending, parked, hold, parking);
+        item.held.settle(settlement, parked, hold, parking);
         next
     }
 
@@ -315,7 +315,7 @@ impl Run<'_> {
         if let Some(fellows) = turn.value().fellows.as_ref() {
             self.pool.cascade(fellows);
         }
-        self.end(turn, Ending::Again { after, attempts, reason }, None, None)
+        self.end(turn, Settlement::Retry { after, attempts, reason }, None, None)
     }
 }
 

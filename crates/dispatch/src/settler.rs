@@ -11,7 +11,7 @@ use sluicegate_tasks::Context;
 use crate::ledger::{Ended, Subject};
 use crate::queue::Queue;
 use crate::router::Core;
-use crate::{Ending, Fact, MIN_DELAY, Parked, Receipt, Settle, Settled, SourceError};
+use crate::{Fact, MIN_DELAY, Parked, Receipt, Settle, Settled, Settlement, SourceError};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -33,7 +33,7 @@ async fn settle(core: &Core, queue: &Queue, mut ended: Vec<Ended>, cx: &Context)
     loop {
         let lot: Vec<Settle> = ended
             .iter()
-            .map(|ended| Settle { receipt: ended.receipt(), ending: ended.ending })
+            .map(|ended| Settle { receipt: ended.receipt(), settlement: ended.settlement })
             .collect();
         match queue.ask(|source| source.settle(lot.clone())).await {
             Ok(answers) => {
@@ -62,7 +62,7 @@ fn conclude(core: &Core, queue: &Queue, mut ended: Ended, answer: Settled, used:
         return;
     }
     if answer == Settled::Done
-        && let Ending::Again { after, .. } = &mut ended.ending
+        && let Settlement::Retry { after, .. } = &mut ended.settlement
     {
         // Its delay has passed already. Not at once, or it could come back for ever before the
         // answer does.
@@ -83,7 +83,7 @@ async fn keep_parked(core: &Core, queue: &Queue, ended: &mut [Ended], cx: &Conte
         queue.failed(core, "park", &error);
         if cx.until_interrupted(tokio::time::sleep(pause)).await.is_err() {
             for ended in ended.iter_mut().filter(|ended| ended.parked.is_some()) {
-                ended.ending = not_parked(ended);
+                ended.settlement = not_parked(ended);
                 ended.parked = None;
             }
             return;
@@ -92,12 +92,12 @@ async fn keep_parked(core: &Core, queue: &Queue, ended: &mut [Ended], cx: &Conte
     }
 }
 
-fn not_parked(ended: &Ended) -> Ending {
+fn not_parked(ended: &Ended) -> Settlement {
     let attempts = match &ended.subject {
         Subject::Tracked(tracked) => tracked.attempts(),
         Subject::Stray(_) => 0,
     };
-    Ending::Again { after: Duration::ZERO, attempts, reason: crate::Reason::Draining }
+    Settlement::Retry { after: Duration::ZERO, attempts, reason: crate::Reason::Draining }
 }
 
 fn record(core: &Core, queue: &Queue, ended: Ended, answer: Settled) {
@@ -117,9 +117,9 @@ fn record(core: &Core, queue: &Queue, ended: Ended, answer: Settled) {
             reason: &parked.reason,
         });
     }
-    let again = match ended.ending {
-        Ending::Gone => None,
-        Ending::Again { reason, .. } => Some(reason),
+    let again = match ended.settlement {
+        Settlement::Ack | Settlement::Park => None,
+        Settlement::Retry { reason, .. } => Some(reason),
     };
     queue.settled(again.is_none());
     let stale = answer == Settled::Stale;

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Delivery, Message, Reason, Receipt};
+use crate::{Delivery, Demand, Message, Order, Reason, Receipt, Settlement};
 
 /// A boxed future, so that the seams can be used as trait objects.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -13,28 +13,47 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// Where messages come from and are settled.
 ///
 /// What holds for every source, and is tested by the conformance suite:
+///
+/// **Receiving**
 /// 1. Nothing is lost: a delivery that is neither settled nor extended comes back when its
 ///    visibility window ends, and one whose `receive` was dropped comes back too.
 /// 2. A delivery is not handed out again within its window.
-/// 3. [`settle`](Source::settle) is one step that carries its delay; when it has answered
-///    [`Settled::Done`], that is durable.
-/// 4. A receipt of an earlier delivery settles nothing: it is [`Settled::Stale`].
-/// 5. Calls may be made at once from several tasks.
+///
+/// **Demand**
+/// 3. A source that [selects](Profile::selects) hands out only what its [`Demand`] has room for, and a pool
+///    without room holds up no other. The others hand out in their own order.
+///
+/// **Settling and durability**
+/// 4. [`settle`](Source::settle) is one step that carries its delay; when it has answered
+///    [`Settled::Done`], that is durable. Each settlement is answered by itself: one that fails holds
+///    up no other.
+/// 5. A receipt of an earlier delivery settles nothing: it is [`Settled::Stale`].
+/// 6. [`Settlement::Park`] keeps the message where this source keeps dead letters, if
+///    [it does](Profile::keeps_dead_letters); else the message is gone.
+///
+/// **Order**
+/// 7. A source that [keeps order](Profile::keeps_order) hands out a later message of a key that
+///    [`keep_order`](Source::keep_order) names only once the earlier ones are over, to whomever.
+///
+/// Calls may be made at once from several tasks.
 ///
 /// `M` is what is read out of a body: the router takes [`Message`]s, a handler written in Rust takes
 /// [`Envelope`](crate::Envelope)s. The source itself is the same.
 pub trait Source<M = Message>: Send + Sync + 'static {
-    /// What the router must know of it.
+    /// What it can do.
     fn profile(&self) -> Profile;
 
-    /// At most `max` deliveries, in order. Waits a while for the first one; an empty answer only
-    /// says that none came.
+    /// At most as many deliveries as there is demand for, in order. Waits a while for the first one; an
+    /// empty answer only says that none came.
     ///
     /// # Cancel safety
     /// Dropped, it hands out nothing, or what it took comes back.
-    fn receive(&self, max: usize) -> BoxFuture<'_, Result<Vec<Delivery<M>>, SourceError>>;
+    fn receive(&self, demand: Demand) -> BoxFuture<'_, Result<Vec<Delivery<M>>, SourceError>>;
 
     /// Settles deliveries. The answers are in the order of the questions.
+    ///
+    /// # Errors
+    /// None of them was settled, as far as is known.
     fn settle(&self, settle: Vec<Settle>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>>;
 
     /// Begins the visibility windows of deliveries anew. The answers are in the order of the
@@ -63,46 +82,46 @@ pub trait Source<M = Message>: Send + Sync + 'static {
         Box::pin(async { Err(PublishError::NotPublishable) })
     }
 
-    /// Settles deliveries of messages that will never work: they go where this source keeps such
-    /// messages, and are gone where it keeps none. The answers are in the order of the receipts.
-    fn bury(&self, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
-        let gone = |receipt| Settle { receipt, ending: Ending::Gone };
-        self.settle(receipts.into_iter().map(gone).collect())
-    }
-
-    /// Whether [`bury`](Source::bury) keeps what it is given.
-    fn keeps_buried(&self) -> bool {
-        false
-    }
-
     /// Looks for a message by the application's id. `None` where the source cannot, or has none.
     fn find<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Found>, SourceError>> {
         let _ = id;
         Box::pin(async { Ok(None) })
     }
 
-    /// Whether it hands out a later message of a group, to whomever, only once the earlier ones are over.
-    /// From a source that does not, the router takes one batch at a time for pools that keep order, and
-    /// hands nothing back for want of room.
-    fn keeps_order(&self) -> bool {
-        false
-    }
-
-    /// Which pools keep order across deliveries, by their codes: a later message of a group that
-    /// goes to one of them is not handed out while an earlier one is out or waits, where the source
-    /// can tell.
-    fn keep_order_for(&self, pools: &[Arc<str>]) {
-        let _ = pools;
+    /// What must stay in order across deliveries from now on.
+    fn keep_order(&self, order: &Arc<Order>) {
+        let _ = order;
     }
 }
 
-/// What the router must know of a source.
+/// What a source can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// How long a delivery stays hidden without being extended.
     pub visibility: Duration,
     /// How many deliveries one call may settle or extend.
     pub settle_batch: usize,
+    /// Whether it keeps order. From a source that does not, one batch at a time is taken for what must stay in
+    /// order, and nothing of it is handed back for want of room.
+    pub keeps_order: bool,
+    /// Whether it keeps what is parked with it.
+    pub keeps_dead_letters: bool,
+    /// Whether it hands out by pool.
+    pub selects: bool,
+}
+
+impl Profile {
+    /// A source that can do nothing but hand out and settle.
+    #[must_use]
+    pub const fn new(visibility: Duration, settle_batch: usize) -> Self {
+        Self {
+            visibility,
+            settle_batch,
+            keeps_order: false,
+            keeps_dead_letters: false,
+            selects: false,
+        }
+    }
 }
 
 /// One delivery to settle, and how.
@@ -110,33 +129,33 @@ pub struct Profile {
 pub struct Settle {
     /// Which delivery.
     pub receipt: Receipt,
-    /// How it ends.
-    pub ending: Ending,
+    /// What becomes of its message.
+    pub settlement: Settlement,
 }
 
-/// How a delivery ends, for its source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// The message is done with.
-    Gone,
-    /// The message is to be delivered again.
-    Again {
-        /// Not before this has passed.
-        after: Duration,
-        /// How many attempts were made by now.
-        attempts: u32,
-        /// Why it comes back, for those who ask.
-        reason: Reason,
-    },
+impl Settle {
+    /// A delivery whose message is done with.
+    #[must_use]
+    pub const fn ack(receipt: Receipt) -> Self {
+        Self { receipt, settlement: Settlement::Ack }
+    }
+
+    /// A delivery whose message will never work.
+    #[must_use]
+    pub const fn park(receipt: Receipt) -> Self {
+        Self { receipt, settlement: Settlement::Park }
+    }
 }
 
 /// What became of a settlement or an extension.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settled {
     /// It is done, durably.
     Done,
     /// The receipt was not valid any more. The message is gone, or will be delivered again.
     Stale,
+    /// It could not be done. Trying again later may help.
+    Failed(SourceError),
 }
 
 /// How many messages a source holds.

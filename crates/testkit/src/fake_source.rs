@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Depth, Found, Malformed, Profile, Publication, PublishError, Published,
-    Receipt, Settle, Settled, Source, SourceError,
+    BoxFuture, Delivery, Demand, Depth, Found, Malformed, Order, Profile, Publication,
+    PublishError, Published, Receipt, Settle, Settled, Source, SourceError,
 };
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -106,7 +106,7 @@ impl FakeSource {
         let now = Instant::now();
         shelf.give_all_back(now);
         // Whoever keeps order says so again.
-        shelf.keep_order_for(&[], now);
+        shelf.keep_order(&Arc::default(), now);
         drop(shelf);
         self.shared.changed.notify_waiters();
         let shared = Arc::clone(&self.shared);
@@ -201,11 +201,11 @@ impl Clone for FakeSource {
 
 impl Source for FakeSource {
     fn profile(&self) -> Profile {
-        Profile { visibility: self.visibility, settle_batch: SETTLE_BATCH }
+        Profile { keeps_order: true, ..Profile::new(self.visibility, SETTLE_BATCH) }
     }
 
-    fn receive(&self, max: usize) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {
-        Box::pin(self.receive_some(max))
+    fn receive(&self, demand: Demand) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {
+        Box::pin(self.receive_some(demand.most()))
     }
 
     fn settle(&self, settle: Vec<Settle>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
@@ -241,12 +241,8 @@ impl Source for FakeSource {
         Box::pin(async { Ok(self.shared.shelf.lock().find(id, Instant::now())) })
     }
 
-    fn keeps_order(&self) -> bool {
-        true
-    }
-
-    fn keep_order_for(&self, pools: &[Arc<str>]) {
-        self.shared.shelf.lock().keep_order_for(pools, Instant::now());
+    fn keep_order(&self, order: &Arc<Order>) {
+        self.shared.shelf.lock().keep_order(order, Instant::now());
         self.shared.changed.notify_waiters();
     }
 }

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Depth, Profile, Receipt, Settle, Settled, Source, SourceError,
+    BoxFuture, Delivery, Demand, Depth, Order, Profile, Receipt, Settle, Settled, Source,
+    SourceError,
 };
 
 pub(crate) struct Portion<S> {
@@ -18,14 +19,14 @@ impl<S: Source> Portion<S> {
         Self { source, left: AtomicUsize::new(count) }
     }
 
-    async fn receive_some(&self, max: usize) -> Result<Vec<Delivery>, SourceError> {
+    async fn receive_some(&self, demand: Demand) -> Result<Vec<Delivery>, SourceError> {
         // One receives at a time.
         let left = self.left.load(Ordering::Relaxed);
         if left == 0 {
             tokio::time::sleep(Duration::from_secs(1)).await;
             return Ok(Vec::new());
         }
-        let received = self.source.receive(max.min(left)).await?;
+        let received = self.source.receive(demand.at_most(left)).await?;
         self.left.store(left - received.len(), Ordering::Relaxed);
         Ok(received)
     }
@@ -36,8 +37,8 @@ impl<S: Source> Source for Portion<S> {
         self.source.profile()
     }
 
-    fn receive(&self, max: usize) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {
-        Box::pin(self.receive_some(max))
+    fn receive(&self, demand: Demand) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {
+        Box::pin(self.receive_some(demand))
     }
 
     fn settle(&self, settle: Vec<Settle>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
@@ -60,7 +61,7 @@ impl<S: Source> Source for Portion<S> {
         self.source.stop()
     }
 
-    fn keep_order_for(&self, pools: &[Arc<str>]) {
-        self.source.keep_order_for(pools);
+    fn keep_order(&self, order: &Arc<Order>) {
+        self.source.keep_order(order);
     }
 }

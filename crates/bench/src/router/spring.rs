@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Depth, Profile, Receipt, Settle, Settled, Source, SourceError,
+    BoxFuture, Delivery, Demand, Depth, Profile, Receipt, Settle, Settled, Source, SourceError,
 };
 
 use super::sample;
@@ -36,12 +36,12 @@ impl Spring {
 
 impl Source for Spring {
     fn profile(&self) -> Profile {
-        Profile { visibility: Duration::from_secs(36_000), settle_batch: 1024 }
+        Profile::new(Duration::from_secs(36_000), 1024)
     }
 
-    fn receive(&self, max: usize) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {
-        let first = self.next.fetch_add(max as u64, Ordering::Relaxed).min(self.count);
-        let last = (first + max as u64).min(self.count);
+    fn receive(&self, demand: Demand) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {
+        let first = self.next.fetch_add(demand.most() as u64, Ordering::Relaxed).min(self.count);
+        let last = (first + demand.most() as u64).min(self.count);
         Box::pin(async move {
             if first == last {
                 tokio::time::sleep(Duration::from_secs(1)).await;

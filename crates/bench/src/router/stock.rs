@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Depth, Ending, Message, Profile, Receipt, Settle, Settled, Source,
-    SourceError,
+    BoxFuture, Delivery, Demand, Depth, Message, Profile, Receipt, Settle, Settled, Settlement,
+    Source, SourceError,
 };
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -90,9 +90,9 @@ impl Shelf {
         let place = tag.checked_sub(self.first).and_then(|at| self.places.get_mut(at as usize));
         let Some(place) = place.filter(|place| place.is_out) else { return Settled::Stale };
         place.is_out = false;
-        match settle.ending {
-            Ending::Gone => place.message = None,
-            Ending::Again { .. } => self.next = self.next.min(tag),
+        match settle.settlement {
+            Settlement::Ack | Settlement::Park => place.message = None,
+            Settlement::Retry { .. } => self.next = self.next.min(tag),
         }
         while self.places.front().is_some_and(|place| place.message.is_none()) {
             self.places.pop_front();
@@ -111,11 +111,11 @@ impl Place {
 
 impl Source for Stock {
     fn profile(&self) -> Profile {
-        Profile { visibility: Duration::from_secs(3600), settle_batch: 1024 }
+        Profile::new(Duration::from_secs(3600), 1024)
     }
 
-    fn receive(&self, max: usize) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {
-        Box::pin(async move { Ok(self.receive_some(max).await) })
+    fn receive(&self, demand: Demand) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {
+        Box::pin(async move { Ok(self.receive_some(demand.most()).await) })
     }
 
     fn settle(&self, settle: Vec<Settle>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sluicegate_dispatch::{Ending, Reason};
+use sluicegate_dispatch::{Reason, Settlement};
 use tokio::sync::Notify;
 
 use super::table::Table;
@@ -67,18 +67,18 @@ pub(super) enum End {
 }
 
 impl End {
-    /// What the source is told; `None` if it is to bury the message.
-    pub(super) const fn ending(self) -> Option<Ending> {
+    /// What the source is told.
+    pub(super) const fn settlement(self) -> Settlement {
         match self {
-            Self::Done | Self::Ignored => Some(Ending::Gone),
+            Self::Done | Self::Ignored => Settlement::Ack,
             Self::Retried { after, failed } => {
-                Some(Ending::Again { after, attempts: failed, reason: Reason::Failed })
+                Settlement::Retry { after, attempts: failed, reason: Reason::Failed }
             }
             Self::HandedBack { known } => {
                 let (after, reason) = (Duration::ZERO, Reason::Draining);
-                Some(Ending::Again { after, attempts: known, reason })
+                Settlement::Retry { after, attempts: known, reason }
             }
-            Self::Dead => None,
+            Self::Dead => Settlement::Park,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use sluicegate_dispatch::{Delivery, Envelope};
+use sluicegate_dispatch::{Delivery, Demand, Envelope};
 use sluicegate_tasks::{Context, Entry};
 use tokio::time::{Instant, sleep};
 
@@ -27,7 +27,7 @@ pub(super) async fn run(core: Arc<Core>, cx: Context) {
     // A stopped source answers at once, so the context is looked at, not only waited for.
     while !cx.is_cancelled() {
         let Ok(room) = cx.until_interrupted(core.room()).await else { return };
-        match cx.until_interrupted(core.source.receive(room)).await {
+        match cx.until_interrupted(core.source.receive(Demand::any(room))).await {
             Err(_) => return,
             // A source that has nothing waits for it; one that does not must not spin.
             Ok(Ok(batch)) if batch.is_empty() => tokio::task::yield_now().await,

@@ -36,7 +36,7 @@ pub(super) async fn run(core: Arc<Core>, cx: Context) {
             _ = &mut ended => return,
             Some(()) = under_way.next(), if !under_way.is_empty() => {}
             lot = core.books.next_ended(max), if under_way.len() < LOTS => {
-                let is_dead = |one: &Ended| one.end.ending().is_none();
+                let is_dead = |one: &Ended| one.end == End::Dead;
                 if lot.iter().any(is_dead) {
                     let (dead, rest): (Vec<_>, Vec<_>) = lot.into_iter().partition(is_dead);
                     under_way.push(tell(&core, dead));
@@ -79,13 +79,11 @@ async fn ask(
     lot: &[Ended],
     receipts: Vec<Receipt>,
 ) -> Result<Vec<Settled>, SourceError> {
-    let settle = |(ended, receipt): (&Ended, Receipt)| {
-        ended.end.ending().map(|ending| Settle { receipt, ending })
+    let settle = |(ended, receipt): (&Ended, Receipt)| Settle {
+        receipt,
+        settlement: ended.end.settlement(),
     };
-    if lot.first().is_some_and(|first| first.end.ending().is_none()) {
-        return core.source.bury(receipts).await;
-    }
-    core.source.settle(lot.iter().zip(receipts).filter_map(settle).collect()).await
+    core.source.settle(lot.iter().zip(receipts).map(settle).collect()).await
 }
 
 /// How many of a lot ended how.
@@ -100,7 +98,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn count(&mut self, end: End, answer: Settled) {
+    fn count(&mut self, end: End, answer: &Settled) {
         let counter = match (answer, end) {
             (Settled::Stale, _) => &mut self.stale,
             (_, End::Done) => &mut self.done,
@@ -139,9 +137,9 @@ impl Core {
         let mut table = self.books.table.lock();
         for ((ended, used), answer) in lot.into_iter().zip(used).zip(answers) {
             match table.settled(&ended.letter, used) {
-                Standing::Over => tally.count(ended.end, *answer),
+                Standing::Over => tally.count(ended.end, answer),
                 Standing::Superseded => tally.stale += 1,
-                Standing::Redelivered => anew.push(told_again(ended, *answer)),
+                Standing::Redelivered => anew.push(told_again(ended, answer)),
             }
         }
         self.books.superseded.store(table.superseded(), Ordering::Release);
@@ -157,7 +155,7 @@ impl Core {
         add(&counters.ignored, tally.ignored);
         add(&counters.retried, tally.retried);
         add(&counters.handed_back, tally.handed_back);
-        let kept = self.source.keeps_buried();
+        let kept = self.source.profile().keeps_dead_letters;
         add(if kept { &counters.dead } else { &counters.dropped }, tally.dead);
         self.went_stale(tally.stale);
     }
@@ -172,8 +170,8 @@ impl Core {
 
 /// A message that came again before the answer did. If the answer was for its delay, that has passed
 /// already; not at once, or it could come back for ever before the answer does.
-fn told_again(mut ended: Ended, answer: Settled) -> Ended {
-    if answer == Settled::Done
+fn told_again(mut ended: Ended, answer: &Settled) -> Ended {
+    if *answer == Settled::Done
         && let End::Retried { after, .. } = &mut ended.end
     {
         *after = MIN_DELAY;

@@ -185,7 +185,7 @@ impl Core {
     /// A message will not be tried again.
     pub(super) fn died(&self, letter: &Letter, why: &str, poison: bool) {
         add(&self.books.counters.poison, usize::from(poison));
-        let (consumer, kept) = (&self.whose.name, self.source.keeps_buried());
+        let (consumer, kept) = (&self.whose.name, self.source.profile().keeps_dead_letters);
         self.observe(&Fact::Dead { consumer, id: name(letter), why, poison, kept });
     }
 }

@@ -154,7 +154,7 @@ async fn waiting_and_running_messages_are_extended_at_a_third_of_the_window() {
 /// docs/rules.md#window-1
 #[tokio::test(start_paused = true)]
 async fn extending_takes_its_time_and_begins_in_time() {
-    let profile = Profile { visibility: Duration::from_secs(30), settle_batch: 1 };
+    let profile = Profile::new(Duration::from_secs(30), 1);
     let (source, rig) =
         (ScriptedSource::with(profile), Rig::new([pool("A", 1, Ordering::Batch)]).await);
     assert!(rig.router.add_queue("slow", QUEUE, source.clone()).await.expect("a queue"));

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_dispatch::{
-    AuthToken, BoxFuture, CallStatus, Delivery, Depth, Fact, Message, Outcome, Parked, ParkedCode,
-    ParkedStore, PoolSettings, Profile, QueueSettings, Reason, Receipt, Rejection, Router, Settle,
-    Settled, Severity, Source, SourceError, Target,
+    AuthToken, BoxFuture, CallStatus, Delivery, Demand, Depth, Fact, Message, Outcome, Parked,
+    ParkedCode, ParkedStore, PoolSettings, Profile, QueueSettings, Reason, Receipt, Rejection,
+    Router, Settle, Settled, Severity, Source, SourceError, Target,
 };
 use sluicegate_executors::InProcess;
 use sluicegate_server::record::Record;
@@ -152,10 +152,10 @@ impl Stock {
 
 impl Source for Stock {
     fn profile(&self) -> Profile {
-        Profile { visibility: Duration::from_secs(30), settle_batch: 10 }
+        Profile::new(Duration::from_secs(30), 10)
     }
 
-    fn receive(&self, max: usize) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {
+    fn receive(&self, demand: Demand) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {
         Box::pin(async move {
             if let Some(trouble) = *self.trouble.lock() {
                 return Err(SourceError::new(trouble));
@@ -164,7 +164,7 @@ impl Source for Stock {
                 tokio::time::timeout(Duration::from_secs(20), self.came.notified()).await.ok();
             }
             let mut waiting = self.waiting.lock();
-            let count = waiting.len().min(max);
+            let count = waiting.len().min(demand.most());
             Ok(waiting.drain(..count).collect())
         })
     }

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Depth, Ending, Message, Profile, Publication, PublishError, Published,
-    Receipt, Settle, Settled, Source, SourceError,
+    BoxFuture, Delivery, Demand, Depth, Message, Profile, Publication, PublishError, Published,
+    Receipt, Settle, Settled, Settlement, Source, SourceError,
 };
 use sluicegate_tasks::{Context, TaskGroup};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -38,7 +38,7 @@ const NO_WINDOW: Duration = Duration::from_secs(365 * 24 * 3600);
 /// 1. It has a channel of its own, from its first [`receive`](Source::receive) on: a source that only
 ///    publishes takes nothing out of the queue. When the broker closes the channel, it opens another
 ///    one, and what was out comes again.
-/// 2. An answer [`Settled::Done`] to [`Ending::Gone`] says that the ack is on the wire: the protocol
+/// 2. An answer [`Settled::Done`] to [`Settlement::Ack`] says that the ack is on the wire: the protocol
 ///    has no confirmation of acks. Where it is lost there, the message comes again.
 /// 3. What comes back after a delay is published as a copy and confirmed before the first one is
 ///    acked; in between a crash leaves both.
@@ -194,10 +194,11 @@ impl<M: Content> AmqpSource<M> {
         let mut answers = Vec::with_capacity(settle.len());
         {
             let mut ring = self.intake.ring.lock();
-            for Settle { receipt, ending } in settle {
-                let is_valid = match ending {
-                    Ending::Gone => ring.settle(&receipt, End::Ack, &ticket),
-                    Ending::Again { after, attempts, reason } => {
+            for Settle { receipt, settlement } in settle {
+                let is_valid = match settlement {
+                    Settlement::Ack => ring.settle(&receipt, End::Ack, &ticket),
+                    Settlement::Park => ring.settle(&receipt, End::Reject, &ticket),
+                    Settlement::Retry { after, attempts, reason } => {
                         let known = ring.letter(&receipt).map(|letter| letter.attempts());
                         if after.is_zero() && known.is_none_or(|known| known == attempts) {
                             ring.settle(&receipt, End::Return, &ticket)
@@ -255,20 +256,6 @@ impl<M: Content> AmqpSource<M> {
         })
     }
 
-    async fn bury_all(&self, receipts: Vec<Receipt>) -> Result<Vec<Settled>, SourceError> {
-        let ticket = Arc::new(Ticket::default());
-        let answers = {
-            let mut ring = self.intake.ring.lock();
-            let bury = |receipt: &Receipt| match ring.settle(receipt, End::Reject, &ticket) {
-                true => Settled::Done,
-                false => Settled::Stale,
-            };
-            receipts.iter().map(bury).collect()
-        };
-        self.intake.settled.notify_one();
-        self.answered(&ticket, answers).await
-    }
-
     async fn publish_all(&self, messages: Vec<Publication>) -> Result<Published, PublishError> {
         let accepted = messages.len() as u64;
         let outgoing = messages.into_iter().map(|publication| {
@@ -304,11 +291,13 @@ pub async fn probe(settings: &AmqpSettings) -> Result<(), OpenError> {
 impl<M: Content> Source<M> for AmqpSource<M> {
     fn profile(&self) -> Profile {
         let visibility = self.intake.consume.visibility.unwrap_or(NO_WINDOW);
-        Profile { visibility, settle_batch: SETTLE_BATCH }
+        let declared = self.connection.topology().queue(&self.queue);
+        let keeps_dead_letters = declared.is_some_and(super::Queue::has_dead_letter);
+        Profile { keeps_dead_letters, ..Profile::new(visibility, SETTLE_BATCH) }
     }
 
-    fn receive(&self, max: usize) -> BoxFuture<'_, Result<Vec<Delivery<M>>, SourceError>> {
-        Box::pin(self.receive_within(max, WAIT))
+    fn receive(&self, demand: Demand) -> BoxFuture<'_, Result<Vec<Delivery<M>>, SourceError>> {
+        Box::pin(self.receive_within(demand.most(), WAIT))
     }
 
     fn settle(&self, settle: Vec<Settle>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
@@ -343,14 +332,5 @@ impl<M: Content> Source<M> for AmqpSource<M> {
         messages: Vec<Publication>,
     ) -> BoxFuture<'_, Result<Published, PublishError>> {
         Box::pin(self.publish_all(messages))
-    }
-
-    fn bury(&self, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
-        Box::pin(self.bury_all(receipts))
-    }
-
-    fn keeps_buried(&self) -> bool {
-        let declared = self.connection.topology().queue(&self.queue);
-        declared.is_some_and(super::Queue::has_dead_letter)
     }
 }

@@ -8,7 +8,7 @@ use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::RawMessageErrorKind;
 use async_nats::{Client, Request, Subject};
 use futures_util::future::join_all;
-use sluicegate_dispatch::{Ending, Receipt, Settle, Settled, SourceError};
+use sluicegate_dispatch::{Receipt, Settle, Settled, Settlement, SourceError};
 use tokio::time::{Instant, timeout};
 
 use super::attach::Attached;
@@ -49,34 +49,10 @@ impl Drop for Settling<'_> {
     }
 }
 
-/// How a delivery ends here.
-#[derive(Clone, Copy)]
-enum End {
-    As(Ending),
-    Buried,
-}
-
 /// Settles each delivery as it is to end.
 pub(super) async fn settle(
     shared: &Shared,
-    settle: Vec<Settle>,
-) -> Result<Vec<Settled>, SourceError> {
-    let ends = settle.into_iter().map(|settle| (settle.receipt, End::As(settle.ending)));
-    settle_each(shared, ends.collect()).await
-}
-
-/// Buries each.
-pub(super) async fn bury(
-    shared: &Shared,
-    receipts: Vec<Receipt>,
-) -> Result<Vec<Settled>, SourceError> {
-    let ends = receipts.into_iter().map(|receipt| (receipt, End::Buried));
-    settle_each(shared, ends.collect()).await
-}
-
-async fn settle_each(
-    shared: &Shared,
-    ends: Vec<(Receipt, End)>,
+    ends: Vec<Settle>,
 ) -> Result<Vec<Settled>, SourceError> {
     if ends.is_empty() {
         return Ok(Vec::new());
@@ -87,7 +63,7 @@ async fn settle_each(
     let mut settling = Settling { shared, receipts: Vec::new() };
     let worths: Vec<Worth> = {
         let mut front = shared.front.lock();
-        let worth = |(receipt, _): &(Receipt, End)| {
+        let worth = |Settle { receipt, .. }: &Settle| {
             let worth = front.begin_settling(receipt, begun);
             if matches!(worth, Worth::Tell(_)) {
                 settling.receipts.push(receipt.clone());
@@ -97,21 +73,23 @@ async fn settle_each(
         ends.iter().map(worth).collect()
     };
     let (client, attached) = (&client, &attached);
-    let told = ends.iter().zip(worths).map(|((receipt, end), worth)| async move {
-        match (worth, *end) {
+    let told = ends.iter().zip(worths).map(|(Settle { receipt, settlement }, worth)| async move {
+        match (worth, *settlement) {
             (Worth::Stale, _) => Ok(Told::Stale),
             (Worth::Told, _) => Ok(Told::Before),
-            (Worth::Tell(word), end) => {
-                end_at_server(shared, client, attached, receipt, word, end).await.map(Told::Now)
+            (Worth::Tell(word), settlement) => {
+                end_at_server(shared, client, attached, receipt, word, settlement)
+                    .await
+                    .map(Told::Now)
             }
         }
     });
     let told: Vec<Result<Told, SourceError>> = join_all(told).await;
     let failure = told.iter().find_map(|told| told.as_ref().err().cloned());
     let mut front = shared.front.lock();
-    for ((receipt, end), told) in ends.iter().zip(&told) {
+    for (Settle { receipt, settlement }, told) in ends.iter().zip(&told) {
         if let Ok(Told::Now(tallied)) = told {
-            conclude(&mut front, receipt, *end, *tallied, begun, failure.is_none());
+            conclude(&mut front, receipt, *settlement, *tallied, begun, failure.is_none());
         }
     }
     drop(front);
@@ -142,18 +120,18 @@ async fn end_at_server(
     attached: &Arc<Attached>,
     receipt: &Receipt,
     word: Word,
-    end: End,
+    settlement: Settlement,
 ) -> Result<Option<tally::Entry>, SourceError> {
     let Word { reply, published, tallied } = word;
-    let kind = match end {
-        End::As(Ending::Gone) => AckKind::Ack,
-        End::As(Ending::Again { after, attempts, .. }) => {
+    let kind = match settlement {
+        Settlement::Ack => AckKind::Ack,
+        Settlement::Retry { after, attempts, .. } => {
             // Before it goes back: a crash in between costs nothing.
             let key = (receipt.tag, published);
             let tallied = tally(attached, key, tallied, attempts, after).await;
             return tell(client, reply, again(after)).await.map(|()| tallied);
         }
-        End::Buried => match &shared.settings.dead_subject {
+        Settlement::Park => match &shared.settings.dead_subject {
             None => AckKind::Term,
             Some(dead) => {
                 keep_dead(shared, attached, receipt.tag, dead).await?;
@@ -187,17 +165,17 @@ async fn tally(
 fn conclude(
     front: &mut super::front::Front<async_nats::Message>,
     receipt: &Receipt,
-    end: End,
+    settlement: Settlement,
     tallied: Option<tally::Entry>,
     begun: Instant,
     is_answered: bool,
 ) {
-    match end {
-        End::As(Ending::Again { after, attempts, .. }) => {
+    match settlement {
+        Settlement::Retry { after, attempts, .. } => {
             let not_before = (!after.is_zero()).then(|| begun + after);
             front.again(receipt, not_before, attempts, tallied, is_answered);
         }
-        End::As(Ending::Gone) | End::Buried => front.gone(receipt, is_answered),
+        Settlement::Ack | Settlement::Park => front.gone(receipt, is_answered),
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_nats::Message as NatsMessage;
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Depth, Profile, Publication, PublishError, Published, Receipt, Settle,
-    Settled, Source, SourceError,
+    BoxFuture, Delivery, Demand, Depth, Order, Profile, Publication, PublishError, Published,
+    Receipt, Settle, Settled, Source, SourceError,
 };
 use sluicegate_tasks::TaskGroup;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -76,7 +76,7 @@ impl<M: Content> NatsSource<M> {
         wait: Duration,
     ) -> Result<Vec<Delivery<M>>, SourceError> {
         let give_up = Instant::now() + wait;
-        let mut demand = Demand { shared: &self.shared, wanted: 0 };
+        let mut demand = Wanting { shared: &self.shared, wanted: 0 };
         loop {
             let changed = self.shared.changed.notified();
             tokio::pin!(changed);
@@ -130,12 +130,12 @@ impl NatsSource<sluicegate_dispatch::Envelope> {
 }
 
 /// How many messages one receiver waits for. Dropped, it waits for none.
-struct Demand<'a> {
+struct Wanting<'a> {
     shared: &'a Shared,
     wanted: usize,
 }
 
-impl Demand<'_> {
+impl Wanting<'_> {
     fn raise(&mut self, to: usize) {
         if self.wanted < to {
             self.shared.front.lock().wanted += to - self.wanted;
@@ -145,7 +145,7 @@ impl Demand<'_> {
     }
 }
 
-impl Drop for Demand<'_> {
+impl Drop for Wanting<'_> {
     fn drop(&mut self) {
         if self.wanted > 0 {
             self.shared.front.lock().wanted -= self.wanted;
@@ -165,11 +165,13 @@ fn delivery<M: Content>(taken: Taken<NatsMessage>) -> Delivery<M> {
 
 impl<M: Content> Source<M> for NatsSource<M> {
     fn profile(&self) -> Profile {
-        Profile { visibility: self.shared.front.lock().window(), settle_batch: SETTLE_BATCH }
+        let visibility = self.shared.front.lock().window();
+        let keeps_dead_letters = self.shared.settings.dead_subject.is_some();
+        Profile { keeps_dead_letters, ..Profile::new(visibility, SETTLE_BATCH) }
     }
 
-    fn receive(&self, max: usize) -> BoxFuture<'_, Result<Vec<Delivery<M>>, SourceError>> {
-        Box::pin(self.receive_within(max, WAIT))
+    fn receive(&self, demand: Demand) -> BoxFuture<'_, Result<Vec<Delivery<M>>, SourceError>> {
+        Box::pin(self.receive_within(demand.most(), WAIT))
     }
 
     fn settle(&self, settle: Vec<Settle>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
@@ -200,16 +202,8 @@ impl<M: Content> Source<M> for NatsSource<M> {
         Box::pin(publish(&self.shared, messages))
     }
 
-    fn bury(&self, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
-        Box::pin(settle::bury(&self.shared, receipts))
-    }
-
-    fn keeps_buried(&self) -> bool {
-        self.shared.settings.dead_subject.is_some()
-    }
-
-    fn keep_order_for(&self, pools: &[Arc<str>]) {
-        self.shared.keep_order(!pools.is_empty());
+    fn keep_order(&self, order: &Arc<Order>) {
+        self.shared.keep_order(!order.is_nothing());
     }
 }
 

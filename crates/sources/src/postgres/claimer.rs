@@ -13,7 +13,7 @@ use tokio_postgres::Row;
 use super::front::Front;
 use super::link::Broken;
 use super::settle::hand_back;
-use super::shared::{Order, Shared, micros};
+use super::shared::{Shared, Strict, micros};
 use crate::Content;
 use crate::network::pause::Pauses;
 
@@ -159,7 +159,7 @@ fn delivery<M: Content>(shared: &Shared, row: &Row) -> Delivery<M> {
 
 /// Fits what waits to which pools keep order. It takes as long as there is much of it, which is once
 /// for each change.
-async fn fit(shared: &Shared, queue: i32, order: &Order) -> Result<(), SourceError> {
+async fn fit(shared: &Shared, queue: i32, order: &Strict) -> Result<(), SourceError> {
     let strict: Vec<&[u8]> = order.pools.iter().map(|pool| pool.as_bytes()).collect();
     let step = async || {
         let mut client = shared.link.connect().await?;

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use sluicegate_dispatch::{Ending, Receipt, Settle, Settled, SourceError};
+use sluicegate_dispatch::{Receipt, Settle, Settled, Settlement, SourceError};
 
 use super::shared::{Shared, micros};
 
@@ -20,11 +20,12 @@ pub(crate) enum End {
     Buried,
 }
 
-impl From<Ending> for End {
-    fn from(ending: Ending) -> Self {
-        match ending {
-            Ending::Gone => Self::Gone,
-            Ending::Again { after, attempts, reason } => Self::Again {
+impl From<Settlement> for End {
+    fn from(settlement: Settlement) -> Self {
+        match settlement {
+            Settlement::Ack => Self::Gone,
+            Settlement::Park => Self::Buried,
+            Settlement::Retry { after, attempts, reason } => Self::Again {
                 after: micros(after),
                 attempts: i32::try_from(attempts).unwrap_or(i32::MAX),
                 reason: reason.label(),
@@ -48,13 +49,13 @@ impl Columns {
     fn push(&mut self, receipt: &Receipt, end: End) {
         self.seqs.push(receipt.tag.cast_signed());
         self.marks.push(receipt.generation.cast_signed());
-        let (ending, after, tries, reason) = match end {
+        let (settlement, after, tries, reason) = match end {
             End::Gone => (0, 0, None, None),
             End::Again { after, attempts, reason } => (1, after, Some(attempts), Some(reason)),
             End::Untouched => (1, 0, None, None),
             End::Buried => (2, 0, None, None),
         };
-        self.endings.push(ending);
+        self.endings.push(settlement);
         self.afters.push(after);
         self.tries.push(tries);
         self.reasons.push(reason);
@@ -143,7 +144,7 @@ const fn key(receipt: &Receipt) -> (i64, i64) {
     (receipt.tag.cast_signed(), receipt.generation.cast_signed())
 }
 
-/// What is settled with [`Ending`]s.
+/// What is settled with [`Settlement`]s.
 pub(crate) fn of(settle: Settle) -> (Receipt, End) {
-    (settle.receipt, settle.ending.into())
+    (settle.receipt, settle.settlement.into())
 }

@@ -35,14 +35,14 @@ pub(crate) struct Shared {
     pub(crate) wake: Notify,
     /// Others are to be told of messages that came.
     pub(crate) tell: Notify,
-    order: Mutex<Order>,
+    order: Mutex<Strict>,
     /// How many ids to look at, to forget old ones.
     pub(crate) to_sweep: AtomicUsize,
 }
 
 /// Which pools keep order.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Order {
+pub(crate) struct Strict {
     pub(crate) pools: Vec<Arc<str>>,
     pub(crate) version: u64,
 }
@@ -91,7 +91,7 @@ impl Shared {
             wake: Notify::new(),
             tell: Notify::new(),
             // The first claim fits the tables to it, told or not.
-            order: Mutex::new(Order { pools: Vec::new(), version: 1 }),
+            order: Mutex::new(Strict { pools: Vec::new(), version: 1 }),
             to_sweep: AtomicUsize::new(0),
         })
     }
@@ -132,7 +132,7 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    pub(crate) fn order(&self) -> Order {
+    pub(crate) fn order(&self) -> Strict {
         self.order.lock().clone()
     }
 

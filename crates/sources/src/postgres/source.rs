@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Depth, Found, Message, Profile, Publication, PublishError, Published,
-    Receipt, Settle, Settled, Source, SourceError,
+    BoxFuture, Delivery, Demand, Depth, Found, Message, Order, Ordered, Profile, Publication,
+    PublishError, Published, Receipt, Settle, Settled, Source, SourceError,
 };
 use sluicegate_tasks::TaskGroup;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -17,7 +17,6 @@ use super::front::{Front, Look};
 use super::link::{Broken, Link};
 use super::schema::{self, Names};
 use super::settings::{CONNECT, PostgresSettings};
-use super::settle::End;
 use super::shared::{Shared, micros};
 use super::{claimer, find, keeper, publish, settle};
 use crate::network::tls::client_config;
@@ -111,11 +110,15 @@ impl<M: Content> PostgresSource<M> {
 
 impl<M: Content> Source<M> for PostgresSource<M> {
     fn profile(&self) -> Profile {
-        Profile { visibility: self.shared.settings.visibility, settle_batch: SETTLE_BATCH }
+        Profile {
+            keeps_order: true,
+            keeps_dead_letters: true,
+            ..Profile::new(self.shared.settings.visibility, SETTLE_BATCH)
+        }
     }
 
-    fn receive(&self, max: usize) -> BoxFuture<'_, Result<Vec<Delivery<M>>, SourceError>> {
-        Box::pin(self.receive_within(max, WAIT))
+    fn receive(&self, demand: Demand) -> BoxFuture<'_, Result<Vec<Delivery<M>>, SourceError>> {
+        Box::pin(self.receive_within(demand.most(), WAIT))
     }
 
     fn settle(&self, settle: Vec<Settle>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
@@ -148,25 +151,14 @@ impl<M: Content> Source<M> for PostgresSource<M> {
         Box::pin(publish::publish(&self.shared, messages))
     }
 
-    fn bury(&self, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
-        let buried = receipts.into_iter().map(|receipt| (receipt, End::Buried));
-        Box::pin(settle::settle(&self.shared, buried))
-    }
-
-    fn keeps_buried(&self) -> bool {
-        true
-    }
-
     fn find<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Found>, SourceError>> {
         Box::pin(find::find(&self.shared, id))
     }
 
-    fn keeps_order(&self) -> bool {
-        true
-    }
-
-    fn keep_order_for(&self, pools: &[Arc<str>]) {
-        self.shared.keep_order_for(pools);
+    fn keep_order(&self, order: &Arc<Order>) {
+        let strict = order.pools().filter(|(_, ordered)| *ordered != Ordered::Nothing);
+        let pools: Vec<_> = strict.map(|(pool, _)| Arc::clone(pool)).collect();
+        self.shared.keep_order_for(&pools);
     }
 }
 

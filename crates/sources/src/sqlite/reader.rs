@@ -178,7 +178,7 @@ fn read(connection: &Connection, queue: i64, errand: &Errand) -> rusqlite::Resul
     let mut room = errand.room;
     load(&snapshot, errand, &mut room, &mut haul)?;
     due(&snapshot, queue, errand, &mut haul)?;
-    let has_high = !errand.strict.is_empty() && has_high(&snapshot, queue)?;
+    let has_high = !errand.order.is_nothing() && has_high(&snapshot, queue)?;
     fresh(&snapshot, queue, errand, has_high, &mut room, &mut haul)?;
     for key in &errand.choosing {
         let next = next_of(&snapshot, queue, key, errand.now, has_high)?;
@@ -317,7 +317,7 @@ fn fresh(
     let mut seen: HashSet<Key> = HashSet::new();
     while let Some(row) = rows.next()? {
         let head = Head::read(row)?;
-        let is_strict = errand.strict.contains(&head.key.pool);
+        let is_strict = head.key.is_kept(&errand.order);
         // Of a key that is kept in order no other can be the head.
         let is_first = !is_strict || seen.insert(head.key.clone());
         if is_strict && is_first && has_high {

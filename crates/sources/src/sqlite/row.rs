@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rusqlite::Row as SqlRow;
-use sluicegate_dispatch::{DEFAULT_GROUP, Malformed, Message};
+use sluicegate_dispatch::{DEFAULT_GROUP, Malformed, Message, Order};
 
 use crate::wire;
 
@@ -18,6 +18,11 @@ impl Key {
     pub(crate) fn of(message: &Message) -> Self {
         let group = message.group.clone().unwrap_or_else(|| DEFAULT_GROUP.into());
         Self { pool: Arc::clone(&message.pool), group }
+    }
+
+    /// Whether it stays in order.
+    pub(crate) fn is_kept(&self, order: &Order) -> bool {
+        order.keeps(&self.pool, &self.group)
     }
 }
 

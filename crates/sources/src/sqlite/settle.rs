@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rusqlite::{Connection, params};
-use sluicegate_dispatch::{Ending, Settled};
+use sluicegate_dispatch::{Settled, Settlement};
 
 use super::clock::Clock;
 use super::front::Back;
@@ -14,18 +14,18 @@ use super::writer::Write;
 pub(crate) struct Settlements {
     pub(crate) queue: Arc<Queue>,
     /// In the order of the questions; `None` where the receipt is not valid.
-    pub(crate) items: Vec<Option<(i64, Ending)>>,
+    pub(crate) items: Vec<Option<(i64, Settlement)>>,
     pub(crate) now: i64,
     pub(crate) is_written: bool,
 }
 
 impl Settlements {
     /// When a delivery that ends like this comes again.
-    fn back(&self, ending: Ending) -> Back {
-        match ending {
-            Ending::Gone => Back::Gone,
-            Ending::Again { after, .. } if after.is_zero() => Back::Now,
-            Ending::Again { after, .. } => Back::At(Clock::after(self.now, after)),
+    fn back(&self, settlement: Settlement) -> Back {
+        match settlement {
+            Settlement::Ack | Settlement::Park => Back::Gone,
+            Settlement::Retry { after, .. } if after.is_zero() => Back::Now,
+            Settlement::Retry { after, .. } => Back::At(Clock::after(self.now, after)),
         }
     }
 }
@@ -45,12 +45,12 @@ impl Write for Settlements {
         let mut deleted = 0;
         let mut settled = Vec::with_capacity(self.items.len());
         for item in &self.items {
-            let Some((seq, ending)) = *item else {
+            let Some((seq, settlement)) = *item else {
                 settled.push(Settled::Stale);
                 continue;
             };
-            let is_there = if let Ending::Again { attempts, reason, .. } = ending {
-                let due = if let Back::At(due) = self.back(ending) { Some(due) } else { None };
+            let is_there = if let Settlement::Retry { attempts, reason, .. } = settlement {
+                let due = if let Back::At(due) = self.back(settlement) { Some(due) } else { None };
                 update.execute(params![seq, attempts, due, reason.label()])? > 0
             } else {
                 self.queue.parked.forget(connection, seq)?;
@@ -71,10 +71,10 @@ impl Write for Settlements {
         self.is_written = true;
         let mut front = self.queue.front.lock();
         for (item, settled) in self.items.iter().zip(settled) {
-            let Some((seq, ending)) = *item else { continue };
+            let Some((seq, settlement)) = *item else { continue };
             // What someone else deleted does not come back.
-            let is_gone = ending == Ending::Gone || *settled == Settled::Stale;
-            front.back(seq, if is_gone { Back::Gone } else { self.back(ending) });
+            let is_gone = self.back(settlement) == Back::Gone || *settled == Settled::Stale;
+            front.back(seq, if is_gone { Back::Gone } else { self.back(settlement) });
             if is_gone {
                 self.queue.parked.forgotten(seq);
             }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rusqlite::params;
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Depth, Found, Profile, Publication, PublishError, Published, Receipt,
-    Settle, Settled, Source, SourceError,
+    BoxFuture, Delivery, Demand, Depth, Found, Order, Profile, Publication, PublishError,
+    Published, Receipt, Settle, Settled, Source, SourceError,
 };
 use tokio::time::{Instant, sleep_until};
 
@@ -102,7 +102,7 @@ impl SqliteSource {
             let now = Instant::now();
             let mut front = self.queue.front.lock();
             let item = |settle: Settle| {
-                front.begin_settling(&settle.receipt, now).map(|seq| (seq, settle.ending))
+                front.begin_settling(&settle.receipt, now).map(|seq| (seq, settle.settlement))
             };
             let items = settle.into_iter().map(item).collect();
             let (queue, now) = (Arc::clone(&self.queue), self.store.clock.now());
@@ -131,11 +131,11 @@ impl SqliteSource {
 
 impl Source for SqliteSource {
     fn profile(&self) -> Profile {
-        Profile { visibility: self.visibility, settle_batch: SETTLE_BATCH }
+        Profile { keeps_order: true, ..Profile::new(self.visibility, SETTLE_BATCH) }
     }
 
-    fn receive(&self, max: usize) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {
-        Box::pin(self.receive_within(max, WAIT))
+    fn receive(&self, demand: Demand) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {
+        Box::pin(self.receive_within(demand.most(), WAIT))
     }
 
     fn settle(&self, settle: Vec<Settle>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
@@ -178,12 +178,8 @@ impl Source for SqliteSource {
         Box::pin(find(&self.store, &self.queue, id))
     }
 
-    fn keeps_order(&self) -> bool {
-        true
-    }
-
-    fn keep_order_for(&self, pools: &[Arc<str>]) {
-        self.queue.front.lock().keep_order_for(pools);
+    fn keep_order(&self, order: &Arc<Order>) {
+        self.queue.front.lock().keep_order(order);
         self.queue.changed.notify_waiters();
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_dispatch::{Ending, Receipt, Settle, Settled, SourceError};
+use sluicegate_dispatch::{Receipt, Settle, Settled, Settlement, SourceError};
 use tokio::time::Instant;
 
 use super::batches::{Entry, Fate, Wish};
@@ -18,7 +18,7 @@ struct Question {
     /// Which of the caller's receipts it is.
     index: usize,
     receipt: Receipt,
-    ending: Ending,
+    settlement: Settlement,
     live: Live,
 }
 
@@ -27,13 +27,18 @@ impl<M: Content> Inner<M> {
     /// Dropped, the service may have done all, some or none of it. What it has not answered for is
     /// still out, and can be settled again.
     pub(super) async fn settle(&self, settle: Vec<Settle>) -> Result<Vec<Settled>, SourceError> {
+        let dead = settle.iter().filter(|settle| settle.settlement == Settlement::Park);
+        let dead: Vec<Receipt> = dead.map(|settle| settle.receipt.clone()).collect();
+        if !dead.is_empty() {
+            self.keep_dead(&dead).await?;
+        }
         let now = Instant::now();
         let mut answers = vec![Settled::Stale; settle.len()];
         let mut questions = Vec::new();
         {
             let mut books = self.books.lock();
             let mut seen = HashSet::new();
-            for (index, Settle { receipt, ending }) in settle.into_iter().enumerate() {
+            for (index, Settle { receipt, settlement }) in settle.into_iter().enumerate() {
                 if !seen.insert(receipt.clone()) {
                     continue;
                 }
@@ -44,10 +49,10 @@ impl<M: Content> Inner<M> {
                         answers[index] = Settled::Done;
                     }
                     Standing::Live(live) => {
-                        if let Ending::Again { after, attempts, .. } = ending {
+                        if let Settlement::Retry { after, attempts, .. } = settlement {
                             books.hands_back(&live, attempts, now + after);
                         }
-                        questions.push(Question { index, receipt, ending, live });
+                        questions.push(Question { index, receipt, settlement, live });
                     }
                 }
             }
@@ -60,9 +65,9 @@ impl<M: Content> Inner<M> {
         questions: Vec<Question>,
         mut answers: Vec<Settled>,
     ) -> Result<Vec<Settled>, SourceError> {
-        let entry = |question: &'_ Question| match question.ending {
-            Ending::Gone => Wish::Delete,
-            Ending::Again { after, .. } => {
+        let entry = |question: &'_ Question| match question.settlement {
+            Settlement::Ack | Settlement::Park => Wish::Delete,
+            Settlement::Retry { after, .. } => {
                 // Beyond what the service allows the rest of the delay is kept here.
                 Wish::Hide(seconds_up(after).min(room(&question.live)))
             }
@@ -79,10 +84,11 @@ impl<M: Content> Inner<M> {
         let mut books = self.books.lock();
         for (question, fate) in questions.iter().zip(&fates) {
             let answer = conclude(&mut books, question, fate);
-            answers[question.index] = answer;
+
             if trouble.is_some() && answer == Settled::Done {
                 books.keep_answer(&question.receipt, &question.live);
             }
+            answers[question.index] = answer;
         }
         drop(books);
         match trouble {
@@ -143,14 +149,13 @@ impl<M: Content> Inner<M> {
         })
     }
 
-    /// Writes messages into the queue's own dead-letter queue, then deletes them. Without one they
-    /// are deleted.
-    pub(super) async fn bury(&self, receipts: Vec<Receipt>) -> Result<Vec<Settled>, SourceError> {
-        if let Some(target) = self.dead_letters() {
-            self.copy_to(&target, &receipts).await?;
+    /// Writes messages into the queue's own dead-letter queue, before they are deleted. Without one they
+    /// are only deleted.
+    async fn keep_dead(&self, receipts: &[Receipt]) -> Result<(), SourceError> {
+        match self.dead_letters() {
+            Some(target) => self.copy_to(&target, receipts).await,
+            None => Ok(()),
         }
-        let gone = |receipt| Settle { receipt, ending: Ending::Gone };
-        self.settle(receipts.into_iter().map(gone).collect()).await
     }
 
     async fn copy_to(&self, target: &Arc<str>, receipts: &[Receipt]) -> Result<(), SourceError> {
@@ -182,11 +187,13 @@ fn room(live: &Live) -> u64 {
 /// Writes down what became of one settlement.
 fn conclude(books: &mut Books, question: &Question, fate: &Fate) -> Settled {
     let live = &question.live;
-    match (question.ending, fate) {
+    match (question.settlement, fate) {
         (_, Fate::Failed(_)) => Settled::Stale,
-        (Ending::Gone, Fate::Done) => books.deleted(live),
-        (Ending::Gone, Fate::Expired | Fate::Refused) => books.not_deleted(live),
-        (Ending::Again { .. }, Fate::Done) => books.handed_back(live),
-        (Ending::Again { .. }, Fate::Expired | Fate::Refused) => books.not_handed_back(live),
+        (Settlement::Ack | Settlement::Park, Fate::Done) => books.deleted(live),
+        (Settlement::Ack | Settlement::Park, Fate::Expired | Fate::Refused) => {
+            books.not_deleted(live)
+        }
+        (Settlement::Retry { .. }, Fate::Done) => books.handed_back(live),
+        (Settlement::Retry { .. }, Fate::Expired | Fate::Refused) => books.not_handed_back(live),
     }
 }

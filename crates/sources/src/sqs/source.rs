@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Depth, Message, Profile, Publication, PublishError, Published, Receipt,
-    Settle, Settled, Source, SourceError,
+    BoxFuture, Delivery, Demand, Depth, Message, Profile, Publication, PublishError, Published,
+    Receipt, Settle, Settled, Source, SourceError,
 };
 use sluicegate_tasks::{Context, TaskGroup};
 use tokio::sync::Notify;
@@ -232,11 +232,16 @@ impl<M: Content> fmt::Debug for SqsSource<M> {
 
 impl<M: Content> Source<M> for SqsSource<M> {
     fn profile(&self) -> Profile {
-        Profile { visibility: self.inner.link.settings.window, settle_batch: SETTLE_BATCH }
+        Profile {
+            // A FIFO queue keeps a group to one batch, and of a standard queue nobody expects order.
+            keeps_order: true,
+            keeps_dead_letters: self.inner.dead_letters().is_some(),
+            ..Profile::new(self.inner.link.settings.window, SETTLE_BATCH)
+        }
     }
 
-    fn receive(&self, max: usize) -> BoxFuture<'_, Result<Vec<Delivery<M>>, SourceError>> {
-        Box::pin(self.inner.receive(max))
+    fn receive(&self, demand: Demand) -> BoxFuture<'_, Result<Vec<Delivery<M>>, SourceError>> {
+        Box::pin(self.inner.receive(demand.most()))
     }
 
     fn settle(&self, settle: Vec<Settle>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
@@ -257,11 +262,6 @@ impl<M: Content> Source<M> for SqsSource<M> {
         failure.map_or(Ok(()), |cause| Err(SourceError::new(cause)))
     }
 
-    /// A FIFO queue keeps a group to one batch, and of a standard queue nobody expects order.
-    fn keeps_order(&self) -> bool {
-        true
-    }
-
     fn stop(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.inner.stop())
     }
@@ -271,13 +271,5 @@ impl<M: Content> Source<M> for SqsSource<M> {
         messages: Vec<Publication>,
     ) -> BoxFuture<'_, Result<Published, PublishError>> {
         Box::pin(self.inner.publish(messages))
-    }
-
-    fn bury(&self, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
-        Box::pin(self.inner.bury(receipts))
-    }
-
-    fn keeps_buried(&self) -> bool {
-        self.inner.dead_letters().is_some()
     }
 }

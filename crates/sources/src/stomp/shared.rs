@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sluicegate_dispatch::{Depth, Ending, Message, Receipt, Settle, Settled, SourceError};
+use sluicegate_dispatch::{
+    DEFAULT_GROUP, Depth, Message, Order, Receipt, Settle, Settled, Settlement, SourceError,
+};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -60,8 +62,8 @@ struct State {
     owed: HashMap<Arc<str>, (Owed, Instant)>,
     /// How many messages were sent with a delay, by the second in which it ends.
     sent_away: BTreeMap<u64, u64>,
-    /// The pools that keep order.
-    pools: Vec<Arc<str>>,
+    /// What stays in order.
+    order: Arc<Order>,
     /// Whether the broker's scheduler is off.
     ignores_delays: bool,
 }
@@ -149,7 +151,7 @@ impl Shared {
     fn hear_message(&self, frame: Frame) -> Result<(), String> {
         let parcel = Parcel::new(frame).ok_or("the broker sent a message without its ids")?;
         let mut state = self.state.lock();
-        let key = self.key_of(&state.pools, &parcel);
+        let key = self.key_of(&state.order, &parcel);
         let (now, rest) = (Instant::now(), rest_of_delay(&parcel));
         if parcel.due.is_some() {
             state.ignores_delays = !parcel.was_scheduled;
@@ -185,13 +187,13 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
-    fn key_of(&self, pools: &[Arc<str>], parcel: &Parcel) -> Option<Key> {
-        if pools.is_empty() {
+    fn key_of(&self, order: &Order, parcel: &Parcel) -> Option<Key> {
+        if order.is_nothing() {
             return None;
         }
-        let message = self.read(parcel)?;
-        let pool = pools.iter().find(|pool| **pool == message.pool)?;
-        Some((Arc::clone(pool), message.group.unwrap_or_default()))
+        let Message { pool, group, .. } = self.read(parcel)?;
+        let group = group.unwrap_or_else(|| DEFAULT_GROUP.into());
+        order.keeps(&pool, &group).then_some((pool, group))
     }
 
     /// The router's message, if it is one.
@@ -200,14 +202,14 @@ impl Shared {
         is_one.then(|| wire::parse(&parcel.body).ok()).flatten().map(|incoming| incoming.message)
     }
 
-    pub(crate) fn keep_order_for(&self, pools: &[Arc<str>]) {
+    pub(crate) fn keep_order(&self, order: &Arc<Order>) {
         let mut state = self.state.lock();
-        if state.pools == pools {
+        if state.order == *order {
             return;
         }
-        state.pools = pools.to_vec();
+        state.order = Arc::clone(order);
         if let Some(link) = &mut state.link {
-            link.shelf.line_up(|parcel| self.key_of(pools, parcel));
+            link.shelf.line_up(|parcel| self.key_of(order, parcel));
         }
         drop(state);
         self.changed.notify_waiters();
@@ -240,14 +242,19 @@ impl Shared {
         self.change(|state, replies| {
             let Some(link) = &mut state.link else { return replies.all_stale(&tally) };
             let mut ends = Vec::new();
-            for (at, Settle { receipt, ending }) in settle.into_iter().enumerate() {
+            for (at, Settle { receipt, settlement }) in settle.into_iter().enumerate() {
                 let asker = (Arc::clone(&tally), at);
-                match ending {
-                    Ending::Gone => {
+                match settlement {
+                    Settlement::Ack => {
                         ends.extend(link.begin_end(&receipt, Owed::Ack, asker, replies));
                     }
-                    Ending::Again { after, attempts, .. } => {
+                    Settlement::Retry { after, attempts, .. } => {
                         self.bring_back(link, &receipt, (after, attempts), asker, replies);
+                    }
+                    // One by one: what a transaction makes of a NACK is not written down anywhere.
+                    Settlement::Park => {
+                        let end = link.begin_end(&receipt, Owed::Nack, asker, replies);
+                        link.end(end.into_iter().collect());
                     }
                 }
             }
@@ -255,22 +262,6 @@ impl Shared {
         });
         self.outgoing.notify_one();
         self.changed.notify_waiters();
-        answer
-    }
-
-    /// The same for messages that go to the broker's dead letters.
-    pub(crate) fn bury(&self, receipts: &[Receipt]) -> oneshot::Receiver<Vec<Settled>> {
-        let (tally, answer) = Tally::new(receipts.len());
-        self.change(|state, replies| {
-            let Some(link) = &mut state.link else { return replies.all_stale(&tally) };
-            for (at, receipt) in receipts.iter().enumerate() {
-                let asker = (Arc::clone(&tally), at);
-                // One by one: what a transaction makes of a NACK is not written down anywhere.
-                let end = link.begin_end(receipt, Owed::Nack, asker, replies);
-                link.end(end.into_iter().collect());
-            }
-        });
-        self.outgoing.notify_one();
         answer
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Depth, Profile, Publication, PublishError, Published, Receipt, Settle,
-    Settled, Source, SourceError,
+    BoxFuture, Delivery, Demand, Depth, Order, Profile, Publication, PublishError, Published,
+    Receipt, Settle, Settled, Source, SourceError,
 };
 use sluicegate_tasks::{Context, Permits, TaskGroup};
 use tokio::sync::oneshot;
@@ -150,11 +150,12 @@ async fn answered(
 
 impl<M: Content> Source<M> for StompSource<M> {
     fn profile(&self) -> Profile {
-        Profile { visibility: self.shared.settings.visibility, settle_batch: SETTLE_BATCH }
+        let visibility = self.shared.settings.visibility;
+        Profile { keeps_dead_letters: true, ..Profile::new(visibility, SETTLE_BATCH) }
     }
 
-    fn receive(&self, max: usize) -> BoxFuture<'_, Result<Vec<Delivery<M>>, SourceError>> {
-        Box::pin(self.receive_within(max, WAIT))
+    fn receive(&self, demand: Demand) -> BoxFuture<'_, Result<Vec<Delivery<M>>, SourceError>> {
+        Box::pin(self.receive_within(demand.most(), WAIT))
     }
 
     fn settle(&self, settle: Vec<Settle>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
@@ -189,16 +190,7 @@ impl<M: Content> Source<M> for StompSource<M> {
         Box::pin(async { self.publish_all(messages).await.map_err(PublishError::Source) })
     }
 
-    fn bury(&self, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
-        let answer = self.shared.bury(&receipts);
-        Box::pin(answered(answer, receipts.len()))
-    }
-
-    fn keeps_buried(&self) -> bool {
-        true
-    }
-
-    fn keep_order_for(&self, pools: &[Arc<str>]) {
-        self.shared.keep_order_for(pools);
+    fn keep_order(&self, order: &Arc<Order>) {
+        self.shared.keep_order(order);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use lapin::BasicProperties;
-use sluicegate_dispatch::{Envelope, Settled, Source};
+use sluicegate_dispatch::{Demand, Envelope, Settled, Source};
 use sluicegate_sources::amqp::{
     AmqpAddress, AmqpConsume, AmqpSource, Binding, Connection, Exchange, ExchangeKind, Queue,
     Topology,
@@ -50,7 +50,7 @@ async fn a_cut_line_is_made_again() {
     proxy.cut();
     eventually("it is ill", async || source.health().is_err()).await;
     let begun = Instant::now();
-    source.receive(10).await.unwrap_err();
+    source.receive(Demand::any(10)).await.unwrap_err();
     assert!(begun.elapsed() >= Duration::from_millis(500), "it failed at once");
     assert!(source.depth().await.is_err());
     proxy.refuse(false);
@@ -190,7 +190,7 @@ async fn the_consumer_timeout_is_survived() {
     let mut oldest = Duration::ZERO;
     let second = loop {
         oldest = oldest.max(source.oldest_out().unwrap_or_default());
-        if let Some(again) = source.receive(10).await.unwrap_or_default().pop() {
+        if let Some(again) = source.receive(Demand::any(10)).await.unwrap_or_default().pop() {
             break again;
         }
     };
@@ -216,7 +216,7 @@ async fn delayed_messages_survive_crashes_of_the_broker() {
         // Everything is on its way into waiting queues, and out of them, when it crashes.
         let end = Instant::now() + Duration::from_millis(300 + round * 130);
         while Instant::now() < end {
-            let received = source.receive(20).await.unwrap_or_default();
+            let received = source.receive(Demand::any(20)).await.unwrap_or_default();
             let delay = |n: usize| Duration::from_millis([100, 150, 300, 600][n % 4]);
             let lot = received.iter().enumerate();
             let lot = lot.map(|(n, delivery)| {
@@ -232,7 +232,7 @@ async fn delayed_messages_survive_crashes_of_the_broker() {
     let begun = Instant::now();
     while done.len() < 200 {
         assert!(begun.elapsed() < PATIENCE, "{} of 200 are left", done.len());
-        let received = source.receive(100).await.unwrap_or_default();
+        let received = source.receive(Demand::any(100)).await.unwrap_or_default();
         for delivery in &received {
             done.insert(delivery.message.as_ref().unwrap().id.clone().unwrap());
         }

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use sluicegate_dispatch::{Envelope, Message, Settled, Source};
+use sluicegate_dispatch::{Demand, Envelope, Message, Settled, Source};
 use sluicegate_sources::OpenError;
 use sluicegate_sources::amqp::{
     AmqpAddress, AmqpConsume, AmqpSettings, AmqpSource, Connection, Queue, Topology, probe,
@@ -80,7 +80,7 @@ async fn a_broker_that_is_not_there_is_waited_for() {
     let source = AmqpSource::<Message>::open(settings).await.unwrap();
     assert!(begun.elapsed() < Duration::from_secs(20), "it took {:?}", begun.elapsed());
     source.health().unwrap_err();
-    source.receive(1).await.unwrap_err();
+    source.receive(Demand::any(1)).await.unwrap_err();
     source.publish(vec![publication("m1")]).await.unwrap_err();
     proxy.refuse(false);
     eventually("it is well", async || source.health().is_ok()).await;
@@ -116,7 +116,7 @@ async fn stopping_hands_back_what_waits() {
     assert_eq!(other.ready(&queue).await, Some(0));
     source.stop().await;
     other.wait_ready(&queue, 90).await;
-    assert_eq!(source.receive(10).await.unwrap(), []);
+    assert_eq!(source.receive(Demand::any(10)).await.unwrap(), []);
     for delivery in &received[..5] {
         assert_eq!(settle(&source, gone(&delivery.receipt)).await, Settled::Done);
     }
@@ -147,8 +147,8 @@ async fn an_exclusive_consumer_waits_for_its_turn() {
     let open = || AmqpSource::<Message>::open(settings(url, &queue).with_exclusive(true));
     let first = open().await.unwrap();
     let second = open().await.unwrap();
-    assert_eq!(first.receive(1).await.unwrap(), []);
-    second.receive(1).await.unwrap_err();
+    assert_eq!(first.receive(Demand::any(1)).await.unwrap(), []);
+    second.receive(Demand::any(1)).await.unwrap_err();
     first.health().unwrap();
     second.health().unwrap_err();
     first.publish(vec![publication("m1")]).await.unwrap();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
-use sluicegate_dispatch::{Delivery, Depth, Envelope, Settled, Source};
+use sluicegate_dispatch::{Delivery, Depth, Envelope, Settle, Settled, Source};
 use sluicegate_sources::amqp::{AmqpSource, Queue, Topology};
 use sluicegate_testkit::conformance::source::{publication, publication_in};
 use tokio::time::Instant;
@@ -198,17 +198,23 @@ async fn what_is_buried_is_kept_by_the_queue_that_keeps() {
         .with_queue(Queue::new(&*dead));
     let source = AmqpSource::<Envelope>::open(settings(url, &queue).with_topology(topology)).await;
     let source = source.unwrap();
-    assert!(source.keeps_buried());
+    assert!(source.profile().keeps_dead_letters);
     source.publish((0..5).map(|n| publication(&format!("m{n}"))).collect()).await.unwrap();
     let received = receive(&source, 5).await;
-    let receipts = received[1..3].iter().map(|delivery| delivery.receipt.clone()).collect();
-    assert_eq!(source.bury(receipts).await.unwrap(), [Settled::Done; 2]);
-    let receipts = received[2..4].iter().map(|delivery| delivery.receipt.clone()).collect();
-    assert_eq!(source.bury(receipts).await.unwrap(), [Settled::Stale, Settled::Done]);
+    let receipts: Vec<_> = received[1..3].iter().map(|delivery| delivery.receipt.clone()).collect();
+    assert_eq!(
+        source.settle(receipts.into_iter().map(Settle::park).collect()).await.unwrap(),
+        vec![Settled::Done; 2]
+    );
+    let receipts: Vec<_> = received[2..4].iter().map(|delivery| delivery.receipt.clone()).collect();
+    assert_eq!(
+        source.settle(receipts.into_iter().map(Settle::park).collect()).await.unwrap(),
+        [Settled::Stale, Settled::Done]
+    );
     let other = Other::at(url).await;
     other.wait_ready(&dead, 3).await;
     let plain = AmqpSource::<Envelope>::open(settings(url, &dead)).await.unwrap();
-    assert!(!plain.keeps_buried());
+    assert!(!plain.profile().keeps_dead_letters);
     let dead = receive(&plain, 3).await;
     let ids: Vec<_> = dead.iter().map(|one| one.message.as_ref().unwrap().id.clone()).collect();
     assert_eq!(ids, ["m1", "m2", "m3"].map(|id| Some(id.into())));

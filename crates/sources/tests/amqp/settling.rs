@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
-use sluicegate_dispatch::{Envelope, Settled, Source};
+use sluicegate_dispatch::{Demand, Envelope, Settled, Source};
 use sluicegate_sources::amqp::{AmqpAddress, AmqpConsume, AmqpSource, Connection, Topology};
 
 use crate::proxy::{ACK, NACK, Proxy};
@@ -47,7 +47,7 @@ async fn acks_of_parallel_handlers_are_told_together() {
     let source = on(&proxy, url, consume).await;
     const COUNT: usize = 5_000;
     source.connection().publish("", &queue, envelopes(COUNT)).await.unwrap();
-    let deliveries = stream::repeat_with(|| source.receive(100))
+    let deliveries = stream::repeat_with(|| source.receive(Demand::any(100)))
         .then(|received| async { stream::iter(received.await.unwrap()) })
         .flatten()
         .take(COUNT);
@@ -57,7 +57,7 @@ async fn acks_of_parallel_handlers_are_told_together() {
             async move {
                 let pause = u64::from(delivery.message.unwrap().body[1]) % 3;
                 tokio::time::sleep(Duration::from_millis(pause)).await;
-                source.settle(vec![gone(&delivery.receipt)]).await.unwrap()[0]
+                source.settle(vec![gone(&delivery.receipt)]).await.unwrap().remove(0)
             }
         })
         .buffer_unordered(64)
@@ -109,7 +109,7 @@ async fn nothing_is_told_twice() {
             let mut done = Vec::new();
             let mut round = worker;
             loop {
-                let received = source.receive(7).await.unwrap();
+                let received = source.receive(Demand::any(7)).await.unwrap();
                 if received.is_empty() && source.depth().await.unwrap() == Default::default() {
                     return done;
                 }
@@ -183,7 +183,7 @@ async fn settling_over_a_line_that_is_cut_loses_nothing() {
     let mut lots = 0;
     while done.len() < 500 {
         let received = receive(&source, 1).await;
-        let more = source.receive(20).await.unwrap_or_default();
+        let more = source.receive(Demand::any(20)).await.unwrap_or_default();
         let received: Vec<_> = received.into_iter().chain(more).collect();
         let lot = received.iter().map(|delivery| gone(&delivery.receipt)).collect();
         lots += 1;

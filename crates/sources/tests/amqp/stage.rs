@@ -7,7 +7,7 @@ use std::time::Duration;
 use lapin::options::{BasicPublishOptions, QueueDeclareOptions, QueueDeleteOptions};
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, ConnectionProperties};
-use sluicegate_dispatch::{Delivery, Ending, Reason, Receipt, Settle, Settled, Source};
+use sluicegate_dispatch::{Delivery, Demand, Reason, Receipt, Settle, Settled, Settlement, Source};
 use sluicegate_sources::Content;
 use sluicegate_sources::amqp::{AmqpSettings, AmqpSource};
 use sluicegate_tasks::{Context, TaskGroup};
@@ -127,7 +127,7 @@ pub(crate) async fn receive<M: Content + std::fmt::Debug>(
     let mut received = Vec::new();
     let end = Instant::now() + PATIENCE;
     while received.len() < count {
-        let some = timeout(PATIENCE, source.receive(count - received.len())).await;
+        let some = timeout(PATIENCE, source.receive(Demand::any(count - received.len()))).await;
         received.extend(some.expect("it answers in time").unwrap_or_default());
         assert!(Instant::now() < end, "{} of {count} came: {received:?}", received.len());
     }
@@ -135,16 +135,16 @@ pub(crate) async fn receive<M: Content + std::fmt::Debug>(
 }
 
 pub(crate) fn gone(receipt: &Receipt) -> Settle {
-    Settle { receipt: receipt.clone(), ending: Ending::Gone }
+    Settle { receipt: receipt.clone(), settlement: Settlement::Ack }
 }
 
 pub(crate) fn again(receipt: &Receipt, after: Duration, attempts: u32) -> Settle {
-    let ending = Ending::Again { after, attempts, reason: Reason::Failed };
-    Settle { receipt: receipt.clone(), ending }
+    let settlement = Settlement::Retry { after, attempts, reason: Reason::Failed };
+    Settle { receipt: receipt.clone(), settlement }
 }
 
 /// Settles one delivery, within reason.
 pub(crate) async fn settle<M: Content>(source: &AmqpSource<M>, settle: Settle) -> Settled {
     let settled = timeout(PATIENCE, source.settle(vec![settle])).await;
-    settled.expect("it answers in time").expect("it settles")[0]
+    settled.expect("it answers in time").expect("it settles").remove(0)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rusqlite::{Connection, StatementStatus};
-use sluicegate_dispatch::{Publication, Source};
+use sluicegate_dispatch::{Demand, Order, Publication, Source};
 use sluicegate_testkit::conformance::source::publication_in;
 use tokio::time::Duration;
 
@@ -20,7 +20,7 @@ async fn publish_many(stage: &Stage, messages: impl Iterator<Item = Publication>
 async fn a_hundred_thousand_in_ten_thousand_groups_come_in_order_past_blocked_heads() {
     const GROUPS: usize = 10_000;
     let stage = Stage::open().await;
-    stage.queue.keep_order_for(&["STRICT".into()]);
+    stage.queue.keep_order(&std::sync::Arc::new(Order::of_pools(["STRICT"])));
     let message =
         |n: usize| strict(&format!("{}/{}", n % GROUPS, n / GROUPS), &format!("g{}", n % GROUPS));
     publish_many(&stage, (0..100_000).map(message)).await;
@@ -97,7 +97,7 @@ async fn many_delayed_ones_come_when_their_time_has_come() {
     assert_eq!(depth.waiting + depth.delayed, 3000);
     let mut seen = Vec::new();
     while seen.len() < 3000 {
-        let received = stage.queue.receive(500).await.unwrap();
+        let received = stage.queue.receive(Demand::any(500)).await.unwrap();
         seen.extend(ids(&received));
     }
     seen.sort_by_key(|id| id[1..].parse::<usize>().unwrap());

@@ -1,4 +1,4 @@
-//! Ending without a word at every point: what was answered holds, and the rest is whole or not there.
+//! Settlement without a word at every point: what was answered holds, and the rest is whole or not there.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ async fn a_crash_while_settling_settles_or_does_not() {
         let received = stage.take(3).await;
         let settle = received.iter().map(|delivery| sluicegate_dispatch::Settle {
             receipt: delivery.receipt.clone(),
-            ending: sluicegate_dispatch::Ending::Gone,
+            settlement: sluicegate_dispatch::Settlement::Ack,
         });
         let settle = stage.queue.settle(settle.collect());
         let cut = tokio::time::timeout(Duration::from_micros(round * 50), settle).await;
@@ -90,7 +90,7 @@ async fn a_dropped_settle_is_done_all_the_same_or_not_at_all() {
     let received = stage.take(1).await;
     let gone = sluicegate_dispatch::Settle {
         receipt: received[0].receipt.clone(),
-        ending: sluicegate_dispatch::Ending::Gone,
+        settlement: sluicegate_dispatch::Settlement::Ack,
     };
     // Polled once, it is on its way.
     let settle = stage.queue.settle(vec![gone.clone()]);

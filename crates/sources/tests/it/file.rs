@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rusqlite::Connection;
-use sluicegate_dispatch::{Publication, Source};
+use sluicegate_dispatch::{Demand, Publication, Source};
 use sluicegate_sources::sqlite::{OpenError, Store, StoreSettings};
 use sluicegate_testkit::conformance::source::publication;
 
@@ -93,7 +93,7 @@ async fn a_damaged_file_is_named_as_such() {
         Err(error) => error.to_string(),
         Ok(store) => {
             let queue = store.queue("orders", Duration::from_secs(30)).await.unwrap();
-            queue.receive(1000).await.unwrap_err().to_string()
+            queue.receive(Demand::any(1000)).await.unwrap_err().to_string()
         }
     };
     assert!(error.contains("the state file is damaged"), "{error}");

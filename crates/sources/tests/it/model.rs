@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use sluicegate_dispatch::{Delivery, Ending, Publication, Reason, Receipt, Settle, Source};
+use sluicegate_dispatch::{
+    Delivery, Demand, Order, Publication, Reason, Receipt, Settle, Settlement, Source,
+};
 use sluicegate_sources::sqlite::{Clock, SqliteSource, Store, StoreSettings};
 use sluicegate_testkit::FakeSource;
 use sluicegate_testkit::conformance::source::publication_in;
@@ -153,7 +155,7 @@ impl Pair {
             self.receipts.push((real.receipt, fake.receipt));
         }
         if received < max {
-            let left = timeout(Duration::ZERO, self.fake.receive(1)).await;
+            let left = timeout(Duration::ZERO, self.fake.receive(Demand::any(1))).await;
             assert!(left.is_err(), "too late: {left:?}");
         }
         received
@@ -165,8 +167,8 @@ impl Pair {
         }
         let picked = chosen.iter().map(|(index, how)| (index.get(&self.receipts), ending(*how)));
         let (real, fake) = picked
-            .map(|((real, fake), ending)| {
-                let settle = |receipt: &Receipt| Settle { receipt: receipt.clone(), ending };
+            .map(|((real, fake), settlement)| {
+                let settle = |receipt: &Receipt| Settle { receipt: receipt.clone(), settlement };
                 (settle(real), settle(fake))
             })
             .unzip();
@@ -186,9 +188,9 @@ impl Pair {
 
     fn keep_order(&mut self, pools: &'static [&'static str]) {
         self.order = pools;
-        let pools: Vec<Arc<str>> = pools.iter().map(|pool| (*pool).into()).collect();
-        self.real().keep_order_for(&pools);
-        self.fake.keep_order_for(&pools);
+        let order = Arc::new(Order::of_pools(pools.iter().copied()));
+        self.real().keep_order(&order);
+        self.fake.keep_order(&order);
     }
 
     async fn walk(&mut self, step: &Step) {
@@ -221,7 +223,7 @@ impl Pair {
             self.receive(5).await;
             for n in from..self.receipts.len() {
                 let (real, fake) = self.receipts[n].clone();
-                let gone = |receipt| vec![Settle { receipt, ending: Ending::Gone }];
+                let gone = |receipt| vec![Settle { receipt, settlement: Settlement::Ack }];
                 let real = self.real().settle(gone(real)).await.unwrap();
                 assert_eq!(real, self.fake.settle(gone(fake)).await.unwrap());
             }
@@ -236,10 +238,10 @@ fn delay(ticks: u32) -> Duration {
     if ticks == 0 { Duration::ZERO } else { TICK * ticks + TICK / 2 }
 }
 
-fn ending(how: How) -> Ending {
-    let again = |after, attempts| Ending::Again { after, attempts, reason: Reason::Failed };
+fn ending(how: How) -> Settlement {
+    let again = |after, attempts| Settlement::Retry { after, attempts, reason: Reason::Failed };
     match how {
-        How::Gone => Ending::Gone,
+        How::Gone => Settlement::Ack,
         How::Now => again(Duration::ZERO, 0),
         How::Later(ticks) => again(delay(ticks), ticks),
     }
@@ -249,7 +251,8 @@ fn ending(how: How) -> Ending {
 async fn all(source: &dyn Source, max: usize) -> Vec<Delivery> {
     let mut all = Vec::new();
     while all.len() < max {
-        match timeout(Duration::from_millis(1), source.receive(max - all.len())).await {
+        match timeout(Duration::from_millis(1), source.receive(Demand::any(max - all.len()))).await
+        {
             Ok(some) => all.extend(some.unwrap()),
             Err(_) => break,
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rusqlite::Connection;
-use sluicegate_dispatch::{Depth, Settled, Source};
+use sluicegate_dispatch::{Demand, Depth, Order, Settled, Source};
 use sluicegate_sources::sqlite::{Store, StoreSettings};
 use sluicegate_testkit::conformance::source::{publication, publication_in};
 use tokio::time::{Instant, sleep};
@@ -23,7 +23,7 @@ async fn what_another_process_publishes_is_noticed_soon() {
             Instant::now()
         };
         let receive = async {
-            let received = stage.queue.receive(10).await.unwrap();
+            let received = stage.queue.receive(Demand::any(10)).await.unwrap();
             (received, Instant::now())
         };
         let (published, (received, at)) = tokio::join!(publish, receive);
@@ -53,7 +53,7 @@ async fn both_can_write_at_once() {
     let receive = async {
         let end = Instant::now() + Duration::from_secs(60);
         while seen.len() < 1000 && Instant::now() < end {
-            let received = stage.queue.receive(100).await.unwrap();
+            let received = stage.queue.receive(Demand::any(100)).await.unwrap();
             for delivery in &received {
                 stage.done(delivery).await;
             }
@@ -70,7 +70,7 @@ async fn both_can_write_at_once() {
 #[tokio::test]
 async fn their_ids_are_deduplicated_and_their_order_is_kept() {
     let stage = Stage::open().await;
-    stage.queue.keep_order_for(&["STRICT".into()]);
+    stage.queue.keep_order(&std::sync::Arc::new(Order::of_pools(["STRICT"])));
     let publisher = Store::open_publishing(state(&stage.folder)).await.unwrap();
     stage.queue.publish(vec![strict("a1", "a")]).await.unwrap();
     let sent = vec![strict("a1", "a"), strict("a2", "a"), strict("b1", "b")];
@@ -98,7 +98,7 @@ async fn a_publisher_makes_the_file_and_other_queues() {
     let stage = Stage::open_in(folder).await;
     assert_eq!(stage.take_ids(9).await, ["m1"]);
     let mails = stage.store.queue("mails", Duration::from_secs(30)).await.unwrap();
-    assert_eq!(ids(&mails.receive(10).await.unwrap()), ["m1", "m2"]);
+    assert_eq!(ids(&mails.receive(Demand::any(10)).await.unwrap()), ["m1", "m2"]);
     assert_eq!(mails.depth().await.unwrap().out, 2);
     assert_eq!(stage.queue.depth().await.unwrap().out, 1);
 }
@@ -106,7 +106,7 @@ async fn a_publisher_makes_the_file_and_other_queues() {
 #[tokio::test(start_paused = true)]
 async fn what_this_process_does_wakes_who_waits_at_once() {
     let stage = Stage::open().await;
-    stage.queue.keep_order_for(&["STRICT".into()]);
+    stage.queue.keep_order(&std::sync::Arc::new(Order::of_pools(["STRICT"])));
     // What is not noticed at once is noticed when the file is looked at, which takes a while.
     let at_once = Duration::from_millis(20);
     let begun = Instant::now();
@@ -115,14 +115,14 @@ async fn what_this_process_does_wakes_who_waits_at_once() {
         let sent = vec![strict("a1", "a"), strict("a2", "a")];
         stage.queue.publish(sent).await.unwrap();
     };
-    let (received, ()) = tokio::join!(stage.queue.receive(1), publish);
+    let (received, ()) = tokio::join!(stage.queue.receive(Demand::any(1)), publish);
     let received = received.unwrap();
     assert!(begun.elapsed() < at_once, "after {:?}", begun.elapsed());
     let settle = async {
         tokio::task::yield_now().await;
         stage.done(&received[0]).await;
     };
-    let (second, ()) = tokio::join!(stage.queue.receive(1), settle);
+    let (second, ()) = tokio::join!(stage.queue.receive(Demand::any(1)), settle);
     assert_eq!(ids(&second.unwrap()), ["a2"]);
     assert!(begun.elapsed() < at_once, "after {:?}", begun.elapsed());
 }
@@ -151,7 +151,7 @@ async fn what_could_not_be_settled_is_out_as_before() {
     let received = stage.take(1).await;
     let gone = || sluicegate_dispatch::Settle {
         receipt: received[0].receipt.clone(),
-        ending: sluicegate_dispatch::Ending::Gone,
+        settlement: sluicegate_dispatch::Settlement::Ack,
     };
     let busy = Busy::begin(&stage);
     let error = stage.queue.settle(vec![gone()]).await.unwrap_err();
@@ -168,13 +168,13 @@ async fn what_could_not_be_settled_is_out_as_before() {
     // It comes back if its window ended while it was tried.
     let queue = stage.store.queue("short", Duration::from_millis(100)).await.unwrap();
     queue.publish(vec![publication("m3")]).await.unwrap();
-    let received = queue.receive(1).await.unwrap();
+    let received = queue.receive(Demand::any(1)).await.unwrap();
     let busy = Busy::begin(&stage);
     sleep(Duration::from_millis(90)).await;
     let gone = sluicegate_dispatch::Settle { receipt: received[0].receipt.clone(), ..gone() };
     assert!(queue.settle(vec![gone]).await.is_err());
     busy.end();
-    assert_eq!(ids(&queue.receive(1).await.unwrap()), ["m3"]);
+    assert_eq!(ids(&queue.receive(Demand::any(1)).await.unwrap()), ["m3"]);
 }
 
 #[tokio::test]
@@ -182,15 +182,13 @@ async fn what_is_being_settled_does_not_come_back_though_its_window_ends() {
     let stage = Stage::open().await;
     let queue = stage.store.queue("short", Duration::from_millis(200)).await.unwrap();
     queue.publish(vec![publication("m1"), publication("m2")]).await.unwrap();
-    let received = queue.receive(2).await.unwrap();
+    let received = queue.receive(Demand::any(2)).await.unwrap();
     let busy = Busy::begin(&stage);
-    let ending =
-        |ending| sluicegate_dispatch::Settle { receipt: received[0].receipt.clone(), ending };
-    let settle = queue.settle(vec![ending(sluicegate_dispatch::Ending::Gone)]);
+    let settle = queue.settle(vec![sluicegate_dispatch::Settle::ack(received[0].receipt.clone())]);
     let meanwhile = async {
         sleep(Duration::from_millis(300)).await;
         // The other one comes back, for nobody settles it.
-        let back = queue.receive(10).await.unwrap();
+        let back = queue.receive(Demand::any(10)).await.unwrap();
         assert_eq!(ids(&back), ["m2"]);
         busy.end();
         back
@@ -211,7 +209,7 @@ async fn a_delay_that_has_passed_before_it_is_written_is_over() {
     let settle = stage.settle(&received[0], again(Duration::from_millis(50), 1));
     let meanwhile = async {
         // A later one is due and received before the earlier one is written.
-        let second = stage.queue.receive(10).await.unwrap();
+        let second = stage.queue.receive(Demand::any(10)).await.unwrap();
         assert_eq!(ids(&second), ["m2"]);
         busy.end();
     };

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sluicegate_dispatch::{Delivery, Ending, Publication, Reason, Settle, Settled, Source};
+use sluicegate_dispatch::{
+    Delivery, Demand, Publication, Reason, Settle, Settled, Settlement, Source,
+};
 use sluicegate_sources::sqlite::{SqliteSource, Store, StoreSettings};
 use sluicegate_testkit::conformance::source::{publication, publication_in};
 use tempfile::TempDir;
@@ -53,7 +55,10 @@ impl Stage {
     pub(crate) async fn take(&self, max: usize) -> Vec<Delivery> {
         let mut taken = Vec::new();
         while taken.len() < max {
-            let some = timeout(Duration::from_millis(300), self.queue.receive(max - taken.len()));
+            let some = timeout(
+                Duration::from_millis(300),
+                self.queue.receive(Demand::any(max - taken.len())),
+            );
             match some.await {
                 Ok(some) => taken.extend(some.unwrap()),
                 Err(_) => break,
@@ -66,20 +71,21 @@ impl Stage {
         ids(&self.take(max).await)
     }
 
-    pub(crate) async fn settle(&self, delivery: &Delivery, ending: Ending) -> Settled {
-        let settle = Settle { receipt: delivery.receipt.clone(), ending };
+    pub(crate) async fn settle(&self, delivery: &Delivery, settlement: Settlement) -> Settled {
+        let settle = Settle { receipt: delivery.receipt.clone(), settlement };
         self.queue.settle(vec![settle]).await.unwrap().remove(0)
     }
 
     /// Settles all of them at once.
     pub(crate) async fn all_done(&self, deliveries: Vec<Delivery>) {
-        let gone = |delivery: Delivery| Settle { receipt: delivery.receipt, ending: Ending::Gone };
+        let gone =
+            |delivery: Delivery| Settle { receipt: delivery.receipt, settlement: Settlement::Ack };
         let settled = self.queue.settle(deliveries.into_iter().map(gone).collect()).await.unwrap();
         assert!(settled.iter().all(|settled| *settled == Settled::Done));
     }
 
     pub(crate) async fn done(&self, delivery: &Delivery) {
-        assert_eq!(self.settle(delivery, Ending::Gone).await, Settled::Done);
+        assert_eq!(self.settle(delivery, Settlement::Ack).await, Settled::Done);
     }
 }
 
@@ -87,8 +93,8 @@ pub(crate) fn ids(deliveries: &[Delivery]) -> Vec<String> {
     deliveries.iter().map(|delivery| delivery.message.as_ref().unwrap().id.to_string()).collect()
 }
 
-pub(crate) fn again(after: Duration, attempts: u32) -> Ending {
-    Ending::Again { after, attempts, reason: Reason::Failed }
+pub(crate) fn again(after: Duration, attempts: u32) -> Settlement {
+    Settlement::Retry { after, attempts, reason: Reason::Failed }
 }
 
 pub(crate) fn strict(id: &str, group: &str) -> Publication {

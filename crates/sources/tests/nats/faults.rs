@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use sluicegate_dispatch::{Ending, Message, Settle, Settled, Source};
+use sluicegate_dispatch::{Demand, Message, Settle, Settled, Settlement, Source};
 use sluicegate_sources::nats::{NatsSettings, NatsSource};
 use sluicegate_testkit::conformance::source::publication;
 use tokio::time::{Instant, sleep, timeout};
@@ -39,7 +39,7 @@ async fn a_cut_connection_comes_back_and_its_receipts_stay_valid() {
         let received = receive(&source, 2).await;
         wire.cut();
         for delivery in &received {
-            assert_eq!(settle(&source, &delivery.receipt, Ending::Gone).await, Settled::Done);
+            assert_eq!(settle(&source, &delivery.receipt, Settlement::Ack).await, Settled::Done);
         }
         seen.extend(ids(&received));
         assert_eq!(seen.len(), (round + 1) * 2, "some came twice");
@@ -73,7 +73,7 @@ async fn receivers_that_wait_while_connections_are_cut_get_everything() {
         while seen.len() < sent.len() {
             for delivery in receive(&source, 1).await {
                 // Stale: told just before a cut, or delivered again meanwhile.
-                settle(&source, &delivery.receipt, Ending::Gone).await;
+                settle(&source, &delivery.receipt, Settlement::Ack).await;
                 seen.extend(ids(&[delivery]));
             }
         }
@@ -82,9 +82,11 @@ async fn receivers_that_wait_while_connections_are_cut_get_everything() {
     timeout(Duration::from_secs(90), both).await.expect("all come");
     assert_eq!(seen, sent);
     until("all are settled", async || {
-        if let Ok(Ok(some)) = timeout(Duration::from_millis(100), source.receive(10)).await {
+        if let Ok(Ok(some)) =
+            timeout(Duration::from_millis(100), source.receive(Demand::any(10))).await
+        {
             for delivery in some {
-                settle(&source, &delivery.receipt, Ending::Gone).await;
+                settle(&source, &delivery.receipt, Settlement::Ack).await;
             }
         }
         sender.depth().await.is_ok_and(|depth| depth.waiting == 0)
@@ -104,27 +106,27 @@ async fn a_server_that_crashes_loses_nothing() {
         let received = receive(&source, 10).await;
         let settled = &received[..5];
         for delivery in settled {
-            assert_eq!(settle(&source, &delivery.receipt, Ending::Gone).await, Settled::Done);
+            assert_eq!(settle(&source, &delivery.receipt, Settlement::Ack).await, Settled::Done);
         }
         done.extend(ids(settled));
         broker.crash();
         assert!(source.settle(vec![]).await.is_ok());
         if round % 2 == 0 {
             until("the loss is noticed", async || source.health().is_err()).await;
-            let gone = Settle { receipt: received[5].receipt.clone(), ending: Ending::Gone };
+            let gone = Settle { receipt: received[5].receipt.clone(), settlement: Settlement::Ack };
             source.settle(vec![gone]).await.unwrap_err();
         }
         broker.restart().unwrap();
         // Ours still, unless the window ended meanwhile.
         for delivery in &received[5..] {
-            if settle(&source, &delivery.receipt, Ending::Gone).await == Settled::Done {
+            if settle(&source, &delivery.receipt, Settlement::Ack).await == Settled::Done {
                 done.extend(ids(std::slice::from_ref(delivery)));
             }
         }
     }
     while done.len() < sent.len() {
         for delivery in receive(&source, 1).await {
-            if settle(&source, &delivery.receipt, Ending::Gone).await == Settled::Done {
+            if settle(&source, &delivery.receipt, Settlement::Ack).await == Settled::Done {
                 done.extend(ids(std::slice::from_ref(&delivery)));
             }
         }
@@ -148,7 +150,7 @@ async fn a_delayed_retry_outlives_crashes_of_both_ends() {
         let delay = Duration::from_secs(4);
         let all = received
             .iter()
-            .map(|delivery| Settle { receipt: delivery.receipt.clone(), ending: again(delay) });
+            .map(|delivery| Settle { receipt: delivery.receipt.clone(), settlement: again(delay) });
         let settled = source.settle(all.collect());
         if round % 4 == 0 {
             // The crash comes while it is being told.
@@ -156,7 +158,7 @@ async fn a_delayed_retry_outlives_crashes_of_both_ends() {
             broker.crash();
             drop(told);
         } else {
-            assert_eq!(settled.await.unwrap(), [Settled::Done; 5]);
+            assert_eq!(settled.await.unwrap(), vec![Settled::Done; 5]);
             broker.crash();
         }
         let is_kept = round % 2 == 1;
@@ -175,7 +177,7 @@ async fn a_delayed_retry_outlives_crashes_of_both_ends() {
             assert!(back.iter().all(|delivery| delivery.attempts == 1), "round {round}");
         }
         for delivery in &back {
-            settle(&source, &delivery.receipt, Ending::Gone).await;
+            settle(&source, &delivery.receipt, Settlement::Ack).await;
         }
     }
 }
@@ -188,15 +190,18 @@ async fn a_server_that_falls_silent_is_an_error_and_not_a_hang() {
     let received = receive(&source, 2).await;
     broker.pause();
     let begun = Instant::now();
-    let gone = Settle { receipt: received[0].receipt.clone(), ending: Ending::Gone };
+    let gone = Settle { receipt: received[0].receipt.clone(), settlement: Settlement::Ack };
     let settled = timeout(Duration::from_secs(30), source.settle(vec![gone])).await;
     settled.expect("it is answered").unwrap_err();
-    timeout(Duration::from_secs(30), source.receive(1)).await.expect("it is answered").ok();
+    timeout(Duration::from_secs(30), source.receive(Demand::any(1)))
+        .await
+        .expect("it is answered")
+        .ok();
     until("somebody notices", async || source.health().is_err()).await;
     println!("noticed after {:?}", begun.elapsed());
     broker.resume();
     for delivery in &received {
-        assert_eq!(settle(&source, &delivery.receipt, Ending::Gone).await, Settled::Done);
+        assert_eq!(settle(&source, &delivery.receipt, Settlement::Ack).await, Settled::Done);
     }
     assert_eq!(ids(&receive(&source, 1).await), ["m002"]);
     until("it is well again", async || source.health().is_ok()).await;
@@ -212,7 +217,7 @@ async fn a_server_that_is_not_there_yet_is_waited_for() {
     let source: NatsSource<Message> = NatsSource::open(settings).await.unwrap();
     let why = source.health().unwrap_err();
     assert!(why.cause.contains("refused"), "{why}");
-    source.receive(1).await.unwrap_err();
+    source.receive(Demand::any(1)).await.unwrap_err();
     source.depth().await.unwrap_err();
     broker.restart().unwrap();
     until("it is connected", async || source.health().is_ok()).await;
@@ -230,12 +235,12 @@ async fn a_consumer_that_is_deleted_is_made_anew_and_old_receipts_are_stale() {
     let context = async_nats::jetstream::new(client);
     context.delete_consumer_from_stream("workers", "anew").await.unwrap();
     for delivery in &received {
-        assert_eq!(settle(&source, &delivery.receipt, Ending::Gone).await, Settled::Stale);
+        assert_eq!(settle(&source, &delivery.receipt, Settlement::Ack).await, Settled::Stale);
     }
     let back = receive(&source, 3).await;
     assert_eq!(ids(&back), names(3));
     for delivery in &back {
-        assert_eq!(settle(&source, &delivery.receipt, Ending::Gone).await, Settled::Done);
+        assert_eq!(settle(&source, &delivery.receipt, Settlement::Ack).await, Settled::Done);
     }
     until("it is well again", async || source.health().is_ok()).await;
     assert_eq!(source.depth().await.unwrap().waiting, 0);
@@ -259,9 +264,9 @@ async fn what_is_unsettled_and_gone_is_in_nobodys_way() {
     })
     .await;
     let gone = received[4..24].iter();
-    let gone =
-        gone.map(|delivery| Settle { receipt: delivery.receipt.clone(), ending: Ending::Gone });
-    assert_eq!(source.settle(gone.collect()).await.unwrap(), [Settled::Done; 20]);
+    let gone = gone
+        .map(|delivery| Settle { receipt: delivery.receipt.clone(), settlement: Settlement::Ack });
+    assert_eq!(source.settle(gone.collect()).await.unwrap(), vec![Settled::Done; 20]);
     drop(source);
     broker.bounce_with(|folder| std::fs::write(folder.join(known), &before).unwrap()).unwrap();
     let source = open(broker.url(), "ghosts", window).await;

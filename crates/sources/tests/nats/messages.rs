@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_nats::jetstream;
 use futures_util::StreamExt;
-use sluicegate_dispatch::{Ending, Envelope, Message, Reason, Settle, Settled, Source};
+use sluicegate_dispatch::{Demand, Envelope, Message, Reason, Settle, Settled, Settlement, Source};
 use sluicegate_sources::nats::{NatsSettings, NatsSource};
 use sluicegate_testkit::conformance::source::{publication, publication_in};
 use tokio::time::{Instant, sleep, timeout};
@@ -38,8 +38,8 @@ async fn an_envelope_has_all_that_the_server_carries() {
     let own = received[1].message.as_ref().unwrap();
     assert_eq!((own.id.as_deref(), own.group.as_deref()), (Some("ключ\n"), Some("g 1")));
     let first = &received[0].receipt;
-    let ending = Settle { receipt: first.clone(), ending: again(Duration::ZERO) };
-    assert_eq!(source.settle(vec![ending]).await.unwrap(), [Settled::Done]);
+    let settlement = Settle { receipt: first.clone(), settlement: again(Duration::ZERO) };
+    assert_eq!(source.settle(vec![settlement]).await.unwrap(), [Settled::Done]);
     // On a busy machine the window of the other one may end first.
     let back = loop {
         let back = receive(&source, 1).await.remove(0);
@@ -54,7 +54,7 @@ async fn an_envelope_has_all_that_the_server_carries() {
 async fn what_is_no_message_is_handed_over_and_can_be_buried() {
     let Some(broker) = server() else { return };
     let source = open(broker.url(), "poison", WINDOW).await;
-    assert!(!source.keeps_buried());
+    assert!(!source.profile().keeps_dead_letters);
     let bodies: [&'static [u8]; 4] = [b"", b"\xff\xfe", b"{\"id\":", b"null"];
     for body in bodies {
         publish_raw(broker.url(), "poison", body).await;
@@ -63,8 +63,11 @@ async fn what_is_no_message_is_handed_over_and_can_be_buried() {
     let received = receive(&source, 5).await;
     assert!(received[..4].iter().all(|delivery| delivery.message.is_err()));
     assert_eq!(ids(&received[4..]), ["good"]);
-    let receipts = received.iter().map(|delivery| delivery.receipt.clone()).collect();
-    assert_eq!(source.bury(receipts).await.unwrap(), [Settled::Done; 5]);
+    let receipts: Vec<_> = received.iter().map(|delivery| delivery.receipt.clone()).collect();
+    assert_eq!(
+        source.settle(receipts.into_iter().map(Settle::park).collect()).await.unwrap(),
+        vec![Settled::Done; 5]
+    );
     let depth = source.depth().await.unwrap();
     assert_eq!((depth.waiting, depth.out), (0, 0));
     let rest = timeout(WINDOW * 2, receive(&source, 1)).await;
@@ -77,7 +80,7 @@ async fn dead_messages_are_kept_whole_and_once() {
     let address = format!("{}&dead_subject=dead.d", uri(broker.url(), "d"));
     let settings = NatsSettings::parse(&address).unwrap().with_visibility(WINDOW);
     let source: NatsSource<Message> = ready(settings).await;
-    assert!(source.keeps_buried());
+    assert!(source.profile().keeps_dead_letters);
     let sent = publication_in("m1", "P", Some("g"), false);
     let body = sent.body.clone();
     source.publish(vec![sent, publication("m2")]).await.unwrap();
@@ -87,8 +90,14 @@ async fn dead_messages_are_kept_whole_and_once() {
     let stream = context.get_stream("d").await.unwrap();
     assert!(stream.delete_message(2).await.unwrap());
     let receipts: Vec<_> = received.iter().map(|delivery| delivery.receipt.clone()).collect();
-    assert_eq!(source.bury(receipts.clone()).await.unwrap(), [Settled::Done; 2]);
-    assert_eq!(source.bury(receipts).await.unwrap(), [Settled::Stale; 2]);
+    assert_eq!(
+        source.settle(receipts.clone().into_iter().map(Settle::park).collect()).await.unwrap(),
+        vec![Settled::Done; 2]
+    );
+    assert_eq!(
+        source.settle(receipts.into_iter().map(Settle::park).collect()).await.unwrap(),
+        vec![Settled::Stale; 2]
+    );
     let dead = context.get_stream("d-dead").await.unwrap();
     assert_eq!(dead.cached_info().state.messages, 1);
     let kept = dead.get_raw_message(1).await.unwrap();
@@ -114,7 +123,7 @@ async fn a_first_delay_holds_in_every_life() {
     let mut seen = Vec::new();
     while !seen.contains(&"late".to_owned()) {
         let received = receive(&source, 1).await;
-        settle(&source, &received[0].receipt, Ending::Gone).await;
+        settle(&source, &received[0].receipt, Settlement::Ack).await;
         seen.extend(ids(&received));
     }
     assert_eq!(seen, ["soon", "late"]);
@@ -126,12 +135,12 @@ async fn stopping_hands_back_what_nobody_has_taken() {
     let Some(broker) = server() else { return };
     let source = open(broker.url(), "stopped", Duration::from_secs(120)).await;
     // Asked for, and then not taken.
-    let dropped = timeout(Duration::from_millis(20), source.receive(10)).await;
+    let dropped = timeout(Duration::from_millis(20), source.receive(Demand::any(10))).await;
     assert!(dropped.is_err());
     source.publish(vec![publication("m1"), publication("m2")]).await.unwrap();
     source.stop().await;
     let other = open(broker.url(), "stopped", Duration::from_secs(120)).await;
-    other.keep_order_for(&[]);
+    other.keep_order(&std::sync::Arc::default());
     let begun = Instant::now();
     let mut received = ids(&receive(&other, 2).await);
     received.sort();
@@ -144,7 +153,7 @@ async fn what_nobody_has_taken_is_kept_alive() {
     let Some(broker) = server() else { return };
     let settings = NatsSettings::parse(&uri(broker.url(), "kept")).unwrap();
     let source: NatsSource<Envelope> = ready(settings.with_visibility(WINDOW)).await;
-    let dropped = timeout(Duration::from_millis(50), source.receive(10)).await;
+    let dropped = timeout(Duration::from_millis(50), source.receive(Demand::any(10))).await;
     assert!(dropped.is_err());
     // It arrives while nobody waits, and nobody asks for longer than a window.
     source.publish(vec![publication("m1")]).await.unwrap();
@@ -163,8 +172,9 @@ async fn attempts_are_counted_in_every_life_and_across_crashes_of_the_server() {
             let is_tried = ids(std::slice::from_ref(&delivery)) == ["m1"];
             assert_eq!(delivery.attempts, if is_tried { attempts - 1 } else { 0 });
             let attempts = if is_tried { attempts } else { 0 };
-            let ending = Ending::Again { after: Duration::ZERO, attempts, reason: Reason::Failed };
-            assert_eq!(settle(&source, &delivery.receipt, ending).await, Settled::Done);
+            let settlement =
+                Settlement::Retry { after: Duration::ZERO, attempts, reason: Reason::Failed };
+            assert_eq!(settle(&source, &delivery.receipt, settlement).await, Settled::Done);
         }
         if attempts % 2 == 0 {
             broker.crash();
@@ -185,7 +195,7 @@ async fn attempts_are_counted_in_every_life_and_across_crashes_of_the_server() {
     let mut gone = 0;
     while gone < 2 {
         for delivery in receive(&source, 2 - gone).await {
-            let settled = settle(&source, &delivery.receipt, Ending::Gone).await;
+            let settled = settle(&source, &delivery.receipt, Settlement::Ack).await;
             gone += usize::from(settled == Settled::Done);
         }
     }
@@ -218,7 +228,7 @@ async fn many_are_settled_side_by_side() {
         let received = receive(&source, 250).await;
         let gone = |delivery: &sluicegate_dispatch::Delivery| Settle {
             receipt: delivery.receipt.clone(),
-            ending: Ending::Gone,
+            settlement: Settlement::Ack,
         };
         let settled = source.settle(received.iter().map(gone).collect()).await.unwrap();
         assert!(settled.iter().all(|settled| *settled == Settled::Done));

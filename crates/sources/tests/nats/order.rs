@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream;
-use sluicegate_dispatch::{Ending, Message, Settled, Source};
+use sluicegate_dispatch::{Demand, Message, Order, Settled, Settlement, Source};
 use sluicegate_sources::nats::{NatsSettings, NatsSource};
 use sluicegate_testkit::conformance::source::publication;
 use tokio::time::{Instant, sleep};
@@ -24,7 +24,7 @@ async fn left_behind(base: &str, queue: &str, window: Duration) -> NatsSource<Me
     let sent = names(0, 10).iter().map(|name| publication(name)).collect();
     source.publish(sent).await.unwrap();
     let received = receive(&source, 4).await;
-    assert_eq!(settle(&source, &received[0].receipt, Ending::Gone).await, Settled::Done);
+    assert_eq!(settle(&source, &received[0].receipt, Settlement::Ack).await, Settled::Done);
     source
 }
 
@@ -48,7 +48,7 @@ async fn after_a_crash_all_come_in_their_order() {
     let Some(broker) = server() else { return };
     drop(left_behind(broker.url(), "crashed", WINDOW).await);
     let source = open(broker.url(), "crashed", WINDOW).await;
-    source.keep_order_for(&["STRICT".into()]);
+    source.keep_order(&std::sync::Arc::new(Order::of_pools(["STRICT"])));
     let begun = Instant::now();
     assert_eq!(ids(&receive(&source, 9).await), names(1, 10));
     assert!(begun.elapsed() < WINDOW * 6, "after {:?}", begun.elapsed());
@@ -67,7 +67,7 @@ async fn after_a_crash_they_come_in_their_order_though_one_was_extended() {
     assert_eq!(extended, [Settled::Done]);
     drop(source);
     let source = open(broker.url(), "extended", WINDOW).await;
-    source.keep_order_for(&["STRICT".into()]);
+    source.keep_order(&std::sync::Arc::new(Order::of_pools(["STRICT"])));
     assert_eq!(ids(&receive(&source, 9).await), names(1, 10));
 }
 
@@ -77,7 +77,7 @@ async fn after_a_crash_that_follows_a_crash_too() {
     drop(left_behind(broker.url(), "twice", WINDOW).await);
     let source = open(broker.url(), "twice", WINDOW).await;
     // It takes new ones in, and dies before the older ones have come.
-    assert_eq!(source.receive(9).await.unwrap(), []);
+    assert_eq!(source.receive(Demand::any(9)).await.unwrap(), []);
     drop(source);
     let source = open(broker.url(), "twice", WINDOW).await;
     assert_eq!(ids(&receive(&source, 9).await), names(1, 10));
@@ -89,7 +89,7 @@ async fn where_nobody_needs_order_nothing_waits() {
     let base = broker.url();
     let queue = left_three(base, "orderless", LONG).await;
     let source = open(base, &queue, LONG).await;
-    source.keep_order_for(&[]);
+    source.keep_order(&std::sync::Arc::default());
     let begun = Instant::now();
     assert_eq!(ids(&receive(&source, 6).await), names(4, 10));
     assert!(begun.elapsed() < LONG, "after {:?}", begun.elapsed());

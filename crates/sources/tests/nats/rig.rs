@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Ending, Message, Reason, Receipt, Settle, Settled, Source,
+    BoxFuture, Delivery, Demand, Message, Reason, Receipt, Settle, Settled, Settlement, Source,
 };
 use sluicegate_sources::Content;
 use sluicegate_sources::nats::{NatsSettings, NatsSource};
@@ -107,7 +107,7 @@ pub(crate) async fn receive<M: Content>(source: &NatsSource<M>, count: usize) ->
     let mut received = Vec::new();
     let all = async {
         while received.len() < count {
-            match source.receive(count - received.len()).await {
+            match source.receive(Demand::any(count - received.len())).await {
                 Ok(more) => received.extend(more),
                 Err(_) => sleep(Duration::from_millis(50)).await,
             }
@@ -126,21 +126,21 @@ pub(crate) fn ids(deliveries: &[Delivery]) -> Vec<String> {
     deliveries.iter().map(id).collect()
 }
 
-pub(crate) const fn again(after: Duration) -> Ending {
-    Ending::Again { after, attempts: 1, reason: Reason::Failed }
+pub(crate) const fn again(after: Duration) -> Settlement {
+    Settlement::Retry { after, attempts: 1, reason: Reason::Failed }
 }
 
 pub(crate) async fn settle(
     source: &NatsSource<Message>,
     receipt: &Receipt,
-    ending: Ending,
+    settlement: Settlement,
 ) -> Settled {
-    let settle = Settle { receipt: receipt.clone(), ending };
+    let settle = Settle { receipt: receipt.clone(), settlement };
     let mut last = None;
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
         match source.settle(vec![settle.clone()]).await {
-            Ok(settled) => return settled[0],
+            Ok(mut settled) => return settled.remove(0),
             Err(error) => last = Some(error),
         }
         sleep(Duration::from_millis(50)).await;

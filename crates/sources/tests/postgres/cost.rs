@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_dispatch::Source;
+use sluicegate_dispatch::{Demand, Source};
 use sluicegate_testkit::conformance::source::publication;
 use tokio::time::Instant;
 
@@ -121,7 +121,7 @@ async fn batches_go_through_at_a_steady_rate() {
         let begun = Instant::now();
         let mut received = 0;
         while received < BATCH {
-            let some = source.receive(BATCH - received).await.unwrap();
+            let some = source.receive(Demand::any(BATCH - received)).await.unwrap();
             done(&source, &some).await;
             received += some.len();
         }

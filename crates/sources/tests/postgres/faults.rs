@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use sluicegate_dispatch::{Publication, Settle, Settled, Source};
+use sluicegate_dispatch::{Demand, Publication, Settle, Settled, Source};
 use sluicegate_sources::postgres::PostgresSource;
 use sluicegate_testkit::conformance::source::publication;
 use tokio::time::{Instant, sleep, timeout};
@@ -39,7 +39,7 @@ async fn a_killed_server_forgets_nothing_it_has_answered() {
         // Some are late when it dies, and some are out.
         let late = received[4..8].iter().map(|delivery| Settle {
             receipt: delivery.receipt.clone(),
-            ending: again(Duration::from_secs(2), 7),
+            settlement: again(Duration::from_secs(2), 7),
         });
         let begun = Instant::now();
         let answers = source.settle(late.collect()).await.unwrap();
@@ -87,7 +87,7 @@ async fn messages_flow_on_through_many_kills() {
         while seen.len() < expected.len() {
             assert!(Instant::now() < end, "{} of {} came", seen.len(), expected.len());
             round += 1;
-            let Ok(received) = source.receive(7).await else {
+            let Ok(received) = source.receive(Demand::any(7)).await else {
                 sleep(Duration::from_millis(20)).await;
                 continue;
             };
@@ -95,7 +95,7 @@ async fn messages_flow_on_through_many_kills() {
                 let ending = again(Duration::from_millis(100), delivery.attempts + 1);
                 let retry = delivery.attempts == 0 && round.is_multiple_of(2);
                 let settle = if retry {
-                    Settle { receipt: delivery.receipt.clone(), ending }
+                    Settle { receipt: delivery.receipt.clone(), settlement: ending }
                 } else {
                     gone(&delivery)
                 };
@@ -145,7 +145,7 @@ async fn a_server_that_hangs_is_an_error_and_then_goes_on() {
     let answer = timeout(PATIENCE, source.settle(vec![gone(&received[0])])).await.unwrap();
     assert!(answer.is_err());
     assert!(source.health().is_err());
-    let answer = timeout(PATIENCE, source.receive(5)).await.unwrap();
+    let answer = timeout(PATIENCE, source.receive(Demand::any(5))).await.unwrap();
     assert!(answer.is_err(), "{answer:?}");
     println!("it was given up after {:?}", begun.elapsed());
     signal("-CONT", &busy);
@@ -155,7 +155,7 @@ async fn a_server_that_hangs_is_an_error_and_then_goes_on() {
     source.settle(vec![gone(&received[0])]).await.unwrap();
     done(&source, &received[1..]).await;
     until("all done", async || {
-        if let Ok(more) = source.receive(5).await {
+        if let Ok(more) = source.receive(Demand::any(5)).await {
             done(&source, &more).await;
         }
         // What was claimed for the receive that failed comes when its window ends: it is out.
@@ -196,7 +196,7 @@ async fn cut_connections_are_made_anew() {
             sleep(Duration::from_millis(100)).await;
             other.publish(vec![publication(&format!("{begun:?}"))]).await.unwrap();
         };
-        let (received, ()) = tokio::join!(source.receive(1), publish);
+        let (received, ()) = tokio::join!(source.receive(Demand::any(1)), publish);
         let received = received.unwrap();
         done(&source, &received).await;
         !received.is_empty() && begun.elapsed() < Duration::from_millis(600)
@@ -215,7 +215,7 @@ async fn a_server_that_comes_up_later_is_found() {
     let why = source.health().unwrap_err();
     assert!(why.cause.contains("refused"), "{why}");
     assert!(source.publish(batch("m", 1)).await.is_err());
-    assert!(source.receive(1).await.is_err());
+    assert!(source.receive(Demand::any(1)).await.is_err());
     let probed = sluicegate_sources::postgres::probe(&settings(&url, Duration::from_secs(1))).await;
     assert!(matches!(probed, Err(sluicegate_sources::OpenError::Unreachable(_))), "{probed:?}");
     server.restart().unwrap();

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use sluicegate_dispatch::{Envelope, FoundState, Malformed, Settle, Settled, Source};
+use sluicegate_dispatch::{
+    Demand, Envelope, FoundState, Malformed, Order, Settle, Settled, Source,
+};
 use sluicegate_sources::postgres::PostgresSource;
 use sluicegate_testkit::conformance::source::{publication, publication_in};
 use tokio::time::{sleep, timeout};
@@ -67,16 +69,19 @@ async fn what_is_buried_is_kept_apart() {
     let Some(server) = lent() else { return };
     let url = database(server.url()).await;
     let source = open(&url, WINDOW).await;
-    source.keep_order_for(&["STRICT".into()]);
+    source.keep_order(&std::sync::Arc::new(Order::of_pools(["STRICT"])));
     source
         .publish(vec![publication("m1"), publication("m2"), strict("a1", "a"), strict("a2", "a")])
         .await
         .unwrap();
     let received = receive(&source, 3).await;
     assert_eq!(ids(&received), ["m1", "m2", "a1"]);
-    assert!(source.keeps_buried());
+    assert!(source.profile().keeps_dead_letters);
     let receipt = |place: usize| received[place].receipt.clone();
-    let buried = source.bury(vec![receipt(0), receipt(2), receipt(0)]).await.unwrap();
+    let buried = source
+        .settle(vec![receipt(0), receipt(2), receipt(0)].into_iter().map(Settle::park).collect())
+        .await
+        .unwrap();
     assert_eq!(buried, [Settled::Done, Settled::Done, Settled::Stale]);
     // Its key goes on.
     assert_eq!(ids(&receive(&source, 1).await), ["a2"]);
@@ -98,7 +103,7 @@ async fn the_claims_of_the_dead_end() {
     let sql = Sql::connect(&url).await;
     sql.until("registered", "SELECT count(*) FROM sluicegate.instances", 2).await;
     for source in [&dead, &alive] {
-        source.keep_order_for(&["STRICT".into()]);
+        source.keep_order(&std::sync::Arc::new(Order::of_pools(["STRICT"])));
     }
     alive
         .publish(vec![publication("m1"), strict("a1", "a"), strict("a2", "a"), publication("m2")])
@@ -123,18 +128,20 @@ async fn the_claims_of_the_dead_end() {
 async fn claim_and_go(source: &PostgresSource, sql: &Sql, count: i64) {
     let out = "SELECT (SELECT count(*) FROM sluicegate.messages WHERE token IS NOT NULL) \
                + (SELECT count(*) FROM sluicegate.keys WHERE token IS NOT NULL)";
-    until("claimed", async || match timeout(Duration::from_millis(1), source.receive(5)).await {
-        Ok(received) => {
-            let back = received.unwrap().into_iter().map(|delivery| Settle {
-                receipt: delivery.receipt,
-                ending: again(Duration::ZERO, 0),
-            });
-            source.settle(back.collect()).await.unwrap();
-            false
-        }
-        Err(_) => {
-            sleep(Duration::from_millis(50)).await;
-            sql.number(out).await == count
+    until("claimed", async || {
+        match timeout(Duration::from_millis(1), source.receive(Demand::any(5))).await {
+            Ok(received) => {
+                let back = received.unwrap().into_iter().map(|delivery| Settle {
+                    receipt: delivery.receipt,
+                    settlement: again(Duration::ZERO, 0),
+                });
+                source.settle(back.collect()).await.unwrap();
+                false
+            }
+            Err(_) => {
+                sleep(Duration::from_millis(50)).await;
+                sql.number(out).await == count
+            }
         }
     })
     .await;
@@ -147,7 +154,7 @@ async fn what_nobody_takes_is_handed_back() {
     let url = database(server.url()).await;
     let (one, two) = (open(&url, WINDOW).await, open(&url, WINDOW).await);
     for source in [&one, &two] {
-        source.keep_order_for(&["STRICT".into()]);
+        source.keep_order(&std::sync::Arc::new(Order::of_pools(["STRICT"])));
     }
     one.publish(vec![publication("m1"), strict("a1", "a")]).await.unwrap();
     let sql = Sql::connect(&url).await;
@@ -186,7 +193,7 @@ async fn envelopes_and_bad_bodies() {
     sql.run("UPDATE sluicegate.messages SET until = now()").await;
     let source: PostgresSource<Envelope> =
         PostgresSource::open(settings(&url, WINDOW)).await.unwrap();
-    let received = source.receive(1).await.unwrap();
+    let received = source.receive(Demand::any(1)).await.unwrap();
     let envelope = received[0].message.as_ref().unwrap();
     assert_eq!((envelope.id.as_deref(), envelope.group.as_deref()), (Some("m1"), Some("g")));
     assert_eq!(&envelope.body[..], publication_in("m1", "P", Some("g"), false).body.as_bytes());

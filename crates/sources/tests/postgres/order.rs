@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use sluicegate_dispatch::{Delivery, FoundState, Settle, Settled, Source};
+use sluicegate_dispatch::{Delivery, Demand, FoundState, Order, Settle, Settled, Source};
 use sluicegate_sources::postgres::PostgresSource;
 use sluicegate_testkit::conformance::source::publication_in;
 use tokio::time::{Instant, sleep, timeout};
@@ -73,7 +73,10 @@ async fn work(source: &PostgresSource, watch: &Mutex<Watch>, seed: usize) {
         assert!(Instant::now() < end, "it never ends: {:?}", watch.lock().done);
         round += 1;
         let patience = Duration::from_millis([1500, 3, 1500, 1500, 11][round % 5]);
-        let Ok(received) = timeout(patience, source.receive(1 + round % 9)).await else { continue };
+        let Ok(received) = timeout(patience, source.receive(Demand::any(1 + round % 9))).await
+        else {
+            continue;
+        };
         let received = received.unwrap();
         for delivery in &received {
             watch.lock().came(delivery);
@@ -87,7 +90,7 @@ async fn work(source: &PostgresSource, watch: &Mutex<Watch>, seed: usize) {
             if is_done {
                 gone(delivery)
             } else {
-                Settle { receipt: delivery.receipt.clone(), ending }
+                Settle { receipt: delivery.receipt.clone(), settlement: ending }
             }
         });
         let settle: Vec<Settle> = settle.collect();
@@ -103,7 +106,7 @@ async fn many_claimers_keep_every_key_in_order() {
     let mut sources = Vec::new();
     for _ in 0..INSTANCES {
         let source = open(&url, Duration::from_secs(120)).await;
-        source.keep_order_for(&["STRICT".into()]);
+        source.keep_order(&std::sync::Arc::new(Order::of_pools(["STRICT"])));
         sources.push(source);
     }
     let watch = Mutex::new(Watch::default());
@@ -124,7 +127,7 @@ async fn many_claimers_keep_every_key_in_order() {
     assert!(watch.retries > 20, "{} retries", watch.retries);
     assert_eq!(sources[0].depth().await.unwrap(), sluicegate_dispatch::Depth::default());
     // The keys go with their messages.
-    assert!(sources[0].receive(1).await.unwrap().is_empty());
+    assert!(sources[0].receive(Demand::any(1)).await.unwrap().is_empty());
     let sql = Sql::connect(&url).await;
     sql.until("empty", "SELECT count(*) FROM sluicegate.keys", 0).await;
 }
@@ -136,7 +139,7 @@ async fn a_locked_head_holds_its_key() {
     let Some(server) = lent() else { return };
     let url = database(server.url()).await;
     let source = open(&url, Duration::from_secs(60)).await;
-    source.keep_order_for(&["STRICT".into()]);
+    source.keep_order(&std::sync::Arc::new(Order::of_pools(["STRICT"])));
     source.publish(["a1", "a2"].map(|id| strict(id, "a")).into()).await.unwrap();
     let sql = Sql::connect(&url).await;
     for lock in [
@@ -146,14 +149,14 @@ async fn a_locked_head_holds_its_key() {
         sql.run("BEGIN").await;
         sql.rows(lock).await;
         // Whoever claims may wait for the lock, or go away empty, but not with the second one.
-        let received = timeout(Duration::from_millis(600), source.receive(10)).await;
+        let received = timeout(Duration::from_millis(600), source.receive(Demand::any(10))).await;
         if let Ok(received) = received {
             let received = received.unwrap();
             assert!(ids(&received).iter().all(|id| id == "a1"), "{:?}", ids(&received));
             source
                 .settle(vec![Settle {
                     receipt: received.first().map(|it| it.receipt.clone()).unwrap_or_default(),
-                    ending: again(Duration::ZERO, 0),
+                    settlement: again(Duration::ZERO, 0),
                 }])
                 .await
                 .unwrap();
@@ -174,11 +177,11 @@ async fn a_lease_is_seen_by_all() {
     let (one, two) =
         (open(&url, Duration::from_secs(60)).await, open(&url, Duration::from_secs(60)).await);
     for source in [&one, &two] {
-        source.keep_order_for(&["STRICT".into()]);
+        source.keep_order(&std::sync::Arc::new(Order::of_pools(["STRICT"])));
     }
     one.publish(["a1", "a2"].map(|id| strict(id, "a")).into()).await.unwrap();
     let first = receive(&one, 1).await;
-    assert_eq!(two.receive(10).await.unwrap(), []);
+    assert_eq!(two.receive(Demand::any(10)).await.unwrap(), []);
     let found = two.find("a2").await.unwrap().unwrap();
     assert_eq!(found.state, FoundState::Behind("a1".into()));
     assert_eq!(two.find("a1").await.unwrap().unwrap().state, FoundState::Out);
@@ -199,19 +202,21 @@ async fn what_was_out_before_order_was_kept_holds_its_key() {
     let sent = (1..=6).map(|n| strict(&format!("a{n}"), "a")).collect();
     source.publish(sent).await.unwrap();
     let three = receive(&source, 3).await;
-    source.keep_order_for(&["STRICT".into()]);
+    source.keep_order(&std::sync::Arc::new(Order::of_pools(["STRICT"])));
     // The middle one is settled first, then the last, then the first comes again.
     done(&source, &three[1..2]).await;
     done(&source, &three[2..]).await;
-    assert_eq!(source.receive(10).await.unwrap(), []);
-    let back =
-        Settle { receipt: three[0].receipt.clone(), ending: again(Duration::from_millis(200), 4) };
+    assert_eq!(source.receive(Demand::any(10)).await.unwrap(), []);
+    let back = Settle {
+        receipt: three[0].receipt.clone(),
+        settlement: again(Duration::from_millis(200), 4),
+    };
     assert_eq!(source.settle(vec![back.clone()]).await.unwrap(), [Settled::Done]);
     let head = receive(&source, 1).await;
     assert_eq!((ids(&head), head[0].attempts), (vec!["a1".to_owned()], 4));
     assert_eq!(source.settle(vec![back]).await.unwrap(), [Settled::Stale]);
     // And off again while it is out: the others are free, and its receipt is valid.
-    source.keep_order_for(&[]);
+    source.keep_order(&std::sync::Arc::default());
     assert_eq!(ids(&receive(&source, 3).await), ["a4", "a5", "a6"]);
     assert_eq!(source.extend(vec![head[0].receipt.clone()]).await.unwrap(), [Settled::Done]);
     done(&source, &head).await;
@@ -226,8 +231,8 @@ async fn claimers_wait_for_each_other() {
     let Some(server) = lent() else { return };
     let url = database(server.url()).await;
     let source = open(&url, Duration::from_secs(60)).await;
-    source.keep_order_for(&["STRICT".into()]);
-    assert_eq!(source.receive(1).await.unwrap(), []);
+    source.keep_order(&std::sync::Arc::new(Order::of_pools(["STRICT"])));
+    assert_eq!(source.receive(Demand::any(1)).await.unwrap(), []);
     source.publish(vec![strict("a1", "a")]).await.unwrap();
     let sql = Sql::connect(&url).await;
     sql.run("BEGIN").await;
@@ -237,7 +242,7 @@ async fn claimers_wait_for_each_other() {
          FROM sluicegate.keys",
     )
     .await;
-    let early = timeout(Duration::from_millis(700), source.receive(10)).await;
+    let early = timeout(Duration::from_millis(700), source.receive(Demand::any(10))).await;
     assert!(early.is_err(), "{early:?}");
     sql.run("COMMIT").await;
     source.publish(vec![publication_in("high", "STRICT", Some("a"), true)]).await.unwrap();
@@ -251,19 +256,19 @@ async fn a_late_message_holds_only_what_it_must() {
     let Some(server) = lent() else { return };
     let url = database(server.url()).await;
     let source = open(&url, Duration::from_secs(60)).await;
-    source.keep_order_for(&["STRICT".into()]);
+    source.keep_order(&std::sync::Arc::new(Order::of_pools(["STRICT"])));
     let high = |id: &str, group| publication_in(id, "STRICT", Some(group), true);
     let late = |mut it: sluicegate_dispatch::Publication| {
         it.delay = Duration::from_secs(3600);
         it
     };
     source.publish(vec![late(high("a high", "a")), late(strict("b1", "b"))]).await.unwrap();
-    assert_eq!(source.receive(10).await.unwrap(), []);
+    assert_eq!(source.receive(Demand::any(10)).await.unwrap(), []);
     source.publish(vec![strict("a1", "a"), strict("b2", "b"), high("b high", "b")]).await.unwrap();
     let received = receive(&source, 2).await;
     assert_eq!(ids(&received), ["a1", "b high"]);
     done(&source, &received).await;
-    assert_eq!(source.receive(10).await.unwrap(), []);
+    assert_eq!(source.receive(Demand::any(10)).await.unwrap(), []);
     assert_eq!(source.depth().await.unwrap().delayed, 2);
 }
 
@@ -273,7 +278,7 @@ async fn a_head_whose_window_ends_stays_the_head() {
     let Some(server) = lent() else { return };
     let url = database(server.url()).await;
     let source = open(&url, Duration::from_secs(1)).await;
-    source.keep_order_for(&["STRICT".into()]);
+    source.keep_order(&std::sync::Arc::new(Order::of_pools(["STRICT"])));
     source.publish(vec![strict("a1", "a"), strict("a2", "a")]).await.unwrap();
     let first = receive(&source, 1).await;
     source.publish(vec![publication_in("high", "STRICT", Some("a"), true)]).await.unwrap();

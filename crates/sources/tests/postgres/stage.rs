@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use sluicegate_dispatch::{Delivery, Ending, Publication, Reason, Settle, Settled, Source};
+use sluicegate_dispatch::{
+    Delivery, Demand, Publication, Reason, Settle, Settled, Settlement, Source,
+};
 use sluicegate_sources::postgres::{PostgresSettings, PostgresSource};
 use sluicegate_tasks::{Context, TaskGroup};
 use sluicegate_testkit::brokers::{self, Broker, Kind, Lent};
@@ -99,7 +101,8 @@ pub(crate) async fn receive(source: &PostgresSource, count: usize) -> Vec<Delive
     let mut received = Vec::new();
     while received.len() < count {
         assert!(Instant::now() < end, "{} of {count} came: {:?}", received.len(), ids(&received));
-        match timeout(PATIENCE, source.receive(count - received.len())).await.unwrap() {
+        match timeout(PATIENCE, source.receive(Demand::any(count - received.len()))).await.unwrap()
+        {
             Ok(more) => received.extend(more),
             Err(_) => sleep(Duration::from_millis(50)).await,
         }
@@ -115,12 +118,12 @@ pub(crate) fn ids(deliveries: &[Delivery]) -> Vec<String> {
     deliveries.iter().map(id).collect()
 }
 
-pub(crate) fn again(after: Duration, attempts: u32) -> Ending {
-    Ending::Again { after, attempts, reason: Reason::Failed }
+pub(crate) fn again(after: Duration, attempts: u32) -> Settlement {
+    Settlement::Retry { after, attempts, reason: Reason::Failed }
 }
 
 pub(crate) fn gone(delivery: &Delivery) -> Settle {
-    Settle { receipt: delivery.receipt.clone(), ending: Ending::Gone }
+    Settle { receipt: delivery.receipt.clone(), settlement: Settlement::Ack }
 }
 
 pub(crate) async fn done(source: &PostgresSource, deliveries: &[Delivery]) {

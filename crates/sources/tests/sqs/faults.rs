@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sluicegate_dispatch::{Ending, Settle, Settled, Source};
+use sluicegate_dispatch::{Demand, Settle, Settled, Settlement, Source};
 use sluicegate_sources::sqs::SqsSource;
 use sluicegate_testkit::brokers::Broker;
 use sluicegate_testkit::conformance::source::{publication, publication_in};
@@ -31,7 +31,7 @@ async fn publish(source: &SqsSource, ids: &[&str]) {
 fn gone(deliveries: &[sluicegate_dispatch::Delivery]) -> Vec<Settle> {
     let gone = |delivery: &sluicegate_dispatch::Delivery| Settle {
         receipt: delivery.receipt.clone(),
-        ending: Ending::Gone,
+        settlement: Settlement::Ack,
     };
     deliveries.iter().map(gone).collect()
 }
@@ -50,13 +50,13 @@ async fn throttling_is_told_and_waited_for() {
             "ReceiveMessage" => error(status, code),
             _ => Act::Pass,
         });
-        until("it fails", || async { source.receive(10).await.is_err() }).await;
+        until("it fails", || async { source.receive(Demand::any(10)).await.is_err() }).await;
         let cause = source.health().unwrap_err().cause;
         assert!(cause.contains(code), "{cause}");
         let before = proxy.calls("ReceiveMessage").len();
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(2) {
-            drop(source.receive(10).await);
+            drop(source.receive(Demand::any(10)).await);
         }
         // 100 ms, doubled each time and at least half of that.
         let calls = proxy.calls("ReceiveMessage").len() - before;
@@ -106,9 +106,9 @@ async fn what_was_settled_in_a_call_that_failed_is_told_when_asked_again() {
     assert_eq!(entries(&proxy, "DeleteMessageBatch"), [3, 1, 1]);
     proxy.pass();
     // As a router does: the same again.
-    assert_eq!(source.settle(gone(&received)).await.unwrap(), [Settled::Done; 3]);
+    assert_eq!(source.settle(gone(&received)).await.unwrap(), vec![Settled::Done; 3]);
     assert_eq!(entries(&proxy, "DeleteMessageBatch"), [3, 1, 1, 1]);
-    assert_eq!(source.settle(gone(&received)).await.unwrap(), [Settled::Stale; 3]);
+    assert_eq!(source.settle(gone(&received)).await.unwrap(), vec![Settled::Stale; 3]);
     nothing_for(&*source, Duration::from_secs(5)).await;
 }
 
@@ -151,7 +151,7 @@ async fn what_could_not_be_deleted_is_deleted_when_it_comes_again() {
             "DeleteMessageBatch" => Act::Fail(Box::new(move |_| Some((code, words, true)))),
             _ => Act::Pass,
         });
-        assert_eq!(settle(&*source, &received[0], Ending::Gone).await, Settled::Stale);
+        assert_eq!(settle(&*source, &received[0], Settlement::Ack).await, Settled::Stale);
         proxy.pass();
         nothing_for(&*source, Duration::from_secs(6)).await;
         assert_eq!(entries(&proxy, "DeleteMessageBatch"), [1, 1], "{suffix}");
@@ -176,7 +176,7 @@ async fn what_is_said_to_be_deleted_and_is_not_is_deleted_when_it_comes_again() 
         });
         tokio::time::sleep(wait).await;
         let expected = if wait.is_zero() { Settled::Done } else { Settled::Stale };
-        assert_eq!(settle(&*source, &received[0], Ending::Gone).await, expected);
+        assert_eq!(settle(&*source, &received[0], Settlement::Ack).await, expected);
         proxy.pass();
         nothing_for(&*source, Duration::from_secs(6)).await;
         assert_eq!(source.depth().await.unwrap(), Default::default());
@@ -195,7 +195,7 @@ async fn a_settlement_whose_answer_is_lost_is_not_undone() {
     });
     // The client asks again. The emulation does not know the receipts then; SQS would say yes.
     let settled = source.settle(gone(&received)).await.unwrap();
-    assert_eq!(settled, [Settled::Stale; 2]);
+    assert_eq!(settled, vec![Settled::Stale; 2]);
     nothing_for(&*source, Duration::from_secs(5)).await;
     assert_eq!(source.depth().await.unwrap(), Default::default());
 }
@@ -209,7 +209,7 @@ async fn a_poll_of_a_fifo_queue_whose_answer_is_lost_is_repeated_as_the_same() {
         "ReceiveMessage" if lost.fetch_add(1, Ordering::Relaxed) == 0 => Act::Lose,
         _ => Act::Pass,
     });
-    source.receive(10).await.unwrap_err();
+    source.receive(Demand::any(10)).await.unwrap_err();
     let received = take(&*source, 1).await;
     let polls = proxy.calls("ReceiveMessage");
     let id = |poll: &Value| poll["ReceiveRequestAttemptId"].as_str().unwrap().to_owned();
@@ -234,7 +234,7 @@ async fn a_late_answer_holds_nobody_up_who_stops() {
         source.stop().await;
         begun
     };
-    let (received, begun) = tokio::join!(source.receive(10), stop);
+    let (received, begun) = tokio::join!(source.receive(Demand::any(10)), stop);
     assert_eq!(received.unwrap(), []);
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     // What the late answer brings is handed back at once, not kept for a window.
@@ -243,7 +243,7 @@ async fn a_late_answer_holds_nobody_up_who_stops() {
             && source.depth().await.unwrap().waiting == 1
     })
     .await;
-    assert_eq!(source.receive(10).await.unwrap(), []);
+    assert_eq!(source.receive(Demand::any(10)).await.unwrap(), []);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -254,7 +254,7 @@ async fn a_service_that_never_answers_is_given_up_on() {
         _ => Act::Pass,
     });
     let begun = Instant::now();
-    let error = timeout(PATIENCE, source.receive(10)).await.unwrap().unwrap_err();
+    let error = timeout(PATIENCE, source.receive(Demand::any(10))).await.unwrap().unwrap_err();
     // The wait of 2 seconds, and 5 more.
     assert!(begun.elapsed() >= Duration::from_secs(7), "{:?}", begun.elapsed());
     assert!(error.cause.contains("in time"), "{error}");
@@ -317,7 +317,7 @@ async fn extending_is_answered_for_each() {
     });
     source.extend(receipts()).await.unwrap_err();
     proxy.pass();
-    assert_eq!(source.extend(receipts()).await.unwrap(), [Settled::Done; 3]);
+    assert_eq!(source.extend(receipts()).await.unwrap(), vec![Settled::Done; 3]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_dispatch::{Ending, Publication, Settled, Source};
+use sluicegate_dispatch::{Demand, Publication, Settled, Settlement, Source};
 use sluicegate_testkit::conformance::source::{publication, publication_in};
 use tokio::time::Instant;
 
@@ -48,7 +48,7 @@ async fn a_delayed_message_holds_its_group_and_is_not_overtaken() {
     let depth = source.depth().await.unwrap();
     assert_eq!((depth.waiting, depth.delayed, depth.out), (3, 1, 0));
     // All of them come in one batch, and those behind the late one are not handed over.
-    let first = source.receive(10).await.unwrap();
+    let first = source.receive(Demand::any(10)).await.unwrap();
     assert_eq!(ids(&first), ["b1"]);
     all_done(&*source, &first).await;
     // Whoever receives it knows.
@@ -91,7 +91,7 @@ async fn order_holds_through_retries_and_windows_that_end() {
     let end = Instant::now() + PATIENCE;
     while done.len() < 24 {
         assert!(Instant::now() < end, "{done:?}");
-        for delivery in source.receive(1).await.unwrap() {
+        for delivery in source.receive(Demand::any(1)).await.unwrap() {
             round += 1;
             match round % 7 {
                 0 => {
@@ -100,7 +100,7 @@ async fn order_holds_through_retries_and_windows_that_end() {
                 }
                 1 if round < 10 => {} // It comes back when its window ends.
                 _ => {
-                    if settle(&*source, &delivery, Ending::Gone).await == Settled::Done {
+                    if settle(&*source, &delivery, Settlement::Ack).await == Settled::Done {
                         done.extend(ids(&[delivery]));
                     }
                 }

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::json;
-use sluicegate_dispatch::{Ending, Envelope, Publication, Settled, Source};
+use sluicegate_dispatch::{Demand, Envelope, Publication, Settle, Settled, Settlement, Source};
 use sluicegate_sources::sqs::SqsSource;
 use sluicegate_testkit::brokers::Broker;
 use sluicegate_testkit::conformance::source::{publication, publication_in};
@@ -28,7 +28,7 @@ async fn settle_all(source: &SqsSource, sent: &BTreeSet<String>) -> usize {
     let mut twice = 0;
     let all = async {
         while settled.len() < sent.len() {
-            let Ok(some) = source.receive(10).await else {
+            let Ok(some) = source.receive(Demand::any(10)).await else {
                 sleep(Duration::from_millis(50)).await;
                 continue;
             };
@@ -36,7 +36,7 @@ async fn settle_all(source: &SqsSource, sent: &BTreeSet<String>) -> usize {
                 let id = ids(std::slice::from_ref(&delivery)).remove(0);
                 let settle = sluicegate_dispatch::Settle {
                     receipt: delivery.receipt.clone(),
-                    ending: Ending::Gone,
+                    settlement: Settlement::Ack,
                 };
                 // As a router does. One whose answer is lost may be gone.
                 while source.settle(vec![settle.clone()]).await.is_err() {
@@ -102,7 +102,7 @@ async fn a_restart_of_the_broker_keeps_what_is_out_what_waits_and_what_is_delaye
         until("it settles", || async {
             let gone = sluicegate_dispatch::Settle {
                 receipt: received[0].receipt.clone(),
-                ending: Ending::Gone,
+                settlement: Settlement::Ack,
             };
             source.settle(vec![gone]).await.is_ok_and(|settled| settled == [Settled::Done])
         })
@@ -117,7 +117,7 @@ async fn a_restart_of_the_broker_keeps_what_is_out_what_waits_and_what_is_delaye
         }
         seen.sort();
         assert_eq!(seen, [("m3".to_owned(), 5), ("m4".to_owned(), 0)]);
-        assert_eq!(settle(&*source, &received[1], Ending::Gone).await, Settled::Done);
+        assert_eq!(settle(&*source, &received[1], Settlement::Ack).await, Settled::Done);
     }
 }
 
@@ -128,14 +128,16 @@ async fn a_broker_that_has_forgotten_the_queue_is_an_error_and_no_hot_loop() {
     source.publish(vec![publication("m1")]).await.unwrap();
     let received = take(&*source, 1).await;
     broker.restart().unwrap();
-    until("it is told", || async { source.receive(10).await.is_err() }).await;
+    until("it is told", || async { source.receive(Demand::any(10)).await.is_err() }).await;
     until("it is told", || async {
-        drop(source.receive(10).await);
+        drop(source.receive(Demand::any(10)).await);
         source.health().is_err_and(|error| error.cause.contains("no such queue"))
     })
     .await;
-    let gone =
-        sluicegate_dispatch::Settle { receipt: received[0].receipt.clone(), ending: Ending::Gone };
+    let gone = sluicegate_dispatch::Settle {
+        receipt: received[0].receipt.clone(),
+        settlement: Settlement::Ack,
+    };
     source.settle(vec![gone]).await.unwrap_err();
     source.publish(vec![publication("m2")]).await.unwrap_err();
 }
@@ -147,7 +149,7 @@ async fn a_paused_broker_is_told_and_waited_for() {
     let (sent, messages) = many(15);
     source.publish(messages).await.unwrap();
     broker.pause();
-    let error = timeout(PATIENCE, source.receive(10)).await.unwrap().unwrap_err();
+    let error = timeout(PATIENCE, source.receive(Demand::any(10))).await.unwrap().unwrap_err();
     assert_eq!(source.health().unwrap_err(), error);
     broker.resume();
     settle_all(&source, &sent).await;
@@ -162,7 +164,7 @@ async fn a_dropped_receive_hides_nothing() {
     let source = open(long).await;
     for round in 0..20 {
         let id = format!("m{round}");
-        let dropped = timeout(Duration::from_millis(5), source.receive(10)).await;
+        let dropped = timeout(Duration::from_millis(5), source.receive(Demand::any(10))).await;
         assert!(dropped.is_err(), "{dropped:?}");
         source.publish(vec![publication(&id)]).await.unwrap();
         sleep(Duration::from_millis(round * 10)).await;
@@ -181,7 +183,9 @@ async fn dropped_receives_leave_no_more_polls_than_waited_at_once() {
     let patient = settings(proxy.url(), &fresh("")).with_wait(Duration::from_secs(20));
     let source = open(patient).await;
     for _ in 0..30 {
-        let both = async { tokio::join!(source.receive(10), source.receive(10)) };
+        let both = async {
+            tokio::join!(source.receive(Demand::any(10)), source.receive(Demand::any(10)))
+        };
         assert!(timeout(Duration::from_millis(5), both).await.is_err());
     }
     until("they poll", || async { proxy.calls("ReceiveMessage").len() >= 2 }).await;
@@ -195,7 +199,7 @@ async fn what_nobody_takes_is_kept_and_handed_back_in_the_end() {
     let settings = settings(proxy.url(), &fresh(""));
     let source = open(settings.clone()).await;
     // A poll for ten, of which one is taken.
-    assert!(timeout(Duration::from_millis(20), source.receive(10)).await.is_err());
+    assert!(timeout(Duration::from_millis(20), source.receive(Demand::any(10))).await.is_err());
     source.publish(["m1", "m2", "m3"].map(publication).into()).await.unwrap();
     let first = take(&*source, 1).await;
     all_done(&*source, &first).await;
@@ -217,11 +221,11 @@ async fn stopping_hands_back_what_was_not_given_out() {
     let Some(broker) = broker() else { return };
     let long = settings(broker.url(), &fresh("")).with_visibility(Duration::from_secs(300));
     let source = open(long.clone()).await;
-    assert!(timeout(Duration::from_millis(20), source.receive(10)).await.is_err());
+    assert!(timeout(Duration::from_millis(20), source.receive(Demand::any(10))).await.is_err());
     source.publish(["m1", "m2", "m3"].map(publication).into()).await.unwrap();
     let first = take(&*source, 1).await;
     source.stop().await;
-    assert_eq!(source.receive(10).await.unwrap(), []);
+    assert_eq!(source.receive(Demand::any(10)).await.unwrap(), []);
     let other = open(long).await;
     take(&*other, 2).await;
     all_done(&*source, &first).await;
@@ -237,10 +241,10 @@ async fn receipts_outlive_their_source() {
     let received = take(&*source, 2).await;
     drop(source);
     let source = open(settings).await;
-    assert_eq!(settle(&*source, &received[0], Ending::Gone).await, Settled::Done);
+    assert_eq!(settle(&*source, &received[0], Settlement::Ack).await, Settled::Done);
     let again = take(&*source, 1).await;
     assert_eq!(ids(&again), ["m2"]);
-    assert_eq!(settle(&*source, &received[1], Ending::Gone).await, Settled::Stale);
+    assert_eq!(settle(&*source, &received[1], Settlement::Ack).await, Settled::Stale);
     all_done(&*source, &again).await;
     nothing_for(&*source, Duration::from_secs(5)).await;
 }
@@ -260,21 +264,33 @@ async fn dead_letters_go_where_the_queue_says() {
         let create = json!({"QueueName": name, "Attributes": attributes});
         ask(broker.address(), "CreateQueue", create).await;
         let source = open(settings(broker.url(), &name)).await;
-        assert!(source.keeps_buried());
+        assert!(source.profile().keeps_dead_letters);
         let sent = publication_in("m1", "POOL", Some("group"), false);
         source.publish(vec![sent.clone()]).await.unwrap();
         let received = take(&*source, 1).await;
         let receipt = received[0].receipt.clone();
-        assert_eq!(source.bury(vec![receipt.clone()]).await.unwrap(), [Settled::Done]);
-        assert_eq!(source.bury(vec![receipt]).await.unwrap(), [Settled::Stale]);
+        assert_eq!(
+            source
+                .settle(vec![receipt.clone()].into_iter().map(Settle::park).collect())
+                .await
+                .unwrap(),
+            [Settled::Done]
+        );
+        assert_eq!(
+            source.settle(vec![receipt].into_iter().map(Settle::park).collect()).await.unwrap(),
+            [Settled::Stale]
+        );
         assert_eq!(source.depth().await.unwrap(), Default::default());
         let dead = open(settings(broker.url(), &dead)).await;
-        assert!(!dead.keeps_buried());
+        assert!(!dead.profile().keeps_dead_letters);
         let buried = take(&*dead, 1).await;
         assert_eq!(buried[0].message.as_ref().unwrap(), &sent.message);
         // Without a queue for them they are gone.
         let receipt = buried[0].receipt.clone();
-        assert_eq!(dead.bury(vec![receipt]).await.unwrap(), [Settled::Done]);
+        assert_eq!(
+            dead.settle(vec![receipt].into_iter().map(Settle::park).collect()).await.unwrap(),
+            [Settled::Done]
+        );
         nothing_for(&*dead, Duration::from_secs(5)).await;
     }
 }
@@ -305,7 +321,7 @@ async fn envelopes_have_what_the_broker_carries() {
         let end = Instant::now() + PATIENCE;
         while received.len() < 3 {
             assert!(Instant::now() < end, "{received:?}");
-            received.extend(source.receive(10).await.unwrap());
+            received.extend(source.receive(Demand::any(10)).await.unwrap());
         }
         let envelopes: Vec<Envelope> =
             received.into_iter().map(|delivery| delivery.message.unwrap()).collect();

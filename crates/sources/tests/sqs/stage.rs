@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use sluicegate_dispatch::{Delivery, Ending, Reason, Settle, Settled, Source};
+use sluicegate_dispatch::{Delivery, Demand, Reason, Settle, Settled, Settlement, Source};
 use sluicegate_sources::sqs::{SqsSettings, SqsSource};
 use sluicegate_testkit::brokers::{Broker, Kind, start_or_skip};
 use tokio::time::{Instant, sleep, timeout};
@@ -51,7 +51,7 @@ pub(crate) async fn take(source: &dyn Source, count: usize) -> Vec<Delivery> {
     let mut taken = Vec::new();
     let all = async {
         while taken.len() < count {
-            match source.receive(count - taken.len()).await {
+            match source.receive(Demand::any(count - taken.len())).await {
                 Ok(some) => taken.extend(some),
                 Err(_) => sleep(Duration::from_millis(50)).await,
             }
@@ -66,7 +66,7 @@ pub(crate) async fn take(source: &dyn Source, count: usize) -> Vec<Delivery> {
 pub(crate) async fn nothing_for(source: &dyn Source, time: Duration) {
     let end = Instant::now() + time;
     while Instant::now() < end {
-        if let Ok(some) = timeout(end - Instant::now(), source.receive(10)).await {
+        if let Ok(some) = timeout(end - Instant::now(), source.receive(Demand::any(10))).await {
             let some = some.unwrap();
             assert!(some.is_empty(), "these came: {:?}", ids(&some));
         }
@@ -81,18 +81,24 @@ pub(crate) fn ids(deliveries: &[Delivery]) -> Vec<String> {
     deliveries.iter().map(id).collect()
 }
 
-pub(crate) fn again(after: Duration, attempts: u32) -> Ending {
-    Ending::Again { after, attempts, reason: Reason::Failed }
+pub(crate) fn again(after: Duration, attempts: u32) -> Settlement {
+    Settlement::Retry { after, attempts, reason: Reason::Failed }
 }
 
-pub(crate) async fn settle(source: &dyn Source, delivery: &Delivery, ending: Ending) -> Settled {
-    let settle = Settle { receipt: delivery.receipt.clone(), ending };
+pub(crate) async fn settle(
+    source: &dyn Source,
+    delivery: &Delivery,
+    settlement: Settlement,
+) -> Settled {
+    let settle = Settle { receipt: delivery.receipt.clone(), settlement };
     source.settle(vec![settle]).await.unwrap().remove(0)
 }
 
 pub(crate) async fn all_done(source: &dyn Source, deliveries: &[Delivery]) {
-    let gone =
-        |delivery: &Delivery| Settle { receipt: delivery.receipt.clone(), ending: Ending::Gone };
+    let gone = |delivery: &Delivery| Settle {
+        receipt: delivery.receipt.clone(),
+        settlement: Settlement::Ack,
+    };
     let settled = source.settle(deliveries.iter().map(gone).collect()).await.unwrap();
     assert!(settled.iter().all(|settled| *settled == Settled::Done), "{settled:?}");
 }

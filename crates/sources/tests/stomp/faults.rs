@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use sluicegate_dispatch::{Ending, Settled, Source};
+use sluicegate_dispatch::{Demand, Settle, Settled, Settlement, Source};
 use sluicegate_sources::stomp::StompSettings;
 use sluicegate_testkit::brokers::{Kind, start_or_skip};
 use tokio::time::{Instant, sleep};
@@ -27,7 +27,7 @@ async fn after_a_cut_all_that_is_unsettled_comes_again_in_order() {
     let sent = numbered(30);
     publish(&source, sent.clone()).await;
     let first = receive(&source, 20).await;
-    settle_all(&source, receipts(&first[..5]), Ending::Gone).await.unwrap();
+    settle_all(&source, receipts(&first[..5]), Settlement::Ack).await.unwrap();
     wire.set_down(true);
     until("it notices", || source.health().is_err()).await;
     wire.set_down(false);
@@ -37,14 +37,17 @@ async fn after_a_cut_all_that_is_unsettled_comes_again_in_order() {
         assert_eq!((&old.broker_id, id(old)), (&new.broker_id, id(new)));
         assert_ne!(old.receipt, new.receipt);
     }
-    let stale = [Settled::Stale; 15];
+    let stale = vec![Settled::Stale; 15];
     let old = receipts(&first[5..]);
     assert_eq!(within(source.extend(old.clone())).await.unwrap(), stale);
-    assert_eq!(settle_all(&source, old.clone(), Ending::Gone).await.unwrap(), stale);
+    assert_eq!(settle_all(&source, old.clone(), Settlement::Ack).await.unwrap(), stale);
     assert_eq!(settle_all(&source, old.clone(), again(Duration::ZERO, 1)).await.unwrap(), stale);
-    assert_eq!(within(source.bury(old)).await.unwrap(), stale);
-    let settled = settle_all(&source, receipts(&second), Ending::Gone).await.unwrap();
-    assert_eq!(settled, [Settled::Done; 25]);
+    assert_eq!(
+        within(source.settle(old.into_iter().map(Settle::park).collect())).await.unwrap(),
+        stale
+    );
+    let settled = settle_all(&source, receipts(&second), Settlement::Ack).await.unwrap();
+    assert_eq!(settled, vec![Settled::Done; 25]);
     expect_nothing(&source, Duration::from_secs(1)).await;
     assert_eq!(within(source.depth()).await.unwrap().out, 0);
 }
@@ -60,10 +63,10 @@ async fn while_there_is_no_connection_errors_are_answered_and_no_faster_than_can
     until("it notices", || source.health().is_err()).await;
     let begun = Instant::now();
     for _ in 0..2 {
-        assert!(within(source.receive(1)).await.is_err());
+        assert!(within(source.receive(Demand::any(1))).await.is_err());
     }
     assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
-    assert_eq!(settle(&source, &received[0], Ending::Gone).await, Settled::Stale);
+    assert_eq!(settle(&source, &received[0], Settlement::Ack).await, Settled::Stale);
     wire.set_down(false);
     until("it is back", || source.health().is_ok()).await;
     assert_eq!(ids(&receive(&source, 1).await), ["m000"]);
@@ -77,11 +80,11 @@ async fn after_a_crash_of_the_broker_everything_is_there_in_order() {
     let sent = numbered(40);
     publish(&source, sent.clone()).await;
     let first = receive(&source, 20).await;
-    settle_all(&source, receipts(&first[..5]), Ending::Gone).await.unwrap();
+    settle_all(&source, receipts(&first[..5]), Settlement::Ack).await.unwrap();
     let begun = Instant::now();
     let delay = Duration::from_secs(4);
     let settled = settle_all(&source, receipts(&first[5..8]), again(delay, 2)).await.unwrap();
-    assert_eq!(settled, [Settled::Done; 3]);
+    assert_eq!(settled, vec![Settled::Done; 3]);
     // Kept here and unacknowledged: its place in line holds.
     let settled = settle(&source, &first[10], again(Duration::ZERO, 0)).await;
     assert_eq!(settled, Settled::Done);
@@ -90,7 +93,7 @@ async fn after_a_crash_of_the_broker_everything_is_there_in_order() {
     broker.restart().unwrap();
     let second = receive(&source, 32).await;
     assert_eq!(ids(&second), sent[8..]);
-    settle_all(&source, receipts(&second), Ending::Gone).await.unwrap();
+    settle_all(&source, receipts(&second), Settlement::Ack).await.unwrap();
     let mut delayed = receive(&source, 3).await;
     assert!(begun.elapsed() >= delay, "they came after {:?}", begun.elapsed());
     delayed.sort_by_key(id);
@@ -109,7 +112,7 @@ async fn after_a_crash_of_the_broker_everything_is_there_in_order() {
     copies.sort_by_key(id);
     assert_eq!(ids(&copies), sent[5..8]);
     assert_eq!(copies.iter().map(|copy| copy.attempts).collect::<Vec<_>>(), [7, 2, 2]);
-    settle_all(&source, receipts(&copies), Ending::Gone).await.unwrap();
+    settle_all(&source, receipts(&copies), Settlement::Ack).await.unwrap();
     expect_nothing(&source, Duration::from_secs(2)).await;
 }
 
@@ -132,7 +135,7 @@ async fn wherever_a_settlement_is_cut_nothing_is_lost() {
                 if sent.contains(&id(&delivery)) {
                     received.push(delivery);
                 } else {
-                    settle(&source, &delivery, Ending::Gone).await;
+                    settle(&source, &delivery, Settlement::Ack).await;
                     *seen.entry(id(&delivery)).or_default() += 1;
                 }
             }
@@ -140,7 +143,7 @@ async fn wherever_a_settlement_is_cut_nothing_is_lost() {
         let (gone, back) = received.split_at(4);
         wire.cut_after(60 * round + 7);
         let (gone, back) = tokio::join!(
-            settle_all(&source, receipts(gone), Ending::Gone),
+            settle_all(&source, receipts(gone), Settlement::Ack),
             settle_all(&source, receipts(back), again(Duration::from_millis(50), 1)),
         );
         wire.cut_after(i64::MAX / 2);
@@ -175,8 +178,8 @@ async fn delayed_retries_survive_the_broker_being_killed_at_any_moment() {
         let received = receive(&source, 40).await;
         let back = async {
             for lot in received.chunks(5) {
-                let ending = again(Duration::from_millis(500), 1);
-                settle_all(&source, receipts(lot), ending).await.unwrap();
+                let settlement = again(Duration::from_millis(500), 1);
+                settle_all(&source, receipts(lot), settlement).await.unwrap();
             }
         };
         let kill = async {
@@ -207,7 +210,7 @@ async fn what_is_gone_stays_gone_when_the_broker_is_killed() {
         let mut gone = Vec::new();
         let end = async {
             for lot in received.chunks(10) {
-                let settled = settle_all(&source, receipts(lot), Ending::Gone).await.unwrap();
+                let settled = settle_all(&source, receipts(lot), Settlement::Ack).await.unwrap();
                 let done = lot.iter().zip(settled).filter(|(_, s)| *s == Settled::Done);
                 gone.extend(done.map(|(delivery, _)| id(delivery)));
             }
@@ -235,8 +238,8 @@ async fn a_broker_that_is_silent_is_left_and_found_again() {
     let received = receive(&source, 3).await;
     broker.pause();
     let begun = Instant::now();
-    let settled = settle_all(&source, receipts(&received), Ending::Gone).await.unwrap();
-    assert_eq!(settled, [Settled::Stale; 3]);
+    let settled = settle_all(&source, receipts(&received), Settlement::Ack).await.unwrap();
+    assert_eq!(settled, vec![Settled::Stale; 3]);
     // Sooner than by the patience with receipts, so by the missing signs of life.
     assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
     assert!(source.health().is_err());
@@ -257,7 +260,7 @@ async fn beats_keep_an_idle_connection() {
     let received = receive(&source, 1).await;
     expect_nothing(&source, Duration::from_secs(7)).await;
     // A receipt of another connection would be stale.
-    assert_eq!(settle(&source, &received[0], Ending::Gone).await, Settled::Done);
+    assert_eq!(settle(&source, &received[0], Settlement::Ack).await, Settled::Done);
 }
 
 #[tokio::test]
@@ -268,17 +271,17 @@ async fn who_asks_for_a_settlement_may_go_away() {
     publish(&source, numbered(10)).await;
     let received = receive(&source, 10).await;
     let (gone, back) = received.split_at(5);
-    let ending = again(Duration::from_millis(300), 4);
-    for (delivery, ending) in
-        gone.iter().map(|d| (d, Ending::Gone)).chain(back.iter().map(|d| (d, ending)))
+    let settlement = again(Duration::from_millis(300), 4);
+    for (delivery, settlement) in
+        gone.iter().map(|d| (d, Settlement::Ack)).chain(back.iter().map(|d| (d, settlement)))
     {
         let receipt = delivery.receipt.clone();
-        drop(source.settle(vec![sluicegate_dispatch::Settle { receipt, ending }]));
+        drop(source.settle(vec![sluicegate_dispatch::Settle { receipt, settlement }]));
     }
     let again = receive(&source, 5).await;
     assert!(again.iter().all(|delivery| delivery.attempts == 4));
     assert_eq!(again.iter().map(id).collect::<BTreeSet<_>>(), back.iter().map(id).collect());
-    settle_all(&source, receipts(&again), Ending::Gone).await.unwrap();
+    settle_all(&source, receipts(&again), Settlement::Ack).await.unwrap();
     drop(source);
     expect_nothing(&open(settings).await, Duration::from_secs(2)).await;
 }
@@ -295,8 +298,8 @@ async fn sources_that_go_away_leave_no_connection() {
     expect_nothing(&other, Duration::from_secs(1)).await;
     within(source.stop()).await;
     expect_nothing(&other, Duration::from_secs(1)).await;
-    assert_eq!(settle(&source, &received[0], Ending::Gone).await, Settled::Done);
+    assert_eq!(settle(&source, &received[0], Settlement::Ack).await, Settled::Done);
     assert_eq!(ids(&receive(&other, 2).await), ["m001", "m002"]);
     drop(other);
-    assert!(within(source.receive(1)).await.unwrap().is_empty());
+    assert!(within(source.receive(Demand::any(1))).await.unwrap().is_empty());
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_dispatch::{Delivery, Ending, Envelope, Settled, Source};
+use sluicegate_dispatch::{Delivery, Demand, Envelope, Settle, Settled, Settlement, Source};
 use sluicegate_sources::stomp::{StompSettings, StompSource};
 use sluicegate_testkit::brokers::{Broker, Kind, start_or_skip};
 use sluicegate_testkit::conformance::source::publication_in;
@@ -54,8 +54,8 @@ async fn an_envelope_has_all_that_the_broker_carries_also_after_a_retry() {
         assert_eq!(&read(&received[1]).body[..], b"\0\xff\n\0");
         for delivery in &received {
             assert_eq!(delivery.attempts, attempts);
-            let ending = again(Duration::from_millis(100), attempts + 1);
-            assert_eq!(settle(&source, delivery, ending).await, Settled::Done);
+            let settlement = again(Duration::from_millis(100), attempts + 1);
+            assert_eq!(settle(&source, delivery, settlement).await, Settled::Done);
         }
         let first = first.get_or_insert_with(|| received.clone());
         let known = first.iter().map(|delivery| &delivery.broker_id);
@@ -82,8 +82,8 @@ async fn ids_and_groups_that_are_published_are_in_the_envelope() {
             })
             .collect();
         assert_eq!(seen, texts.map(str::to_owned).into());
-        let ending = again(Duration::from_millis(50), 1);
-        settle_all(&source, receipts(&received), ending).await.unwrap();
+        let settlement = again(Duration::from_millis(50), 1);
+        settle_all(&source, receipts(&received), settlement).await.unwrap();
     }
 }
 
@@ -126,16 +126,21 @@ async fn poison_is_handed_over_and_can_be_settled_in_every_way() {
     for other in &received[4..7] {
         assert!(other.message.is_err());
     }
-    assert_eq!(settle(&source, &received[1], Ending::Gone).await, Settled::Done);
-    assert_eq!(within(source.bury(receipts(&received[2..3]))).await.unwrap(), [Settled::Done]);
+    assert_eq!(settle(&source, &received[1], Settlement::Ack).await, Settled::Done);
+    assert_eq!(
+        within(source.settle(receipts(&received[2..3]).into_iter().map(Settle::park).collect()))
+            .await
+            .unwrap(),
+        [Settled::Done]
+    );
     // Not all of it is here, so it cannot be copied: it is kept as it is.
-    let ending = again(Duration::from_millis(300), 1);
-    assert_eq!(settle(&source, &received[3], ending).await, Settled::Done);
+    let settlement = again(Duration::from_millis(300), 1);
+    assert_eq!(settle(&source, &received[3], settlement).await, Settled::Done);
     let back = receive(&source, 1).await;
     assert_eq!((&back[0].broker_id, back[0].attempts), (&received[3].broker_id, 1));
-    settle_all(&source, receipts(&back), Ending::Gone).await.unwrap();
+    settle_all(&source, receipts(&back), Settlement::Ack).await.unwrap();
     let rest = [&receipts(&received[..1])[..], &receipts(&received[4..])].concat();
-    assert_eq!(settle_all(&source, rest, Ending::Gone).await.unwrap(), [Settled::Done; 5]);
+    assert_eq!(settle_all(&source, rest, Settlement::Ack).await.unwrap(), vec![Settled::Done; 5]);
     expect_nothing(&source, Duration::from_secs(1)).await;
     source.health().unwrap();
     let dead = open(settings(&broker, "ActiveMQ.DLQ")).await;
@@ -146,17 +151,22 @@ async fn poison_is_handed_over_and_can_be_settled_in_every_way() {
 async fn what_is_buried_is_kept_by_the_broker() {
     let Some(broker) = start_or_skip(Kind::ActiveMq) else { return };
     let source = open(settings(&broker, &fresh_name())).await;
-    assert!(source.keeps_buried());
+    assert!(source.profile().keeps_dead_letters);
     publish(&source, numbered(6)).await;
     let received = receive(&source, 6).await;
     let lot = [&receipts(&received[..3])[..], &receipts(&received[..1])].concat();
-    let buried = within(source.bury(lot)).await.unwrap();
+    let buried = within(source.settle(lot.into_iter().map(Settle::park).collect())).await.unwrap();
     assert_eq!(buried, [Settled::Done, Settled::Done, Settled::Done, Settled::Stale]);
     // A message that was tried before is buried too.
     settle(&source, &received[3], again(Duration::from_millis(50), 1)).await;
     let copy = receive(&source, 1).await;
-    assert_eq!(within(source.bury(receipts(&copy))).await.unwrap(), [Settled::Done]);
-    settle_all(&source, receipts(&received[4..]), Ending::Gone).await.unwrap();
+    assert_eq!(
+        within(source.settle(receipts(&copy).into_iter().map(Settle::park).collect()))
+            .await
+            .unwrap(),
+        [Settled::Done]
+    );
+    settle_all(&source, receipts(&received[4..]), Settlement::Ack).await.unwrap();
     expect_nothing(&source, Duration::from_millis(500)).await;
     let dead: Queue = open(settings(&broker, "ActiveMQ.DLQ")).await;
     assert_eq!(ids(&receive(&dead, 4).await), ["m000", "m001", "m002", "m003"]);
@@ -173,12 +183,12 @@ async fn many_at_once_settle_extend_and_publish() {
             let mut done = 0;
             for round in 0..20 {
                 publish(&source, (0..5).map(|n| format!("{who}/{round}/{n}"))).await;
-                let received = within(source.receive(5)).await.unwrap();
+                let received = within(source.receive(Demand::any(5))).await.unwrap();
                 within(source.extend(receipts(&received))).await.unwrap();
                 let lot = receipts(&received);
                 let (left, right) = tokio::join!(
-                    settle_all(&*source, lot.clone(), Ending::Gone),
-                    settle_all(&*source, lot, Ending::Gone),
+                    settle_all(&*source, lot.clone(), Settlement::Ack),
+                    settle_all(&*source, lot, Settlement::Ack),
                 );
                 let all = [left.unwrap(), right.unwrap()].concat();
                 done += all.iter().filter(|settled| **settled == Settled::Done).count();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_dispatch::{Ending, Message, Settled, Source};
+use sluicegate_dispatch::{Demand, Message, Settled, Settlement, Source};
 use sluicegate_sources::OpenError;
 use sluicegate_sources::stomp::{StompSettings, StompSource};
 use sluicegate_testkit::brokers::{Kind, start_or_skip};
@@ -57,8 +57,8 @@ async fn probing_takes_nothing() {
     let source = open(settings).await;
     let back = receive(&source, 3).await;
     assert_eq!(ids(&back), ids(&received));
-    let settled = settle_all(&source, receipts(&back), Ending::Gone).await.unwrap();
-    assert_eq!(settled, [Settled::Done; 3]);
+    let settled = settle_all(&source, receipts(&back), Settlement::Ack).await.unwrap();
+    assert_eq!(settled, vec![Settled::Done; 3]);
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn what_is_not_reached_is_opened_and_reached_later() {
     );
     let source = open(settings).await;
     let begun = Instant::now();
-    let error = within(source.receive(1)).await.unwrap_err();
+    let error = within(source.receive(Demand::any(1))).await.unwrap_err();
     assert!(error.cause.contains("127.0.0.1"), "{error}");
     // An error that is answered at once would be asked for again at once.
     assert!(begun.elapsed() >= Duration::from_millis(500), "{:?}", begun.elapsed());

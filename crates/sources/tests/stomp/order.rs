@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_dispatch::{Ending, Settled, Source};
+use sluicegate_dispatch::{Demand, Order, Settled, Settlement, Source};
 use sluicegate_testkit::brokers::{Kind, start_or_skip};
 use sluicegate_testkit::conformance::source::publication_in;
 use tokio::time::Instant;
@@ -31,7 +31,7 @@ async fn what_is_handed_back_keeps_its_place() {
         // Some of them are handed back, some have nobody to do it.
         let (back, _) = received.split_at(20);
         let settled = settle_all(&source, receipts(back), again(Duration::ZERO, 0)).await;
-        assert_eq!(settled.unwrap(), [Settled::Done; 20]);
+        assert_eq!(settled.unwrap(), vec![Settled::Done; 20]);
         if round % 3 == 2 {
             broker.crash();
             until("it notices", || source.health().is_err()).await;
@@ -56,7 +56,7 @@ async fn a_delayed_head_holds_its_key_in_pools_that_keep_order() {
     let Some(broker) = start_or_skip(Kind::ActiveMq) else { return };
     let settings = settings(&broker, &fresh_name());
     let source = open(settings.clone()).await;
-    source.keep_order_for(&["STRICT".into()]);
+    source.keep_order(&std::sync::Arc::new(Order::of_pools(["STRICT"])));
     let all = [("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b"), ("a3", "a")];
     let all = all.map(|(id, group)| strict(id, group));
     within(source.publish(all.into())).await.unwrap();
@@ -66,7 +66,7 @@ async fn a_delayed_head_holds_its_key_in_pools_that_keep_order() {
     let begun = Instant::now();
     let delay = Duration::from_secs(2);
     assert_eq!(settle(&source, &heads[0], again(delay, 3)).await, Settled::Done);
-    assert_eq!(settle(&source, &heads[1], Ending::Gone).await, Settled::Done);
+    assert_eq!(settle(&source, &heads[1], Settlement::Ack).await, Settled::Done);
     let other = receive(&source, 1).await;
     assert_eq!(ids(&other), ["b2"]);
     let head = receive(&source, 1).await;
@@ -75,12 +75,12 @@ async fn a_delayed_head_holds_its_key_in_pools_that_keep_order() {
     // After a crash of the daemon the order is the same.
     drop(source);
     let source = open(settings).await;
-    source.keep_order_for(&["STRICT".into()]);
+    source.keep_order(&std::sync::Arc::new(Order::of_pools(["STRICT"])));
     for expected in [&["a1", "b2"][..], &["a2"], &["a3"]] {
         let received = receive(&source, expected.len()).await;
         assert_eq!(ids(&received), expected);
         expect_nothing(&source, Duration::from_millis(200)).await;
-        settle_all(&source, receipts(&received), Ending::Gone).await.unwrap();
+        settle_all(&source, receipts(&received), Settlement::Ack).await.unwrap();
     }
 }
 
@@ -92,16 +92,16 @@ async fn order_can_be_switched_on_and_off() {
     let all = ["a1", "a2", "a3", "a4", "a5"].map(|id| strict(id, "a"));
     within(source.publish(all.into())).await.unwrap();
     let two = receive(&source, 2).await;
-    source.keep_order_for(&["STRICT".into()]);
+    source.keep_order(&std::sync::Arc::new(Order::of_pools(["STRICT"])));
     expect_nothing(&source, Duration::from_millis(300)).await;
-    settle(&source, &two[0], Ending::Gone).await;
+    settle(&source, &two[0], Settlement::Ack).await;
     expect_nothing(&source, Duration::from_millis(300)).await;
     settle(&source, &two[1], again(Duration::from_millis(100), 1)).await;
     let back = receive(&source, 1).await;
     assert_eq!(ids(&back), ["a2"]);
-    settle(&source, &back[0], Ending::Gone).await;
+    settle(&source, &back[0], Settlement::Ack).await;
     assert_eq!(ids(&receive(&source, 1).await), ["a3"]);
-    source.keep_order_for(&[]);
+    source.keep_order(&std::sync::Arc::default());
     assert_eq!(ids(&receive(&source, 2).await), ["a4", "a5"]);
 }
 
@@ -114,7 +114,7 @@ async fn a_group_goes_to_one_of_several_instances() {
         [Arc::new(open(settings.clone()).await), Arc::new(open(settings).await)];
     // Both are known to the broker before the first group is.
     for source in &sources {
-        assert_eq!(within(source.receive(1)).await.unwrap(), []);
+        assert_eq!(within(source.receive(Demand::any(1))).await.unwrap(), []);
     }
     let message = |n: usize| strict(&format!("{}/{:02}", n % 10, n / 10), &(n % 10).to_string());
     within(sources[0].publish((0..100).map(message).collect())).await.unwrap();
@@ -124,18 +124,18 @@ async fn a_group_goes_to_one_of_several_instances() {
     while left > 0 {
         assert!(Instant::now() < end, "{left} never came");
         for (who, source) in sources.iter().enumerate() {
-            for delivery in within(source.receive(20)).await.unwrap() {
+            for delivery in within(source.receive(Demand::any(20))).await.unwrap() {
                 let group = delivery.message.as_ref().unwrap().group.clone().unwrap();
                 let (whose, seen) = by_group.entry(group.to_string()).or_default();
                 whose.insert(who);
                 if delivery.attempts == 0 && seen.len() == 4 {
-                    let ending = again(Duration::from_millis(200), 1);
-                    assert_eq!(settle(&**source, &delivery, ending).await, Settled::Done);
+                    let settlement = again(Duration::from_millis(200), 1);
+                    assert_eq!(settle(&**source, &delivery, settlement).await, Settled::Done);
                     seen.push("retried".to_owned());
                     continue;
                 }
                 seen.push(id(&delivery));
-                assert_eq!(settle(&**source, &delivery, Ending::Gone).await, Settled::Done);
+                assert_eq!(settle(&**source, &delivery, Settlement::Ack).await, Settled::Done);
                 left -= 1;
             }
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use sluicegate_dispatch::{BoxFuture, Message, Source};
+use sluicegate_dispatch::{BoxFuture, Demand, Message, Source};
 use sluicegate_sources::stomp::{StompSettings, StompSource};
 use sluicegate_testkit::brokers::Broker;
 use sluicegate_testkit::conformance::source::{Abilities, Rig, Subject};
@@ -57,7 +57,7 @@ impl Queue {
     pub(crate) async fn open(settings: StompSettings) -> Self {
         let source: super::stage::Queue = StompSource::open(settings.clone()).await.unwrap();
         // The broker counts what it has sent here, and sends nothing before it is asked to.
-        source.receive(0).await.unwrap();
+        source.receive(Demand::any(0)).await.unwrap();
         Self { settings, source: Some(Arc::new(source)) }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_dispatch::{Ending, Settled, Source};
+use sluicegate_dispatch::{Settled, Settlement, Source};
 use sluicegate_testkit::brokers::{Kind, start_or_skip};
 use tokio::time::Instant;
 
@@ -39,6 +39,6 @@ async fn without_a_scheduler_delays_hold_and_it_is_said() {
     assert!(begun.elapsed() >= delay, "it came after {:?}", begun.elapsed());
     assert_eq!((id(&back[0]), back[0].attempts), (id(&received[0]), 1));
     assert_eq!(back[0].broker_id, received[0].broker_id);
-    assert_eq!(settle(&source, &back[0], Ending::Gone).await, Settled::Done);
+    assert_eq!(settle(&source, &back[0], Settlement::Ack).await, Settled::Done);
     expect_nothing(&source, Duration::from_secs(1)).await;
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sluicegate_dispatch::{
-    Delivery, Ending, Message, Reason, Receipt, Settle, Settled, Source, SourceError,
+    Delivery, Demand, Message, Reason, Receipt, Settle, Settled, Settlement, Source, SourceError,
 };
 use sluicegate_sources::stomp::{StompSettings, StompSource};
 use sluicegate_testkit::conformance::source::publication;
@@ -48,7 +48,7 @@ pub(crate) async fn receive<M: 'static>(source: &dyn Source<M>, count: usize) ->
     let mut all = Vec::new();
     while all.len() < count {
         assert!(Instant::now() < end, "{} of {count} came: {:?}", all.len(), source.health());
-        if let Ok(some) = within(source.receive(count - all.len())).await {
+        if let Ok(some) = within(source.receive(Demand::any(count - all.len()))).await {
             all.extend(some);
         }
     }
@@ -59,7 +59,7 @@ pub(crate) async fn receive<M: 'static>(source: &dyn Source<M>, count: usize) ->
 pub(crate) async fn expect_nothing(source: &Queue, pause: Duration) {
     let end = Instant::now() + pause;
     while Instant::now() < end {
-        let some = within(source.receive(10)).await.unwrap();
+        let some = within(source.receive(Demand::any(10))).await.unwrap();
         assert!(some.is_empty(), "{:?} came", ids(&some));
     }
 }
@@ -75,25 +75,25 @@ pub(crate) fn id(delivery: &Delivery) -> String {
     }
 }
 
-pub(crate) const fn again(after: Duration, attempts: u32) -> Ending {
-    Ending::Again { after, attempts, reason: Reason::Failed }
+pub(crate) const fn again(after: Duration, attempts: u32) -> Settlement {
+    Settlement::Retry { after, attempts, reason: Reason::Failed }
 }
 
 pub(crate) async fn settle_all<M: 'static>(
     source: &dyn Source<M>,
     receipts: impl IntoIterator<Item = Receipt>,
-    ending: Ending,
+    settlement: Settlement,
 ) -> Result<Vec<Settled>, SourceError> {
-    let settle = receipts.into_iter().map(|receipt| Settle { receipt, ending }).collect();
+    let settle = receipts.into_iter().map(|receipt| Settle { receipt, settlement }).collect();
     within(source.settle(settle)).await
 }
 
 pub(crate) async fn settle<M: 'static>(
     source: &dyn Source<M>,
     delivery: &Delivery<M>,
-    ending: Ending,
+    settlement: Settlement,
 ) -> Settled {
-    settle_all(source, [delivery.receipt.clone()], ending).await.unwrap()[0]
+    settle_all(source, [delivery.receipt.clone()], settlement).await.unwrap().remove(0)
 }
 
 pub(crate) fn receipts<M>(deliveries: &[Delivery<M>]) -> Vec<Receipt> {
@@ -130,11 +130,11 @@ pub(crate) async fn drain(source: &Queue, quiet: Duration) -> Seen {
 
 /// Whether something came, or could not for want of a connection.
 async fn drain_some(source: &Queue, seen: &mut Seen) -> bool {
-    let Ok(some) = within(source.receive(100)).await else { return true };
+    let Ok(some) = within(source.receive(Demand::any(100))).await else { return true };
     if some.is_empty() {
         return false;
     }
-    settle_all(source, receipts(&some), Ending::Gone).await.unwrap();
+    settle_all(source, receipts(&some), Settlement::Ack).await.unwrap();
     for delivery in &some {
         *seen.entry(id(delivery)).or_default() += 1;
     }

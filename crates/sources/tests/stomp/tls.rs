@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use sluicegate_dispatch::Ending;
+use sluicegate_dispatch::Settlement;
 use sluicegate_sources::OpenError;
 use sluicegate_sources::stomp::StompSettings;
 use sluicegate_testkit::brokers::{Kind, start_or_skip};
@@ -74,7 +74,7 @@ async fn only_who_is_vouched_for_is_trusted() {
         let source = open(trusted).await;
         publish(&source, numbered(20)).await;
         let received = receive(&source, 20).await;
-        settle_all(&source, receipts(&received), Ending::Gone).await.unwrap();
+        settle_all(&source, receipts(&received), Settlement::Ack).await.unwrap();
     }
     for parameters in [String::new(), format!("?ca={}", theirs.display())] {
         let refused = within(Queue::open(settings("localhost", &parameters))).await.unwrap_err();

@@ -5,13 +5,13 @@
 //! goes before it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_dispatch::{
-    DEFAULT_GROUP, Delivery, Depth, Ending, Found, FoundState, Malformed, Message, Publication,
-    Reason, Receipt, Settle, Settled, SourceError,
+    DEFAULT_GROUP, Delivery, Depth, Found, FoundState, Malformed, Message, Order, Publication,
+    Reason, Receipt, Settle, Settled, Settlement, SourceError,
 };
 use tokio::time::Instant;
 
@@ -27,7 +27,7 @@ pub(super) struct Shelf {
     delayed: BTreeSet<(Instant, u64)>,
     /// When what is out comes back.
     ends: BTreeSet<(Instant, u64)>,
-    strict: HashSet<Arc<str>>,
+    order: Arc<Order>,
     keys: BTreeMap<Key, Line>,
     ids: BTreeMap<Arc<str>, (Instant, u64)>,
     /// Ids in the order in which they are forgotten.
@@ -146,8 +146,9 @@ impl Shelf {
     }
 
     fn key_of(&self, message: &Message) -> Option<Key> {
-        let group = || message.group.clone().unwrap_or_else(|| DEFAULT_GROUP.into());
-        self.strict.contains(&message.pool).then(|| (Arc::clone(&message.pool), group()))
+        let group = message.group.clone().unwrap_or_else(|| DEFAULT_GROUP.into());
+        let is_kept = self.order.keeps(&message.pool, &group);
+        is_kept.then(|| (Arc::clone(&message.pool), group))
     }
 
     fn key_of_number(&self, number: u64) -> Option<Key> {
@@ -247,7 +248,7 @@ impl Shelf {
     }
 
     fn line_of(&mut self, number: u64) -> Option<&mut Line> {
-        if self.strict.is_empty() {
+        if self.order.is_nothing() {
             return None;
         }
         let key = self.key_of_number(number)?;
@@ -353,9 +354,9 @@ impl Shelf {
             return Settled::Done;
         }
         self.ends.remove(&(until, number));
-        match settle.ending {
-            Ending::Gone => self.remove(number, now),
-            Ending::Again { after, attempts, reason } => {
+        match settle.settlement {
+            Settlement::Ack | Settlement::Park => self.remove(number, now),
+            Settlement::Retry { after, attempts, reason } => {
                 let Some(stored) = self.stored.get_mut(&number) else { return Settled::Stale };
                 stored.attempts = attempts;
                 stored.is_held = true;
@@ -370,7 +371,7 @@ impl Shelf {
 
     /// A message that was out is done with.
     fn remove(&mut self, number: u64, now: Instant) {
-        let key = if self.strict.is_empty() { None } else { self.key_of_number(number) };
+        let key = if self.order.is_nothing() { None } else { self.key_of_number(number) };
         self.comes_in(number);
         let Some(stored) = self.stored.remove(&number) else { return };
         if let Some(key) = key
@@ -433,12 +434,11 @@ impl Shelf {
     }
 
     /// Orders everything anew but what is out.
-    pub(super) fn keep_order_for(&mut self, pools: &[Arc<str>], now: Instant) {
-        let strict: HashSet<Arc<str>> = pools.iter().cloned().collect();
-        if strict == self.strict {
+    pub(super) fn keep_order(&mut self, order: &Arc<Order>, now: Instant) {
+        if *order == self.order {
             return;
         }
-        self.strict = strict;
+        self.order = Arc::clone(order);
         self.keys.clear();
         self.ready.clear();
         self.delayed.clear();

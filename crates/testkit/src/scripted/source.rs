@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Depth, Ending, Profile, Receipt, Settle, Settled, Source, SourceError,
+    BoxFuture, Delivery, Demand, Depth, Order, Ordered, Profile, Receipt, Settle, Settled,
+    Settlement, Source, SourceError,
 };
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -42,7 +43,7 @@ impl ScriptedSource {
     /// A source with a visibility window of 30 seconds that settles ten at a time.
     #[must_use]
     pub fn new() -> Arc<Self> {
-        Self::with(Profile { visibility: Duration::from_secs(30), settle_batch: 10 })
+        Self::with(Profile::new(Duration::from_secs(30), 10))
     }
 
     /// A source with a profile.
@@ -169,7 +170,7 @@ impl Source for ScriptedSource {
         self.profile
     }
 
-    fn receive(&self, _max: usize) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {
+    fn receive(&self, _: Demand) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {
         Box::pin(async move {
             let poll_ends = Instant::now() + Duration::from_secs(20);
             loop {
@@ -238,17 +239,21 @@ impl Source for ScriptedSource {
         Box::pin(async {})
     }
 
-    fn keep_order_for(&self, pools: &[Arc<str>]) {
-        self.state.lock().strict = pools.to_vec();
+    fn keep_order(&self, order: &Arc<Order>) {
+        let strict = order.pools().filter(|(_, ordered)| *ordered != Ordered::Nothing);
+        let mut strict: Vec<_> = strict.map(|(pool, _)| Arc::clone(pool)).collect();
+        strict.sort();
+        self.state.lock().strict = strict;
     }
 }
 
 fn words(settle: &Settle) -> String {
     let handle = settle.receipt.handle.as_deref().unwrap_or_default();
     let id = handle.strip_prefix("r-").unwrap_or(handle);
-    match settle.ending {
-        Ending::Gone => format!("{id} gone"),
-        Ending::Again { after, attempts, reason } => {
+    match settle.settlement {
+        Settlement::Ack => format!("{id} gone"),
+        Settlement::Park => format!("{id} parked"),
+        Settlement::Retry { after, attempts, reason } => {
             format!("{id} again {}s {} #{attempts}", after.as_secs(), reason.label())
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_dispatch::{
-    BoxFuture, Ending, Publication, PublishError, Published, Settle, Settled, Source,
+    BoxFuture, Demand, Publication, PublishError, Published, Settle, Settled, Settlement, Source,
 };
 use sluicegate_testkit::conformance::source::{Abilities, Rig, Subject, publication, run};
 use sluicegate_testkit::{FakeSource, Fault};
@@ -55,8 +55,8 @@ async fn it_keeps_the_contract() {
 async fn one_out() -> (FakeSource, Vec<Settle>) {
     let source = FakeSource::new(Duration::from_secs(10));
     source.push([publication("m1")]);
-    let received = source.receive(1).await.unwrap();
-    let gone = Settle { receipt: received[0].receipt.clone(), ending: Ending::Gone };
+    let received = source.receive(Demand::any(1)).await.unwrap();
+    let gone = Settle { receipt: received[0].receipt.clone(), settlement: Settlement::Ack };
     (source, vec![gone])
 }
 
@@ -65,10 +65,10 @@ async fn calls_fail_as_often_as_told() {
     let (source, gone) = one_out().await;
     source.push([publication("m2")]);
     source.fail_next(Fault::Receive, 2);
-    assert!(source.receive(1).await.is_err());
+    assert!(source.receive(Demand::any(1)).await.is_err());
     assert!(source.health().is_err());
-    assert!(source.receive(1).await.is_err());
-    assert_eq!(source.receive(1).await.unwrap().len(), 1);
+    assert!(source.receive(Demand::any(1)).await.is_err());
+    assert_eq!(source.receive(Demand::any(1)).await.unwrap().len(), 1);
     assert!(source.health().is_ok());
     source.fail_next(Fault::Extend, 1);
     let receipts = || vec![gone[0].receipt.clone()];
@@ -90,9 +90,9 @@ async fn a_lost_settlement_comes_back_and_a_lost_answer_does_not() {
     assert_eq!(source.settle(gone).await.unwrap(), [Settled::Done]);
     assert_eq!(source.len(), 1);
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let received = source.receive(1).await.unwrap();
+    let received = source.receive(Demand::any(1)).await.unwrap();
     source.fail_next(Fault::LoseAnswer, 1);
-    let gone = Settle { receipt: received[0].receipt.clone(), ending: Ending::Gone };
+    let gone = Settle { receipt: received[0].receipt.clone(), settlement: Settlement::Ack };
     assert!(source.settle(vec![gone]).await.is_err());
     assert!(source.is_empty());
 }
@@ -102,10 +102,10 @@ async fn receipts_expire_with_or_without_a_new_delivery() {
     let (source, gone) = one_out().await;
     source.expire_receipts();
     assert_eq!(source.settle(gone).await.unwrap(), [Settled::Stale]);
-    assert_eq!(source.receive(1).await.unwrap(), []);
+    assert_eq!(source.receive(Demand::any(1)).await.unwrap(), []);
     let (source, gone) = one_out().await;
     source.redeliver_now();
-    assert_eq!(source.receive(1).await.unwrap().len(), 1);
+    assert_eq!(source.receive(Demand::any(1)).await.unwrap().len(), 1);
     assert_eq!(source.settle(gone).await.unwrap(), [Settled::Stale]);
 }
 

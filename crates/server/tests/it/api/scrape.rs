@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Depth, Profile, QueueSettings, Receipt, Settle, Settled, Source,
+    BoxFuture, Delivery, Demand, Depth, Profile, QueueSettings, Receipt, Settle, Settled, Source,
     SourceError,
 };
 use tokio::time::Instant;
@@ -16,10 +16,10 @@ struct Hung;
 
 impl Source for Hung {
     fn profile(&self) -> Profile {
-        Profile { visibility: Duration::from_secs(30), settle_batch: 10 }
+        Profile::new(Duration::from_secs(30), 10)
     }
 
-    fn receive(&self, _: usize) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {
+    fn receive(&self, _: Demand) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {
         Box::pin(std::future::pending())
     }
 

@@ -56,7 +56,9 @@ fn the_effective_delay() {
     for (asked, effective) in cases {
         let after = asked.map(Duration::from_secs);
         let outcome = Outcome::RetryLater { after, why: String::new(), status: None };
-        let Settlement::Retry { after, .. } = settlement_for(&outcome) else { panic!("a retry") };
+        let Settlement::Retry { after, .. } = settlement_for(&outcome, 0) else {
+            panic!("a retry")
+        };
         assert_eq!(after.as_secs(), effective, "{asked:?}");
     }
 }

@@ -19,7 +19,9 @@ fn the_delays() {
     assert_eq!(seconds, [30, 10, 1, 43_200]);
     for (asked, given) in [(0, 1), (1, 1), (60, 60), (50_000, 43_200)] {
         let throttled = Outcome::Throttled { after: Duration::from_secs(asked) };
-        let Settlement::Retry { after, .. } = settlement_for(&throttled) else { panic!("a retry") };
+        let Settlement::Retry { after, .. } = settlement_for(&throttled, 0) else {
+            panic!("a retry")
+        };
         assert_eq!(after.as_secs(), given);
     }
 }
@@ -29,10 +31,10 @@ fn the_delays() {
 fn an_open_breaker() {
     for (rest, given) in [(4_200, 4_200), (200, 1_000)] {
         let open = Outcome::BreakerOpen { name: "h".into(), rest: Duration::from_millis(rest) };
-        let Settlement::Retry { after, counts, .. } = settlement_for(&open) else {
+        let Settlement::Retry { after, attempts, .. } = settlement_for(&open, 2) else {
             panic!("a retry")
         };
-        assert_eq!((after.as_millis(), counts), (given, false));
+        assert_eq!((after.as_millis(), attempts), (given, 2));
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_dispatch::{Ending, Outcome, ParkedCode, PoolSettings, Settled};
+use sluicegate_dispatch::{Outcome, ParkedCode, PoolSettings, Settled, Settlement};
 use sluicegate_schedule::Moment;
 
 /// A key that is parked: queue, pool, group.
@@ -147,7 +147,7 @@ pub enum Fact {
         /// Which delivery.
         generation: u64,
         /// What it is told.
-        ending: Ending,
+        settlement: Settlement,
         /// What that does.
         effect: Effect,
     },
@@ -245,12 +245,13 @@ impl fmt::Display for Fact {
                 write!(f, "  m{serial} ends: {outcome:?}")
             }
             Self::Ended { serial, outcome: None } => write!(f, "  m{serial} is cut off"),
-            Self::Told { queue, number, generation, ending, effect } => {
+            Self::Told { queue, number, generation, settlement, effect } => {
                 let queue = queue + 1;
                 write!(f, "q{queue} is told of {number}@{generation}: ")?;
-                match ending {
-                    Ending::Gone => write!(f, "gone")?,
-                    Ending::Again { after, attempts, reason } => {
+                match settlement {
+                    Settlement::Ack => write!(f, "gone")?,
+                    Settlement::Park => write!(f, "parked")?,
+                    Settlement::Retry { after, attempts, reason } => {
                         let reason = reason.label();
                         write!(f, "again after {after:?}, {reason}, {attempts} attempts")?;
                     }

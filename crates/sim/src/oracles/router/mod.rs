@@ -149,8 +149,8 @@ impl Oracles {
                 return self.start(now, serial, settings, attempt);
             }
             Fact::Ended { serial, outcome } => return self.end(now, serial, outcome),
-            Fact::Told { queue, number, generation, ending, effect } => {
-                return self.tell(now, (queue, number, generation), ending, effect);
+            Fact::Told { queue, number, generation, settlement, effect } => {
+                return self.tell(now, (queue, number, generation), settlement, effect);
             }
             Fact::Answered { queue, number, generation, settled } => {
                 return self.answer((queue, number, generation), settled);

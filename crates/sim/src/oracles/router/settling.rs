@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_dispatch::{Ending, Reason, Settled};
+use sluicegate_dispatch::{Reason, Settled, Settlement};
 use sluicegate_schedule::Moment;
 
 use super::hand::{Cause, Here, Standing, Verdict};
@@ -21,7 +21,7 @@ impl Oracles {
         &mut self,
         now: Moment,
         delivery: Delivery,
-        ending: Ending,
+        settlement: Settlement,
         effect: Effect,
     ) -> Result<(), Broken> {
         let (queue, number, generation) = delivery;
@@ -30,19 +30,19 @@ impl Oracles {
         hold("settled", !is_heard, || format!("m{serial} was settled already"))?;
         if let Some(Some(attempts)) = self.strays.get(&delivery) {
             let (after, reason) = (POOL_FULL, Reason::Draining);
-            let returns = ending == Ending::Again { after, attempts: *attempts, reason };
-            return hold("settled", returns, || format!("m{serial} is still here: {ending:?}"));
+            let returns = settlement == Settlement::Retry { after, attempts: *attempts, reason };
+            return hold("settled", returns, || format!("m{serial} is still here: {settlement:?}"));
         } else if self.strays.contains_key(&delivery) {
             let seen = &self.letters[serial];
             let is_kept = !seen.letter.is_malformed || seen.is_parked;
             let is_late = self.phase != Phase::Living;
-            let is_gone = ending == Ending::Gone && is_kept;
-            hold("lost", is_gone || is_late, || format!("{}: {ending:?}", seen.letter))?;
+            let is_gone = settlement == Settlement::Ack && is_kept;
+            hold("lost", is_gone || is_late, || format!("{}: {settlement:?}", seen.letter))?;
         } else {
             let seen = &self.letters[serial];
             match (self.ghosts.get(&delivery), &seen.here) {
-                (Some(ghost), _) => self.ghost_fits(serial, ghost, ending)?,
-                (None, Some(here)) => self.fits(serial, here, ending)?,
+                (Some(ghost), _) => self.ghost_fits(serial, ghost, settlement)?,
+                (None, Some(here)) => self.fits(serial, here, settlement)?,
                 (None, None) => {
                     return Err(Broken::new("settled", format!("m{serial} is not here")));
                 }
@@ -53,27 +53,30 @@ impl Oracles {
             return Ok(());
         }
         let own = seen.here.as_mut().filter(|here| here.generation == generation);
-        if let (Ending::Again { reason, .. }, Some(here)) = (ending, own) {
+        if let (Settlement::Retry { reason, .. }, Some(here)) = (settlement, own) {
             // Also where it is lost: the source says so, and the router believes it.
             here.told = Some(reason);
         }
-        match ending {
+        match settlement {
             _ if effect == Effect::Lost => {}
-            Ending::Gone => (seen.in_source, seen.is_finished) = (false, true),
-            Ending::Again { after, .. } => seen.not_before = now + after,
+            Settlement::Ack | Settlement::Park => {
+                (seen.in_source, seen.is_finished) = (false, true)
+            }
+            Settlement::Retry { after, .. } => seen.not_before = now + after,
         }
         Ok(())
     }
 
     /// What a source is told is what follows.
-    fn fits(&self, serial: usize, here: &Here, ending: Ending) -> Result<(), Broken> {
-        let words = || format!("m{serial}: {ending:?}, though {here:?}");
-        match ending {
-            Ending::Gone => {
+    fn fits(&self, serial: usize, here: &Here, settlement: Settlement) -> Result<(), Broken> {
+        let words = || format!("m{serial}: {settlement:?}, though {here:?}");
+        match settlement {
+            Settlement::Park => hold("settled", false, words),
+            Settlement::Ack => {
                 let oracle = if self.letters[serial].is_parked { "settled" } else { "lost" };
                 hold(oracle, self.may_go(serial, here), words)
             }
-            Ending::Again { after, attempts, reason } => {
+            Settlement::Retry { after, attempts, reason } => {
                 hold("attempts", attempts == here.attempts, words)?;
                 hold("settled", self.may_return(serial, here, after, reason), words)
             }
@@ -81,15 +84,21 @@ impl Oracles {
     }
 
     /// What a dead router had sent. Of its pools nothing is known any more.
-    fn ghost_fits(&self, serial: usize, ghost: &Here, ending: Ending) -> Result<(), Broken> {
-        let fits = match (ending, &ghost.standing) {
-            (Ending::Gone, _) => self.may_go(serial, ghost),
-            (Ending::Again { after, reason, .. }, Standing::Over(verdict)) => {
+    fn ghost_fits(
+        &self,
+        serial: usize,
+        ghost: &Here,
+        settlement: Settlement,
+    ) -> Result<(), Broken> {
+        let fits = match (settlement, &ghost.standing) {
+            (Settlement::Park, _) => false,
+            (Settlement::Ack, _) => self.may_go(serial, ghost),
+            (Settlement::Retry { after, reason, .. }, Standing::Over(verdict)) => {
                 *verdict == Verdict::Again { after, reason } || reason == Reason::Draining
             }
-            (Ending::Again { .. }, standing) => !matches!(standing, Standing::Running(_)),
+            (Settlement::Retry { .. }, standing) => !matches!(standing, Standing::Running(_)),
         };
-        hold("settled", fits, || format!("m{serial}: {ending:?}, though {ghost:?} was here"))
+        hold("settled", fits, || format!("m{serial}: {settlement:?}, though {ghost:?} was here"))
     }
 
     fn may_go(&self, serial: usize, here: &Here) -> bool {

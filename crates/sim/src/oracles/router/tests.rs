@@ -1,6 +1,6 @@
 //! A wrong router is caught: histories that must not be, each with the oracle that says so.
 
-use sluicegate_dispatch::{Ending, OnExhausted, ParkedCode, Rejection, Settled, Severity};
+use sluicegate_dispatch::{OnExhausted, ParkedCode, Rejection, Settled, Settlement, Severity};
 
 use super::*;
 
@@ -59,18 +59,18 @@ fn throttles(serial: usize) -> Fact {
     ends(serial, Outcome::Throttled { after: Duration::from_secs(9) })
 }
 
-fn told(serial: usize, ending: Ending) -> Fact {
+fn told(serial: usize, settlement: Settlement) -> Fact {
     let number = serial as u64 + 1;
-    Fact::Told { queue: 0, number, generation: 1, ending, effect: Effect::Done }
+    Fact::Told { queue: 0, number, generation: 1, settlement, effect: Effect::Done }
 }
 
 fn gone(serial: usize) -> Fact {
-    told(serial, Ending::Gone)
+    told(serial, Settlement::Ack)
 }
 
 fn again(serial: usize, seconds: u64, attempts: u32, reason: Reason) -> Fact {
     let after = Duration::from_secs(seconds);
-    told(serial, Ending::Again { after, attempts, reason })
+    told(serial, Settlement::Retry { after, attempts, reason })
 }
 
 fn heard(serial: usize) -> Fact {

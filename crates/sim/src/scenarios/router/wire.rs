@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering as Memory};
 
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Depth, Profile, Receipt, Settle, Settled, Source, SourceError,
+    BoxFuture, Delivery, Demand, Depth, Order, Profile, Receipt, Settle, Settled, Source,
+    SourceError,
 };
 use sluicegate_testkit::{FakeSource, Fault};
 use tokio::sync::Notify;
@@ -87,7 +88,7 @@ impl Wire {
         tokio::select! {
             biased;
             () = stopped => Ok(Vec::new()),
-            batch = self.source.receive(max) => batch,
+            batch = self.source.receive(Demand::any(max)) => batch,
         }
     }
 
@@ -115,13 +116,13 @@ impl Wire {
             let effect = match answer {
                 Settled::Done if is_lost => Effect::Lost,
                 Settled::Done => Effect::Done,
-                Settled::Stale => Effect::Stale,
+                Settled::Stale | Settled::Failed(_) => Effect::Stale,
             };
             self.world.see(Fact::Told {
                 queue: self.queue,
                 number: settle.receipt.tag,
                 generation: settle.receipt.generation,
-                ending: settle.ending,
+                settlement: settle.settlement,
                 effect,
             });
         }
@@ -134,7 +135,7 @@ impl Wire {
                 queue: self.queue,
                 number: settle.receipt.tag,
                 generation: settle.receipt.generation,
-                settled: *answer,
+                settled: answer.clone(),
             });
         }
         Ok(answers)
@@ -155,11 +156,12 @@ impl Wire {
 
 impl Source for Wire {
     fn profile(&self) -> Profile {
-        Profile { visibility: self.plan.window, settle_batch: self.plan.settle_batch }
+        let keeps_order = self.plan.keeps_order;
+        Profile { keeps_order, ..Profile::new(self.plan.window, self.plan.settle_batch) }
     }
 
-    fn receive(&self, max: usize) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {
-        Box::pin(self.receive_some(max))
+    fn receive(&self, demand: Demand) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {
+        Box::pin(self.receive_some(demand.most()))
     }
 
     fn settle(&self, settle: Vec<Settle>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
@@ -184,13 +186,9 @@ impl Source for Wire {
         Box::pin(async {})
     }
 
-    fn keeps_order(&self) -> bool {
-        self.plan.keeps_order
-    }
-
-    fn keep_order_for(&self, pools: &[Arc<str>]) {
+    fn keep_order(&self, order: &Arc<Order>) {
         if self.plan.keeps_order && !self.life.is_over() {
-            self.source.keep_order_for(pools);
+            self.source.keep_order(order);
         }
     }
 }

@@ -3,7 +3,8 @@
 //! One reader at a time goes with an [`Errand`] and comes back with a [`Haul`]. It reads from one
 //! snapshot that is younger than the errand.
 
-use std::collections::{HashMap, HashSet};
+use sluicegate_dispatch::Order;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::super::row::{Content, Head, Key};
@@ -23,7 +24,7 @@ pub(crate) struct Errand {
     pub(crate) due: Option<(i64, i64)>,
     /// What time it is.
     pub(crate) now: i64,
-    pub(crate) strict: Arc<HashSet<Arc<str>>>,
+    pub(crate) order: Arc<Order>,
     /// How long the bodies that it brings may be, together.
     pub(crate) room: usize,
 }
@@ -82,7 +83,7 @@ impl Front {
             fresh,
             due,
             now,
-            strict: Arc::clone(&self.strict),
+            order: Arc::clone(&self.order),
             room: AHEAD_BYTES.saturating_sub(self.bytes),
         })
     }
@@ -138,7 +139,7 @@ impl Front {
         for head in due {
             let Head { seq, key, due, high, .. } = head;
             self.due_cursor = (due.unwrap_or(i64::MIN), seq);
-            if self.strict.contains(&key.pool) {
+            if key.is_kept(&self.order) {
                 self.head_due(seq, key, high);
             } else if seq <= self.cursor && !self.out.contains_key(&seq) {
                 // What lies beyond the cursor is found, and taken for due, when it is read.
@@ -155,7 +156,7 @@ impl Front {
             let seq = head.seq;
             self.cursor = self.cursor.max(seq);
             let due = head.due.filter(|&due| (due, seq) > self.due_cursor);
-            if self.strict.contains(&head.key.pool) {
+            if head.key.is_kept(&self.order) {
                 self.bring_in_order(head, due, &mut first);
             } else if let Some(due) = due {
                 self.await_due(due);
@@ -193,7 +194,7 @@ impl Front {
         if let Some((key, _)) = self.ready.get(&seq) {
             let key = key.clone();
             self.unready(seq);
-            if self.strict.contains(&key.pool) {
+            if key.is_kept(&self.order) {
                 self.choose_again(&key);
             }
         }

@@ -16,11 +16,11 @@ mod order;
 mod tests;
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_dispatch::{Delivery, Receipt};
+use sluicegate_dispatch::{Delivery, Order, Receipt};
 use tokio::time::Instant;
 
 use super::row::{Content, Key};
@@ -75,8 +75,8 @@ pub(crate) struct Front {
     base: i64,
     /// How many messages are read ahead.
     ahead: usize,
-    /// The pools that keep order.
-    strict: Arc<HashSet<Arc<str>>>,
+    /// What stays in order.
+    order: Arc<Order>,
     /// What can be handed out, in order.
     ready: BTreeMap<i64, (Key, Ready)>,
     /// Those of `ready` whose body must be read.
@@ -118,7 +118,7 @@ impl Front {
         Self {
             base,
             ahead: ahead.max(1),
-            strict: Arc::default(),
+            order: Arc::default(),
             ready: BTreeMap::new(),
             bare: BTreeSet::new(),
             bytes: 0,
@@ -220,7 +220,7 @@ impl Front {
             }
             Back::Gone | Back::Now => back,
         };
-        if self.strict.contains(&out.key.pool) {
+        if out.key.is_kept(&self.order) {
             self.head_back(seq, out, back);
         } else if back == Back::Now {
             self.make_ready(seq, out.key);
@@ -299,7 +299,7 @@ impl Front {
         self.expire(now);
         if self.out.contains_key(&seq) {
             Standing::Out
-        } else if self.strict.contains(&key.pool) {
+        } else if key.is_kept(&self.order) {
             match self.head_of(key) {
                 Some(head) if head == seq => Standing::Free,
                 head => Standing::Behind(head),

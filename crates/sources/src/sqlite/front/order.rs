@@ -1,7 +1,7 @@
 //! Pools that keep order: of each key one message at most is ready or out.
 //! `docs/rules.md#fifo-1`.
 
-use std::collections::HashSet;
+use sluicegate_dispatch::Order;
 use std::sync::Arc;
 
 use super::super::row::{Head, Key};
@@ -40,14 +40,12 @@ impl HeadOf {
 }
 
 impl Front {
-    /// Keeps order for these pools from now on. What is in memory is derived anew from the file, but
-    /// for what is out.
-    pub(crate) fn keep_order_for(&mut self, pools: &[Arc<str>]) {
-        let strict: HashSet<Arc<str>> = pools.iter().cloned().collect();
-        if strict == *self.strict {
+    /// Keeps this order from now on. What is in memory is derived anew from the file, but for what is out.
+    pub(crate) fn keep_order(&mut self, order: &Arc<Order>) {
+        if *order == self.order {
             return;
         }
-        self.strict = Arc::new(strict);
+        self.order = Arc::clone(order);
         self.rebuild();
     }
 
@@ -63,7 +61,7 @@ impl Front {
         self.due_cursor = (i64::MIN, 0);
         self.next_due = Some(i64::MIN);
         self.fresh = true;
-        for (&seq, out) in self.out.iter().filter(|(_, out)| self.strict.contains(&out.key.pool)) {
+        for (&seq, out) in self.out.iter().filter(|(_, out)| out.key.is_kept(&self.order)) {
             let head = self.heads.entry(out.key.clone()).or_insert(HeadOf {
                 seq,
                 place: Place::Out,
@@ -136,7 +134,7 @@ impl Front {
 
     /// A message of high priority came, or its time did: it goes before a head that only waits.
     pub(super) fn raise(&mut self, key: Key, seq: i64) {
-        if !self.strict.contains(&key.pool) {
+        if !key.is_kept(&self.order) {
             return;
         }
         if self.filling {

@@ -1,8 +1,9 @@
 //! What happens while someone reads: the moments that cannot be aimed at from outside.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_dispatch::Delivery;
+use sluicegate_dispatch::{Delivery, Order};
 use tokio::time::Instant;
 
 use super::super::row::{Content, Head, Key};
@@ -18,7 +19,7 @@ fn front() -> Front {
 
 fn strict_front() -> Front {
     let mut front = front();
-    front.keep_order_for(&["STRICT".into()]);
+    front.keep_order(&Arc::new(Order::of_pools(["STRICT"])));
     front
 }
 
@@ -112,7 +113,7 @@ fn high_priority_that_comes_while_someone_reads_goes_first() {
 fn what_was_read_for_another_order_is_worth_nothing() {
     let mut front = front();
     let errand = front.errand(0).unwrap();
-    front.keep_order_for(&["STRICT".into()]);
+    front.keep_order(&Arc::new(Order::of_pools(["STRICT"])));
     let both = || vec![fresh(head(1, "STRICT")), fresh(head(2, "STRICT"))];
     front.bring(&errand, Haul { fresh: both(), ..Haul::default() });
     assert_eq!(take(&mut front), [""; 0]);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sluicegate_dispatch::{Ending, Reason, Settled};
+use sluicegate_dispatch::{Reason, Settled, Settlement};
 use tokio::time::Instant;
 
 use super::stage::{Stage, again, id, publication};
@@ -119,8 +119,9 @@ async fn attempts(stage: Stage) {
     stage.publish_ids(&["m1"]).await;
     for attempts in [1, 2, 7] {
         let received = stage.receive_one().await;
-        let ending = Ending::Again { after: stage.window() / 20, attempts, reason: Reason::Failed };
-        assert_eq!(stage.settle(&received.receipt, ending).await, Settled::Done);
+        let settlement =
+            Settlement::Retry { after: stage.window() / 20, attempts, reason: Reason::Failed };
+        assert_eq!(stage.settle(&received.receipt, settlement).await, Settled::Done);
         let back = stage.receive_one().await;
         assert_eq!(back.attempts, attempts);
         stage.bring_back(&back, std::time::Duration::ZERO).await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use sluicegate_dispatch::{Ending, Settled};
+use sluicegate_dispatch::{Demand, Settled, Settlement};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::stage::{Stage, again, id, ids, publication, strict};
@@ -52,7 +52,7 @@ async fn stopped(stage: Stage) {
         Instant::now()
     };
     let wait = async {
-        let received = stage.source().receive(10).await.expect("it works");
+        let received = stage.source().receive(Demand::any(10)).await.expect("it works");
         (received, Instant::now())
     };
     let ((none, ended), stopped) = tokio::join!(wait, stop);
@@ -60,13 +60,14 @@ async fn stopped(stage: Stage) {
     assert!(ended - stopped < Duration::from_secs(2), "it went on for {:?}", ended - stopped);
     stage.done(&received[0]).await;
     assert_eq!(stage.settle(&second.receipt, again(Duration::ZERO)).await, Settled::Done);
-    assert_eq!(stage.source().receive(10).await.expect("it works"), []);
+    assert_eq!(stage.source().receive(Demand::any(10)).await.expect("it works"), []);
     stage.source().stop().await;
 }
 
 async fn dropped_waiting(stage: Stage) {
     for _ in 0..3 {
-        let dropped = timeout(Duration::from_millis(5), stage.source().receive(10)).await;
+        let dropped =
+            timeout(Duration::from_millis(5), stage.source().receive(Demand::any(10))).await;
         assert!(dropped.is_err(), "an empty queue answered {dropped:?}");
     }
     let begun = Instant::now();
@@ -88,7 +89,9 @@ async fn dropped_anywhere(stage: Stage) {
         let mut patience = 0;
         while seen.len() < sent.len() && Instant::now() < end {
             patience = (patience + 7) % 1000;
-            let some = timeout(Duration::from_micros(patience), stage.source().receive(3)).await;
+            let some =
+                timeout(Duration::from_micros(patience), stage.source().receive(Demand::any(3)))
+                    .await;
             let Ok(some) = some else { continue };
             let some = some.expect("it works");
             for delivery in &some {
@@ -120,7 +123,7 @@ async fn crashed(mut stage: Stage) {
         }
         assert!(next.iter().eq(&sent[10..]), "{next:?}");
     }
-    assert_eq!(stage.settle(&old, Ending::Gone).await, Settled::Stale);
+    assert_eq!(stage.settle(&old, Settlement::Ack).await, Settled::Stale);
 }
 
 async fn crashed_with_delays(mut stage: Stage) {

@@ -1,5 +1,6 @@
 //! Many messages, and several receivers at once.
 
+use sluicegate_dispatch::Demand;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ async fn several(stage: Stage) {
     let receive = || async {
         let mut seen = Vec::new();
         while Instant::now() < end && seen.len() < 300 {
-            let some = stage.source().receive(7).await.expect("it works");
+            let some = stage.source().receive(Demand::any(7)).await.expect("it works");
             if some.is_empty() {
                 break;
             }
@@ -63,7 +64,7 @@ async fn many(stage: Stage) {
         let mut seen: Vec<String> = Vec::with_capacity(sent.len());
         let end = Instant::now() + Duration::from_secs(120);
         while seen.len() < sent.len() && Instant::now() < end {
-            let some = stage.source().receive(100).await.expect("it works");
+            let some = stage.source().receive(Demand::any(100)).await.expect("it works");
             stage.all_done(&some).await;
             seen.extend(some.iter().map(id));
         }
@@ -95,7 +96,7 @@ async fn many_keys(stage: Stage) {
                 if done.lock().await.values().map(Vec::len).sum::<usize>() == KEYS * EACH {
                     return;
                 }
-                for delivery in stage.source().receive(5).await.expect("it works") {
+                for delivery in stage.source().receive(Demand::any(5)).await.expect("it works") {
                     round += 1;
                     match round % 7 {
                         0 => stage.bring_back(&delivery, Duration::from_millis(3)).await,

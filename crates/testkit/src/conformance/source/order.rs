@@ -167,7 +167,7 @@ async fn switched(stage: Stage) {
     stage.done(&back).await;
     let third = stage.receive_one().await;
     assert_eq!(id(&third), "a3");
-    stage.source().keep_order_for(&[]);
+    stage.source().keep_order(&std::sync::Arc::default());
     assert_eq!(stage.next_ids(2).await, ["a4", "a5"]);
     stage.done(&third).await;
 }

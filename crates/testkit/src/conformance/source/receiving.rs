@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::json;
-use sluicegate_dispatch::{Ending, Publication, Settled};
+use sluicegate_dispatch::{Demand, Publication, Settled, Settlement};
 use tokio::time::{Instant, sleep};
 
 use super::stage::{Stage, ids, publication, publication_in};
@@ -62,19 +62,19 @@ async fn bounded(stage: Stage) {
     stage.publish(sent.iter().map(|id| publication(id)).collect()).await;
     let mut seen = BTreeSet::new();
     while seen.len() < 20 {
-        let some = stage.source().receive(7).await.expect("it works");
+        let some = stage.source().receive(Demand::any(7)).await.expect("it works");
         assert!(some.len() <= 7, "{} came", some.len());
         for id in ids(&some) {
             assert!(seen.insert(id.clone()), "{id} came twice");
         }
     }
     assert_eq!(seen, sent);
-    assert_eq!(stage.source().receive(0).await.expect("it works"), []);
+    assert_eq!(stage.source().receive(Demand::any(0)).await.expect("it works"), []);
     assert_eq!(stage.source().settle(Vec::new()).await.expect("it works"), []);
 }
 
 async fn woken(stage: Stage) {
-    assert_eq!(stage.source().receive(10).await.expect("it works"), []);
+    assert_eq!(stage.source().receive(Demand::any(10)).await.expect("it works"), []);
     let publish = async {
         sleep(Duration::from_millis(50)).await;
         stage.publish_ids(&["m1"]).await;
@@ -112,7 +112,7 @@ async fn malformed(stage: Stage) {
     assert!(!malformed.why.is_empty());
     let others: Vec<_> = [&received[0], &received[2]].map(super::stage::id).into();
     assert_eq!(others, ["m1", "m2"]);
-    assert_eq!(stage.settle(&received[1].receipt, Ending::Gone).await, Settled::Done);
+    assert_eq!(stage.settle(&received[1].receipt, Settlement::Ack).await, Settled::Done);
     stage.done(&received[0]).await;
     stage.done(&received[2]).await;
     stage.expect_nothing_until(Instant::now() + stage.window() * 3 / 2).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_dispatch::{Depth, Ending, FoundState, Reason, Settle, Settled};
+use sluicegate_dispatch::{Depth, FoundState, Reason, Settle, Settled, Settlement};
 use tokio::time::Instant;
 
 use super::stage::{Stage, again, id, ids, publication};
@@ -29,10 +29,11 @@ async fn mixed(stage: Stage) {
     stage.done(&received[3]).await;
     let begun = Instant::now();
     let delay = stage.window() / 2;
-    let endings = [Ending::Gone, again(delay), again(Duration::ZERO), Ending::Gone, Ending::Gone];
-    let settle = |(delivery, ending): (&sluicegate_dispatch::Delivery, Ending)| Settle {
+    let endings =
+        [Settlement::Ack, again(delay), again(Duration::ZERO), Settlement::Ack, Settlement::Ack];
+    let settle = |(delivery, settlement): (&sluicegate_dispatch::Delivery, Settlement)| Settle {
         receipt: delivery.receipt.clone(),
-        ending,
+        settlement,
     };
     let all = received.iter().zip(endings).map(settle).collect();
     let answers = stage.source().settle(all).await.expect("it works");
@@ -48,7 +49,7 @@ async fn mixed(stage: Stage) {
 async fn once(stage: Stage) {
     stage.publish_ids(&["m1", "m2"]).await;
     let received = stage.receive(2).await;
-    let gone = Settle { receipt: received[0].receipt.clone(), ending: Ending::Gone };
+    let gone = Settle { receipt: received[0].receipt.clone(), settlement: Settlement::Ack };
     let settled = stage.source().settle(vec![gone.clone(), gone.clone()]).await.expect("it works");
     assert_eq!(settled, [Settled::Done, Settled::Stale]);
     let (left, right) =
@@ -110,8 +111,8 @@ async fn found(stage: Stage) {
     stage.done(&received[0]).await;
     assert_eq!(stage.source().find("m1").await.expect("it works"), None);
     let after = Duration::from_secs(60);
-    let ending = Ending::Again { after, attempts: 3, reason: Reason::BreakerOpen };
-    assert_eq!(stage.settle(&received[1].receipt, ending).await, Settled::Done);
+    let settlement = Settlement::Retry { after, attempts: 3, reason: Reason::BreakerOpen };
+    assert_eq!(stage.settle(&received[1].receipt, settlement).await, Settled::Done);
     let back = stage.source().find("m2").await.expect("it works").expect("it works");
     assert_eq!(back.attempts, 3);
     assert!(

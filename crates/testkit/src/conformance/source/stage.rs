@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use sluicegate_dispatch::{
-    Delivery, Ending, Message, Publication, Reason, Receipt, Settle, Settled, Source, Target,
+    Delivery, Demand, Message, Order, Publication, Reason, Receipt, Settle, Settled, Settlement,
+    Source, Target,
 };
 use tokio::time::{Instant, timeout};
 
@@ -82,8 +83,8 @@ pub(super) fn id(delivery: &Delivery) -> String {
 }
 
 /// A settlement that brings the message back.
-pub(super) const fn again(after: Duration) -> Ending {
-    Ending::Again { after, attempts: 0, reason: Reason::Failed }
+pub(super) const fn again(after: Duration) -> Settlement {
+    Settlement::Retry { after, attempts: 0, reason: Reason::Failed }
 }
 
 impl Stage {
@@ -122,7 +123,7 @@ impl Stage {
 
     /// Order is kept for the pool `STRICT`.
     pub(super) fn keep_order(&self) {
-        self.source().keep_order_for(&["STRICT".into()]);
+        self.source().keep_order(&std::sync::Arc::new(Order::of_pools(["STRICT"])));
     }
 
     /// Exactly `count` deliveries, however many calls it takes.
@@ -131,7 +132,8 @@ impl Stage {
         let mut received = Vec::new();
         while received.len() < count {
             let left = end.saturating_duration_since(Instant::now());
-            let more = timeout(left, self.source().receive(count - received.len())).await;
+            let more =
+                timeout(left, self.source().receive(Demand::any(count - received.len()))).await;
             let Ok(more) = more else {
                 panic!("{} of {count} came: {:?}", received.len(), ids(&received))
             };
@@ -164,7 +166,7 @@ impl Stage {
         let end = end - self.window() / TICKS;
         while Instant::now() < end {
             let left = end - Instant::now();
-            if let Ok(received) = timeout(left, self.source().receive(10)).await {
+            if let Ok(received) = timeout(left, self.source().receive(Demand::any(10))).await {
                 let received = received.expect("it hands out");
                 // On a busy machine it may have come in time, and been seen too late.
                 let is_late = Instant::now() >= end;
@@ -178,15 +180,15 @@ impl Stage {
         self.expect_nothing_until(Instant::now() + self.window() / 4).await;
     }
 
-    pub(super) async fn settle(&self, receipt: &Receipt, ending: Ending) -> Settled {
-        let settle = vec![Settle { receipt: receipt.clone(), ending }];
-        let settled = self.source().settle(settle).await.expect("it settles");
+    pub(super) async fn settle(&self, receipt: &Receipt, settlement: Settlement) -> Settled {
+        let settle = vec![Settle { receipt: receipt.clone(), settlement }];
+        let mut settled = self.source().settle(settle).await.expect("it settles");
         assert_eq!(settled.len(), 1);
-        settled[0]
+        settled.remove(0)
     }
 
     pub(super) async fn done(&self, delivery: &Delivery) {
-        assert_eq!(self.settle(&delivery.receipt, Ending::Gone).await, Settled::Done);
+        assert_eq!(self.settle(&delivery.receipt, Settlement::Ack).await, Settled::Done);
     }
 
     /// Settles all of them, as many at once as may be.
@@ -194,7 +196,7 @@ impl Stage {
         for batch in deliveries.chunks(self.source().profile().settle_batch) {
             let gone = |delivery: &Delivery| {
                 let receipt = delivery.receipt.clone();
-                Settle { receipt, ending: Ending::Gone }
+                Settle { receipt, settlement: Settlement::Ack }
             };
             let settled = self.source().settle(batch.iter().map(gone).collect()).await;
             assert_eq!(settled.expect("it settles"), vec![Settled::Done; batch.len()]);
@@ -206,8 +208,8 @@ impl Stage {
     }
 
     pub(super) async fn extend(&self, receipt: &Receipt) -> Settled {
-        let settled = self.source().extend(vec![receipt.clone()]).await.expect("it extends");
+        let mut settled = self.source().extend(vec![receipt.clone()]).await.expect("it extends");
         assert_eq!(settled.len(), 1);
-        settled[0]
+        settled.remove(0)
     }
 }

@@ -1,6 +1,6 @@
 //! The visibility window: what is out stays out, and what nobody settles comes back.
 
-use sluicegate_dispatch::{Ending, Settled};
+use sluicegate_dispatch::{Settled, Settlement};
 use tokio::time::{Instant, sleep_until};
 
 use super::stage::{Stage, again, id};
@@ -59,10 +59,10 @@ async fn stale(stage: Stage) {
     let first = stage.receive_one().await;
     let second = stage.receive_one().await;
     assert_eq!(stage.extend(&first.receipt).await, Settled::Stale);
-    assert_eq!(stage.settle(&first.receipt, Ending::Gone).await, Settled::Stale);
+    assert_eq!(stage.settle(&first.receipt, Settlement::Ack).await, Settled::Stale);
     assert_eq!(stage.settle(&first.receipt, again(stage.window() * 100)).await, Settled::Stale);
     assert_eq!(stage.settle(&second.receipt, again(stage.window() / 10)).await, Settled::Done);
-    assert_eq!(stage.settle(&second.receipt, Ending::Gone).await, Settled::Stale);
+    assert_eq!(stage.settle(&second.receipt, Settlement::Ack).await, Settled::Stale);
     let third = stage.receive_one().await;
     assert_eq!(third.broker_id, first.broker_id);
     stage.done(&third).await;

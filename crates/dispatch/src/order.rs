@@ -1,0 +1,80 @@
+//! What a source has to keep in order.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::DEFAULT_GROUP;
+
+/// Which messages stay in order across deliveries, by their pools: a later message of a group is not handed
+/// out while an earlier one is out or waits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Order {
+    pools: HashMap<Arc<str>, Ordered>,
+    others: Ordered,
+}
+
+/// Which messages of a pool stay in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ordered {
+    /// None.
+    #[default]
+    Nothing,
+    /// Those of each group; those without a group are in order with nothing.
+    Groups,
+    /// Those of each group, and those without one as a group of their own.
+    All,
+}
+
+impl Order {
+    /// The same for every pool.
+    #[must_use]
+    pub fn everywhere(ordered: Ordered) -> Self {
+        Self { pools: HashMap::new(), others: ordered }
+    }
+
+    /// All messages of these pools, and none of others.
+    pub fn of_pools<P: Into<Arc<str>>>(pools: impl IntoIterator<Item = P>) -> Self {
+        pools.into_iter().fold(Self::default(), |order, pool| order.with(pool, Ordered::All))
+    }
+
+    /// With a pool of its own order.
+    #[must_use]
+    pub fn with(mut self, pool: impl Into<Arc<str>>, ordered: Ordered) -> Self {
+        self.pools.insert(pool.into(), ordered);
+        self
+    }
+
+    /// Whether a group of a pool stays in order; messages without one are the group [`DEFAULT_GROUP`].
+    #[must_use]
+    pub fn keeps(&self, pool: &str, group: &str) -> bool {
+        match self.of(pool) {
+            Ordered::Nothing => false,
+            Ordered::Groups => group != DEFAULT_GROUP,
+            Ordered::All => true,
+        }
+    }
+
+    /// Which messages of a pool stay in order.
+    #[must_use]
+    pub fn of(&self, pool: &str) -> Ordered {
+        self.pools.get(pool).copied().unwrap_or(self.others)
+    }
+
+    /// Which messages of pools that are not [named](Order::pools) stay in order.
+    #[must_use]
+    pub const fn others(&self) -> Ordered {
+        self.others
+    }
+
+    /// The pools with an order of their own.
+    pub fn pools(&self) -> impl Iterator<Item = (&Arc<str>, Ordered)> {
+        self.pools.iter().map(|(pool, ordered)| (pool, *ordered))
+    }
+
+    /// Whether nothing stays in order.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        self.others == Ordered::Nothing
+            && self.pools.values().all(|ordered| *ordered == Ordered::Nothing)
+    }
+}
