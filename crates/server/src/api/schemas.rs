@@ -220,6 +220,8 @@ fn warning() -> Value {
         ("firstSeen", time()),
         ("lastSeen", time()),
         ("acknowledged", flag()),
+        ("resolved", flag()),
+        ("resolvedAt", maybe_time()),
     ])
 }
 

@@ -23,6 +23,7 @@ mod clock;
 mod file;
 mod find;
 mod front;
+mod health;
 mod parked;
 mod publish;
 mod reader;
