@@ -134,6 +134,7 @@ impl Daemon {
             most: settings.router.max_pools,
             warn_from: settings.router.pool_warning_threshold,
         };
+        self.inner.router.set_unknown_pool(convert::unknown_pool(settings.router.unknown_pool));
         let plan = plan(&applied.layout, &wanted, limits);
         self.pools(&plan, &mut applied.layout, &mut report);
         applied.documents = documents;

@@ -37,7 +37,7 @@ pub use cluster::{ClusterMode, ClusterSettings, EventSettings, EventUrl, StoreUr
 pub use desired::Desired;
 pub use http::{BreakerSettings, HttpSettings};
 pub use link::{HttpUrl, HttpUrlInvalid, WebhookUrl};
-pub use pool::{OnRejected, PoolSettings};
+pub use pool::PoolSettings;
 pub use problem::{Problem, Problems};
 pub use queue::QueueSettings;
 pub use router::{AlertSettings, RouterSettings, UnknownPool};

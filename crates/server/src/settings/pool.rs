@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 
-use sluicegate_dispatch::{OnExhausted, Ordering, Ungrouped};
+use sluicegate_dispatch::{OnExhausted, OnRejected, Ordering, Ungrouped};
 
 use super::reader::{Section, Seen, Value};
 use super::secret::SigningSecret;
@@ -34,16 +34,6 @@ pub struct PoolSettings {
     pub parking: bool,
     /// With which key calls are signed.
     pub signing_secret: Option<SigningSecret>,
-}
-
-/// What becomes of a group whose head its endpoint rejects.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnRejected {
-    /// The head is parked, and the next goes on.
-    #[default]
-    Skip,
-    /// It is parked, and what comes after it too.
-    Park,
 }
 
 /// The most messages that a pool may run at once.

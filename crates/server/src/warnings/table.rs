@@ -17,7 +17,10 @@ pub fn warning_for(fact: &Fact<'_>) -> Option<Raised> {
             Code::Routing,
             Severity::Warning,
             code.clone(),
-            format!("there is no pool {:?}: its messages go to DEFAULT-POOL", cut(code)),
+            format!(
+                "there is no pool {:?}: router.unknown_pool says what becomes of its messages",
+                cut(code)
+            ),
         ),
         Fact::UnknownField { queue, field, .. } => {
             let field = plain(field);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use sluicegate_testkit::brokers::{Kind, start_or_skip};
 use sluicegate_testkit::endpoint::{Answer, Endpoint};
 
 use crate::stage::{Daemon, Stage, message};
@@ -195,4 +196,56 @@ async fn a_full_disk_is_critical_and_heals_by_itself() {
     warning(&daemon, "STATE_FAILED", true).await;
     assert_eq!(daemon.get("/health/ready").await.status, 200);
     assert_eq!(daemon.terminated().await.0, Some(0));
+}
+
+/// A broker that goes is warned of, and so is that it is back: with a log line each.
+async fn goes_and_comes_back(kind: Kind, address: fn(&str) -> String) {
+    let Some(mut broker) = start_or_skip(kind) else { return };
+    let uri = address(broker.url().trim_end_matches('/'));
+    let stage = Stage::new();
+    let queue = format!("[[queue]]\nname = \"orders\"\nuri = {uri:?}\n");
+    let file = stage.file("o.toml", config(&queue));
+    let mut daemon = stage.serve_json(&["--config", file]).await;
+    let is_ready = async |wanted: u16| {
+        for _ in 0..3_000 {
+            if daemon.get("/health/ready").await.status == wanted {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("it is not ready");
+    };
+    is_ready(200).await;
+    broker.crash();
+    let down = warning(&daemon, "SOURCE_DOWN", false).await;
+    assert_eq!((&down["severity"], &down["subject"]), (&"WARNING".into(), &"orders".into()));
+    assert!(!down["message"].to_string().contains("guest:guest"), "{down}");
+    tokio::task::block_in_place(|| broker.restart()).unwrap_or_else(|error| panic!("{error}"));
+    warning(&daemon, "SOURCE_DOWN", true).await;
+    daemon.says("the queue is back").await;
+    let (code, errors) = daemon.terminated().await;
+    assert_eq!(code, Some(0), "{errors}");
+    assert_eq!(errors.matches("has been down for").count(), 2, "that it is, and was: {errors}");
+    assert_eq!(errors.matches("the queue is back").count(), 1, "{errors}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nats_goes_and_comes_back() {
+    goes_and_comes_back(Kind::Nats, |url| format!("{url}?stream=S&consumer=c&subject=s")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rabbitmq_goes_and_comes_back() {
+    goes_and_comes_back(Kind::RabbitMq, |url| format!("{url}?queue=q")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_goes_and_comes_back() {
+    goes_and_comes_back(Kind::Postgres, |url| format!("{url}?queue=q")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn activemq_goes_and_comes_back() {
+    let address = |url: &str| format!("{}/q", url.replacen("stomp://", "activemq://", 1));
+    goes_and_comes_back(Kind::ActiveMq, address).await;
 }

@@ -146,7 +146,7 @@ async fn a_state_file_that_cannot_be_written_is_critical_and_heals_by_itself() {
 async fn a_lost_broker_is_warned_of_after_five_seconds_and_worse_after_sixty() {
     let stage = Stage::start("").await;
     let broker = crate::scene::Stock::of([]);
-    let settings = sluicegate_dispatch::QueueSettings { connections: 1, max_messages: 10 };
+    let settings = sluicegate_dispatch::QueueSettings::new(1, 10);
     stage.daemon.router().add_queue("orders", settings, broker.clone()).await.expect("a queue");
     let severities = async || {
         let all = stage.get("/api/v1/warnings").await.items();

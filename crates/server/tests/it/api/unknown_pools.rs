@@ -41,3 +41,45 @@ async fn refused_they_are_named_with_the_pool_that_was_probably_meant() {
     assert_eq!(reply.status, 202);
     assert_eq!(stage.get("/api/v1/config").await.json()["router"]["unknownPool"], "default");
 }
+
+/// What is in a queue already, or comes from a broker, is parked where it would be refused.
+#[tokio::test]
+async fn parked_they_wait_for_a_person() {
+    for unknown in ["park", "refuse"] {
+        let endpoint = Endpoint::start().await;
+        let stage = Stage::start(POOLS).await;
+        let body = json!({
+            "id": "m1", "mediationTarget": endpoint.url("/in"), "poolCode": "ODRERS",
+            "delaySeconds": 1,
+        });
+        assert_eq!(stage.post("/api/v1/messages", &body.to_string()).await.status, 202);
+        stage.rewrite(&format!("[router]\nunknown_pool = {unknown:?}\n{POOLS}"));
+        assert_eq!(stage.post("/api/v1/config/reload", "").await.status, 200);
+        let parked = stage.until("/api/v1/parked", |reply| !reply.items().is_empty()).await;
+        Document::of(&stage).await.check("get", "/api/v1/parked", &parked);
+        let item = &parked.items()[0];
+        assert_eq!((&item["messageId"], &item["code"]), (&json!("m1"), &json!("unknown_pool")));
+        assert_eq!(endpoint.count(), 0);
+    }
+}
+
+/// With `on_rejected = "park"` a message that its endpoint rejects keeps its group behind it.
+#[tokio::test]
+async fn a_rejected_head_is_parked_with_its_group_where_that_is_wanted() {
+    let pool = "[[pool]]\ncode = \"P\"\nordering = \"strict\"\n";
+    for (on_rejected, called) in [("skip", vec!["m1", "m2"]), ("park", vec!["m1"])] {
+        let endpoint = Endpoint::start().await;
+        endpoint.then([sluicegate_testkit::endpoint::Answer::status(404)]);
+        let stage = Stage::start(&format!("{pool}on_rejected = {on_rejected:?}\n")).await;
+        let message = |id: &str| {
+            let (target, pool) = (endpoint.url("/in"), "P");
+            json!({ "id": id, "mediationTarget": target, "poolCode": pool, "messageGroupId": "g" })
+        };
+        let body = json!([message("m1"), message("m2")]).to_string();
+        assert_eq!(stage.post("/api/v1/messages", &body).await.status, 202);
+        let count = 3 - called.len();
+        stage.until("/api/v1/parked", |reply| reply.items().len() == count).await;
+        endpoint.wait_for(called.len()).await;
+        assert_eq!(endpoint.ids_of("/in"), called, "{on_rejected}");
+    }
+}
