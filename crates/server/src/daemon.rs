@@ -1,5 +1,6 @@
 //! The daemon: a router on the state file, kept as the configuration wants it.
 
+use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
@@ -270,9 +271,13 @@ impl Daemon {
         if self.settings().router.unknown_pool != UnknownPool::Refuse {
             return Ok(());
         }
-        let names = Names::of_pools(&self.inner.router);
+        let router = &self.inner.router;
+        let names = LazyCell::new(|| Names::of_pools(router));
         let unknown = |(index, publication): (usize, &Publication)| {
             let message = &publication.message;
+            if router.pool(&message.pool).is_some() {
+                return None;
+            }
             let (id, pool) = (Arc::clone(&message.id), Arc::clone(&message.pool));
             let instead = names.instead_of(&pool)?;
             Some(UnknownPoolOf { index, id, pool, instead })

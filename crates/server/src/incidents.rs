@@ -17,12 +17,15 @@ const SEEN_AFTER: SignedDuration = SignedDuration::from_secs(1);
 /// Looks whether the state file can be written. One that cannot is written to, so that it is known when
 /// it can again: nobody else may come to write.
 pub(crate) async fn watch_state(daemon: Daemon) {
-    let store = daemon.store();
-    if daemon.state_trouble().is_some() {
-        // What it says is what the store says below.
-        store.check().await.ok();
+    look_at_state(&daemon);
+    if daemon.inner.state.lock().trouble().is_some() {
+        // What it says is what the store says the next time.
+        daemon.store().check().await.ok();
     }
-    let change = daemon.inner.state.lock().look(store.failure());
+}
+
+fn look_at_state(daemon: &Daemon) {
+    let change = daemon.inner.state.lock().look(daemon.store().failure());
     let record = daemon.record();
     let path = daemon.settings().state.path.display().to_string();
     match change {
@@ -61,6 +64,9 @@ fn watch_sources(daemon: &Daemon) {
             Change::Back { after } => {
                 let secs = after.as_secs();
                 tracing::info!(target: "sluicegate", queue = &*queue, secs, "the queue is back");
+                record.resolve(Code::SourceDown, &queue);
+            }
+            Change::Gone => {
                 record.resolve(Code::SourceDown, &queue);
             }
         }

@@ -77,6 +77,7 @@ fn change(api: &Api, method: &Method, path: &[&str]) -> (Change, &'static [&'sta
         }
         ("POST", ["parked", "replay"]) => (of("parked.replay", ""), REPLAYED, true),
         ("POST", ["parked", id, "replay"]) => (of("parked.replay", id), REPLAYED, false),
+        ("POST", ["parked", "import"]) => (of("parked.import", ""), &[], false),
         ("DELETE", ["parked", id]) => (of("parked.discard", id), &[], false),
         ("POST", ["inflight", id, "ack"]) => (of("message.ack", id), &[], false),
         ("POST", ["breakers", name, "reset"]) => {
@@ -137,23 +138,31 @@ impl Audited {
     /// Says what was changed, if anything was.
     pub(super) async fn end(mut self, response: Response) -> Response {
         self.is_over = true;
-        if !response.status().is_success() {
+        if !response.status().is_success() || self.is_trial() {
             return response;
         }
-        let (head, body) = response.into_parts();
-        // Answers of ours are whole and small.
-        let Ok(whole) = Limited::new(body, MOST_ANSWERED).collect().await else {
-            return Response::from_parts(head, Body::empty());
-        };
-        let bytes = whole.to_bytes();
-        if !self.answer.is_empty() {
-            let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-            let pick = |name: &&str| ((*name).to_owned(), answer[*name].clone());
-            self.change.new = Some(Value::Object(self.answer.iter().map(pick).collect()));
-        }
         self.name();
+        let response = if self.answer.is_empty() { response } else { self.read(response).await };
         audit(self.who, &self.change);
+        response
+    }
+
+    /// Reads what became of it from the answer, which is whole and small: it is one of ours.
+    async fn read(&mut self, response: Response) -> Response {
+        let (head, body) = response.into_parts();
+        let whole = Limited::new(body, MOST_ANSWERED).collect().await;
+        let bytes = whole.map(|whole| whole.to_bytes()).unwrap_or_default();
+        let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let pick = |name: &&str| ((*name).to_owned(), answer[*name].clone());
+        self.change.new = Some(Value::Object(self.answer.iter().map(pick).collect()));
         Response::from_parts(head, Body::from(bytes))
+    }
+
+    /// Whether it was only asked what would be done.
+    fn is_trial(&self) -> bool {
+        let asked = self.asked.as_ref().map(|asked| asked.lock().clone()).unwrap_or_default();
+        let asked: Value = serde_json::from_slice(&asked).unwrap_or_default();
+        asked["dryRun"] == true
     }
 
     /// What was asked for, where only the body says so.

@@ -36,11 +36,13 @@ pub enum Change {
         /// Why.
         trouble: String,
     },
-    /// It works again, or is gone, and was down for so long.
+    /// It works again, and was down for so long.
     Back {
         /// How long it was down.
         after: Duration,
     },
+    /// It was down and is not there any more.
+    Gone,
 }
 
 /// From when on a queue that fails is down, and how bad that is.
@@ -57,8 +59,13 @@ impl Outages {
         let mut before = std::mem::take(&mut self.by_queue);
         let mut changes = Vec::new();
         for (name, trouble) in queues {
-            let Some(trouble) = trouble else { continue };
             let known = before.remove(&name);
+            let Some(trouble) = trouble else {
+                if let Some(outage) = known.filter(|outage| outage.warned.is_some()) {
+                    changes.push((name, Change::Back { after: now - outage.since }));
+                }
+                continue;
+            };
             let mut outage = known.unwrap_or(Outage { since: now, warned: None });
             let since = now - outage.since;
             let severity = DOWN.into_iter().find(|(from, _)| since >= *from).map(|(_, bad)| bad);
@@ -68,9 +75,8 @@ impl Outages {
             }
             self.by_queue.insert(name, outage);
         }
-        let ended = before.into_iter().filter(|(_, outage)| outage.warned.is_some());
-        let back = |outage: &Outage| Change::Back { after: now - outage.since };
-        changes.extend(ended.map(|(name, outage)| (name, back(&outage))));
+        let gone = before.into_iter().filter(|(_, outage)| outage.warned.is_some());
+        changes.extend(gone.map(|(name, _)| (name, Change::Gone)));
         changes
     }
 }
@@ -93,7 +99,7 @@ pub enum StateChange {
 }
 
 /// How often in a row a file that failed must be written before it works again.
-const WRITTEN: u32 = 2;
+const WRITTEN: u32 = 3;
 
 impl StateFile {
     /// Looks at what the last write said.
@@ -143,6 +149,7 @@ mod tests {
                     format!("{name} {severity} {} {trouble}", since.as_secs())
                 }
                 Change::Back { after } => format!("{name} back {}", after.as_secs()),
+                Change::Gone => format!("{name} gone"),
             });
             said.collect::<Vec<_>>()
         };
@@ -164,12 +171,11 @@ mod tests {
             assert_eq!(look(secs, trouble), said, "at {secs}");
         }
         let gone = outages.look(begun + Duration::from_secs(601), Vec::new());
-        let after = Duration::from_secs(81);
-        assert_eq!(gone, [(Arc::from("q"), Change::Back { after })]);
+        assert_eq!(gone, [(Arc::from("q"), Change::Gone)]);
     }
 
     #[test]
-    fn a_file_works_again_when_it_was_written_twice_in_a_row() {
+    fn a_file_works_again_when_it_was_written_a_few_times_in_a_row() {
         let mut file = StateFile::default();
         let full = || Some("full".to_owned());
         let failed = |why: &str| Some(StateChange::Failed(why.to_owned()));
@@ -180,6 +186,7 @@ mod tests {
             (None, None),
             (full(), None),
             (Some("broken".to_owned()), failed("broken")),
+            (None, None),
             (None, None),
             (None, Some(StateChange::Works)),
             (None, None),

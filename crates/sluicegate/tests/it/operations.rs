@@ -249,3 +249,60 @@ async fn activemq_goes_and_comes_back() {
     let address = |url: &str| format!("{}/q", url.replacen("stomp://", "activemq://", 1));
     goes_and_comes_back(Kind::ActiveMq, address).await;
 }
+
+/// What follows a parked head is listed after it, whatever it came from.
+async fn parks_the_head_first(kind: Kind, address: fn(&str) -> String) {
+    let Some(broker) = start_or_skip(kind) else { return };
+    let uri = address(broker.url().trim_end_matches('/'));
+    let (stage, endpoint) = (Stage::new(), Endpoint::start().await);
+    endpoint.otherwise(Answer::ok().body(r#"{"ack":false}"#));
+    let strict = "[[pool]]\ncode = \"STRICT\"\nordering = \"strict\"\nmax_attempts = 1\n";
+    let queue = format!("[[queue]]\nname = \"orders\"\nuri = {uri:?}\n{strict}");
+    let file = stage.file("o.toml", config(&queue));
+    let daemon = stage.serve_json(&["--config", file]).await;
+    let one = |at: usize| {
+        message(&format!("rr-{at}"), "g", &endpoint.url("/")).replace("\"TEST\"", "\"STRICT\"")
+    };
+    let body = format!("[{}]", (0..6).map(one).collect::<Vec<_>>().join(","));
+    for _ in 0..1_000 {
+        if daemon.ask("POST /api/v1/messages", &body, TOKEN).await.status == 202 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let mut listed = Vec::new();
+    for _ in 0..2_000 {
+        let answer = daemon.get_with("/api/v1/parked", TOKEN).await;
+        let list: Value = serde_json::from_slice(&answer.body).expect("JSON");
+        let items = list["items"].as_array().expect("a list").iter();
+        listed = items.map(|item| item["messageId"].to_string()).collect();
+        if listed.len() == 6 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let wanted: Vec<String> = (0..6).map(|at| format!("\"rr-{at}\"")).collect();
+    assert_eq!(listed, wanted);
+    assert_eq!(endpoint.count(), 1, "only the head was tried");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_from_rabbitmq_is_parked_head_first() {
+    parks_the_head_first(Kind::RabbitMq, |url| format!("{url}?queue=q")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_from_nats_is_parked_head_first() {
+    parks_the_head_first(Kind::Nats, |url| format!("{url}?stream=S&consumer=c&subject=s")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_from_postgres_is_parked_head_first() {
+    parks_the_head_first(Kind::Postgres, |url| format!("{url}?queue=q")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_from_activemq_is_parked_head_first() {
+    let address = |url: &str| format!("{}/q", url.replacen("stomp://", "activemq://", 1));
+    parks_the_head_first(Kind::ActiveMq, address).await;
+}
