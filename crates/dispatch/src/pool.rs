@@ -295,18 +295,24 @@ impl Pool {
         !parking.is_empty() && parking.contains_key(&(Arc::clone(queue), Arc::clone(key)))
     }
 
-    /// Whether a message waited here when an earlier one of its key was parked: then it is parked too, also if
-    /// somebody has freed the key since.
-    pub(crate) fn is_in_tail(&self, queue: &Arc<str>, key: &Arc<str>, number: u64) -> bool {
+    /// The key of a message that waited here when an earlier one of its key was parked: then it is parked too, also
+    /// if somebody has freed the key or changed the settings since.
+    pub(crate) fn tail_of(
+        &self,
+        queue: &Arc<str>,
+        message: &Message,
+        number: u64,
+    ) -> Option<Arc<str>> {
         let mut tails = self.tails.lock();
         if tails.is_empty() {
-            return false;
+            return None;
         }
-        let last = tails.get(&(Arc::clone(queue), Arc::clone(key))).copied();
+        let key = message.group.clone().unwrap_or_else(default_group);
+        let last = tails.get(&(Arc::clone(queue), Arc::clone(&key))).copied();
         if self.places.is_idle() {
             tails.clear();
         }
-        last.is_some_and(|last| number < last)
+        last.filter(|last| number < *last).map(|_| key)
     }
 
     /// A message came in. `true` if it is one without a group that waits for another beside idle

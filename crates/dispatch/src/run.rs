@@ -114,14 +114,16 @@ impl Run<'_> {
     /// message would start: those before it are parked by then, and nobody overtakes them.
     fn parked_key(&self, item: &Item) -> Option<Arc<str>> {
         let (settings, tracked) = (self.settings, item.held.tracked());
+        let (queue, message) = (&tracked.entry.queue, &tracked.entry.message);
+        if let Some(key) = self.pool.tail_of(queue, message, item.number) {
+            return Some(key);
+        }
         if settings.ordering != Ordering::Strict || !settings.parks_keys() {
             return None;
         }
-        let (queue, message) = (&tracked.entry.queue, &tracked.entry.message);
         let key = settings.key(message)?;
         let parked = &self.runner.parked;
         let is_parked = self.pool.parks_key(queue, &key)
-            || self.pool.is_in_tail(queue, &key, item.number)
             || (parked.holds_key(queue, &self.pool.code, &key)
                 && !parked.lets_pass(queue, &tracked.broker_id));
         is_parked.then_some(key)

@@ -69,8 +69,8 @@ pub struct Oracles {
     strays: BTreeMap<Delivery, Option<u32>>,
     /// Deliveries of which the router has heard that they are settled.
     heard: BTreeSet<Delivery>,
-    /// Of which pool, batch and key one has failed.
-    failed: BTreeSet<(usize, u64, Arc<str>)>,
+    /// Of which pool that it was received for, batch and key one has failed.
+    failed: BTreeSet<(Arc<str>, u64, Arc<str>)>,
     parked_keys: BTreeMap<KeyName, BTreeSet<usize>>,
     disturbed_until: Vec<Moment>,
     stopped_queues: BTreeSet<usize>,
@@ -230,6 +230,7 @@ impl Oracles {
             self.here.remove(&serial);
         }
         let batch = self.batches;
+        let home = self.home(serial);
         let seen = &mut self.letters[serial];
         // One that was under way when the source was disturbed may come late.
         let may_come = seen.in_source || taken <= disturbed;
@@ -254,6 +255,7 @@ impl Oracles {
             delivered: taken,
             opening,
             batch,
+            home,
             attempts,
             place: None,
             standing: Standing::Waiting,
@@ -263,6 +265,15 @@ impl Oracles {
         });
         self.here.insert(serial);
         Ok(())
+    }
+
+    /// The pool that a message goes to now.
+    fn home(&self, serial: usize) -> Arc<str> {
+        let own = &self.letters[serial].letter.pool;
+        match self.pools.is_open(own) {
+            true => Arc::clone(own),
+            false => sluicegate_dispatch::DEFAULT_POOL.into(),
+        }
     }
 
     /// Whether nothing is left to do with a message but to tell its source.

@@ -56,7 +56,9 @@ impl Oracles {
         let (Some(own), Some(their)) = (&here.place, &theirs.place) else { return Ok(()) };
         let is_leaving = self.has_a_home(other.serial, theirs)
             || theirs.told.is_some()
-            || theirs.before.is_some();
+            || theirs.before.is_some()
+            // It may have gone back for its host's sake.
+            || self.is_loose(own) && self.is_paused(theirs);
         let waits = theirs.is_waiting() && !self.has_failed(theirs) && !is_leaving;
         let pool = self.pools.get(own.pool);
         if !waits || pool.is_closed || self.phase != super::Phase::Living {
@@ -112,20 +114,25 @@ impl Oracles {
         Ok(())
     }
 
+    /// Whether nothing of a key waits here for one that goes back.
+    fn is_loose(&self, place: &Place) -> bool {
+        self.pools.get(place.pool).settings.ordering != Ordering::Strict
+    }
+
     pub(super) fn has_failed(&self, here: &Here) -> bool {
         let Some(place) = &here.place else { return false };
         place.settings.ordering == Ordering::Batch
-            && here.line().is_some_and(|(pool, key)| {
-                self.failed.contains(&(pool, here.batch, Arc::clone(key)))
+            && here.line().is_some_and(|(_, key)| {
+                self.failed.contains(&(Arc::clone(&here.home), here.batch, Arc::clone(key)))
             })
     }
 
     /// One failed: those of its batch and key do not run.
     pub(super) fn fail(&mut self, here: &Here, place: &Place) {
         if place.settings.ordering == Ordering::Batch
-            && let Some((pool, key)) = here.line()
+            && let Some((_, key)) = here.line()
         {
-            self.failed.insert((pool, here.batch, Arc::clone(key)));
+            self.failed.insert((Arc::clone(&here.home), here.batch, Arc::clone(key)));
         }
     }
 

@@ -155,7 +155,7 @@ impl Oracles {
     }
 
     /// Whether a host is to be left alone by the pool of a message.
-    fn is_paused(&self, here: &Here) -> bool {
+    pub(super) fn is_paused(&self, here: &Here) -> bool {
         here.place.as_ref().is_some_and(|place| self.pools.get(place.pool).has_paused)
     }
 
