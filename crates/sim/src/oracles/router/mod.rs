@@ -381,7 +381,7 @@ impl Oracles {
                 if counts && settings.max_attempts > 0 && attempts >= settings.max_attempts {
                     self.exhaust(serial, settings, place, is_closed)
                 } else if !is_strict || outcome == Some(Outcome::Interrupted) {
-                    self.fail(&here, place);
+                    self.fail(&here, settings);
                     again(after, reason)
                 } else if is_closed {
                     again(after, reason)

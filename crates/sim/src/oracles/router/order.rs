@@ -120,16 +120,14 @@ impl Oracles {
     }
 
     pub(super) fn has_failed(&self, here: &Here) -> bool {
-        let Some(place) = &here.place else { return false };
-        place.settings.ordering == Ordering::Batch
-            && here.line().is_some_and(|(_, key)| {
-                self.failed.contains(&(Arc::clone(&here.home), here.batch, Arc::clone(key)))
-            })
+        here.line().is_some_and(|(_, key)| {
+            self.failed.contains(&(Arc::clone(&here.home), here.batch, Arc::clone(key)))
+        })
     }
 
     /// One failed: those of its batch and key do not run.
-    pub(super) fn fail(&mut self, here: &Here, place: &Place) {
-        if place.settings.ordering == Ordering::Batch
+    pub(super) fn fail(&mut self, here: &Here, settings: &PoolSettings) {
+        if settings.ordering == Ordering::Batch
             && let Some((_, key)) = here.line()
         {
             self.failed.insert((Arc::clone(&here.home), here.batch, Arc::clone(key)));
