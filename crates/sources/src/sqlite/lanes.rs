@@ -115,8 +115,8 @@ fn find_or_make(
     if let Some(found) = find.query_row(params![queue, code, tenant], read).optional()? {
         return Ok((found, false));
     }
-    let mut pool =
-        connection.prepare_cached("SELECT pool FROM lanes WHERE queue = ?1 AND code = ?2 LIMIT 1")?;
+    let mut pool = connection
+        .prepare_cached("SELECT pool FROM lanes WHERE queue = ?1 AND code = ?2 LIMIT 1")?;
     let pool: Option<i64> = pool.query_row(params![queue, code], |row| row.get(0)).optional()?;
     connection
         .prepare_cached("INSERT INTO lanes (queue, code, tenant, pool) VALUES (?1, ?2, ?3, ?4)")?

@@ -209,7 +209,8 @@ impl<'c> Reading<'c> {
         if let Some(&is_split) = self.is_split.get(&fetch.pool) {
             return Ok(is_split);
         }
-        let sql = "SELECT count(*) > 1 FROM (SELECT 1 FROM lanes WHERE queue = ?1 AND code = ?2 LIMIT 2)";
+        let sql =
+            "SELECT count(*) > 1 FROM (SELECT 1 FROM lanes WHERE queue = ?1 AND code = ?2 LIMIT 2)";
         let is_split = self
             .connection
             .prepare_cached(sql)?
@@ -225,7 +226,8 @@ impl<'c> Reading<'c> {
     }
 
     fn content(&mut self, seq: i64) -> rusqlite::Result<Option<Content>> {
-        let read = |row: &rusqlite::Row<'_>| Ok(Content::new(row.get(0)?, row.get_ref(1)?.as_str()?));
+        let read =
+            |row: &rusqlite::Row<'_>| Ok(Content::new(row.get(0)?, row.get_ref(1)?.as_str()?));
         let content = self.content.query_row([seq], read).optional()?;
         self.has_read = true;
         self.room = self.room.saturating_sub(bytes(content.as_ref()));

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use rusqlite::{Connection, OptionalExtension, params};
 use sluicegate_dispatch::{ParkedCode, SourceError};
 
-use super::parked::{HeldKey, ParkedIndex};
 use super::lanes::Lanes;
+use super::parked::{HeldKey, ParkedIndex};
 use super::publish::{self, Numbers};
 use super::row::group_of;
 use super::store::{Queue, Queues, Store};

@@ -42,10 +42,7 @@ impl SqliteSource {
     }
 
     /// What can be handed out now, and else when to look again at the latest.
-    fn look(
-        &self,
-        demand: &Demand,
-    ) -> Result<Result<Vec<Delivery>, Option<Instant>>, SourceError> {
+    fn look(&self, demand: &Demand) -> Result<Result<Vec<Delivery>, Option<Instant>>, SourceError> {
         let now = Instant::now();
         let time = self.store.clock.now();
         let mut ahead = self.queue.ahead.lock();

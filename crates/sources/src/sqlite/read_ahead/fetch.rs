@@ -218,9 +218,9 @@ impl ReadAhead {
     /// A lane has messages that were not read.
     pub(super) fn touch(&mut self, touched: &Touched) {
         let (order, base) = (&self.order, self.base);
-        self.pools.entry(touched.pool).or_insert_with(|| {
-            Pool::new(Arc::clone(&touched.code), order.of(&touched.code), base)
-        });
+        self.pools
+            .entry(touched.pool)
+            .or_insert_with(|| Pool::new(Arc::clone(&touched.code), order.of(&touched.code), base));
         if let Some(due) = touched.due {
             self.await_due(touched.pool, touched.lane, due);
         }
@@ -232,12 +232,7 @@ impl ReadAhead {
         });
     }
 
-    fn bring_lane(
-        &mut self,
-        asked: &LaneFetch,
-        fetched: LaneFetched,
-        came_back: &HashSet<i64>,
-    ) {
+    fn bring_lane(&mut self, asked: &LaneFetch, fetched: LaneFetched, came_back: &HashSet<i64>) {
         let LaneFetched { loaded, rows, ended, mut first, due, next_due, more_due } = fetched;
         let (before, count_due) = (self.ready_in(asked), due.len());
         for (rank, content) in loaded {
@@ -248,9 +243,8 @@ impl ReadAhead {
                 None => self.vanished(asked, rank),
             }
         }
-        let is_current = |ahead: &Self, seq: i64| {
-            !ahead.out.contains_key(&seq) && !came_back.contains(&seq)
-        };
+        let is_current =
+            |ahead: &Self, seq: i64| !ahead.out.contains_key(&seq) && !came_back.contains(&seq);
         for row in due {
             self.bring_due(asked, row, is_current);
         }
@@ -285,12 +279,7 @@ impl ReadAhead {
         lane.map_or(0, |lane| lane.ready.len())
     }
 
-    fn bring_due(
-        &mut self,
-        asked: &LaneFetch,
-        row: Row,
-        is_current: impl Fn(&Self, i64) -> bool,
-    ) {
+    fn bring_due(&mut self, asked: &LaneFetch, row: Row, is_current: impl Fn(&Self, i64) -> bool) {
         let (seq, at) = (row.seq, (row.due.unwrap_or(i64::MIN), row.seq));
         let rank = rank(seq, row.high);
         let is_read = self.change(asked.pool, |pool| {

@@ -26,7 +26,7 @@ use futures_util::{FutureExt, StreamExt, stream};
 use sluicegate_dispatch::{BoxFuture, Publication, PublishError, Published, Source};
 
 use stage::Stage;
-pub use stage::{publication, publication_in, publication_of};
+pub use stage::{of_tenant, publication, publication_in, publication_of};
 
 /// Makes queues of one kind of source.
 pub trait Rig: Send + Sync {

@@ -67,7 +67,8 @@ pub fn publication_of(id: &str, pool: &str, tenant: &str) -> Publication {
 }
 
 /// The same message of a tenant.
-pub(super) fn of_tenant(publication: Publication, tenant: &str) -> Publication {
+#[must_use]
+pub fn of_tenant(publication: Publication, tenant: &str) -> Publication {
     let Publication { mut message, body, delay } = publication;
     message.tenant = Some(tenant.into());
     let open = body.strip_suffix('}').expect("it is an object");
