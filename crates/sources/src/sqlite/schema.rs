@@ -121,7 +121,7 @@ const STEPS: &[&str] = &["
 "];
 
 /// The latest version that is known.
-const KNOWN: i64 = STEPS.len() as i64;
+pub(crate) const KNOWN: i64 = STEPS.len() as i64;
 
 /// The version of the tables, if they are ours and not from the future. Changes nothing.
 pub(crate) fn inspect(connection: &Connection) -> Result<i64, OpenError> {

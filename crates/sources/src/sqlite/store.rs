@@ -217,7 +217,7 @@ async fn open(path: PathBuf, settings: StoreSettings, serves: bool) -> Result<In
             return Err(OpenError::Sqlite("it was given up".to_owned()));
         }
         let lock = serves.then(|| Lock::take(&beside)).transpose()?;
-        let connection = file::writer(&beside, max_pages, busy)?;
+        let connection = file::writer(&beside, max_pages, busy, serves)?;
         let parked = if serves { ParkedIndex::load(&connection)? } else { ParkedIndex::default() };
         Ok((lock, connection, parked))
     });
