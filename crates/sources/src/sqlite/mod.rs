@@ -23,6 +23,7 @@
 mod clock;
 mod file;
 mod find;
+mod health;
 mod lanes;
 mod parked;
 mod publish;

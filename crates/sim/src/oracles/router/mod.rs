@@ -279,7 +279,8 @@ impl Oracles {
     /// Whether nothing is left to do with a message but to tell its source.
     fn is_over(&self, here: &Here) -> bool {
         let is_out = match &here.place {
-            None => true,
+            // It waits for room.
+            None => false,
             Some(place) => self.pools.get(place.pool).is_closed || self.has_failed(here),
         };
         let is_back = here.told.is_some() && !here.is_running();
