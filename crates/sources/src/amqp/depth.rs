@@ -11,10 +11,10 @@ use sluicegate_dispatch::{Depth, SourceError};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
-use super::courier::Courier;
+use super::delay_queues::DelayStep;
 use super::dial::dial;
 use super::intake::{Intake, is_missing};
-use super::ladder::Rung;
+use super::publisher::Publisher;
 use super::topology::short;
 
 /// How long the broker may take to answer.
@@ -31,7 +31,7 @@ pub(crate) struct Counting {
 
 #[derive(Debug, Default)]
 struct Known {
-    rungs: BTreeSet<Rung>,
+    steps: BTreeSet<DelayStep>,
     looked: Option<Instant>,
     channel: Option<Channel>,
 }
@@ -40,13 +40,13 @@ impl Counting {
     pub(crate) async fn count(
         &self,
         intake: &Intake,
-        courier: &Courier,
+        publisher: &Publisher,
         queue: &Arc<str>,
     ) -> Result<Depth, SourceError> {
         let counting = async {
             let waiting = waiting(intake, queue).await?;
-            let delayed = self.delayed(intake, courier, queue).await?;
-            let (fresh, out) = intake.ring.lock().counts();
+            let delayed = self.delayed(intake, publisher, queue).await?;
+            let (fresh, out) = intake.unacked.lock().counts();
             Ok(Depth { waiting: waiting + fresh as u64, delayed, out: out as u64 })
         };
         match timeout(ANSWER, counting).await {
@@ -58,17 +58,17 @@ impl Counting {
     async fn delayed(
         &self,
         intake: &Intake,
-        courier: &Courier,
+        publisher: &Publisher,
         queue: &Arc<str>,
     ) -> Result<u64, SourceError> {
         let mut known = self.known.lock().await;
         if known.looked.is_none_or(|looked| looked.elapsed() > LOOK) {
-            known.rungs = look(intake, queue).await?;
+            known.steps = look(intake, queue).await?;
             known.looked = Some(Instant::now());
         }
-        known.rungs.extend(courier.rungs(queue));
+        known.steps.extend(publisher.delay_steps(queue));
         let mut delayed = 0;
-        for rung in known.rungs.clone() {
+        for step in known.steps.clone() {
             let channel = known.channel.take().filter(|channel| channel.status().connected());
             let channel = match channel {
                 Some(channel) => channel,
@@ -77,13 +77,13 @@ impl Counting {
                     connection.create_channel().await.map_err(SourceError::new)?
                 }
             };
-            match ready(&channel, rung.queue(queue)).await {
+            match ready(&channel, step.queue(queue)).await {
                 Ok(count) => {
                     delayed += count;
                     known.channel = Some(channel);
                 }
                 // It went because nobody used it, and so it holds nothing.
-                Err(error) if is_missing(&error) => drop(known.rungs.remove(&rung)),
+                Err(error) if is_missing(&error) => drop(known.steps.remove(&step)),
                 Err(error) => return Err(SourceError::new(error)),
             }
         }
@@ -118,18 +118,18 @@ async fn ready(channel: &Channel, queue: ShortString) -> Result<u64, lapin::Erro
 
 /// The waiting queues there are. Asking for one that is missing costs its channel, and the library
 /// never uses the number of such a channel again; so this is done on a connection that ends with it.
-async fn look(intake: &Intake, queue: &Arc<str>) -> Result<BTreeSet<Rung>, SourceError> {
+async fn look(intake: &Intake, queue: &Arc<str>) -> Result<BTreeSet<DelayStep>, SourceError> {
     let connection = dial(&intake.link.address, "sluicegate count").await?;
     let mut found = BTreeSet::new();
     let mut channel: Option<Channel> = None;
-    for rung in Rung::all(false).chain(Rung::all(true)) {
+    for step in DelayStep::all(false).chain(DelayStep::all(true)) {
         let open = match channel.take() {
             Some(open) => open,
             None => connection.create_channel().await.map_err(SourceError::new)?,
         };
-        match ready(&open, rung.queue(queue)).await {
+        match ready(&open, step.queue(queue)).await {
             Ok(_) => {
-                found.insert(rung);
+                found.insert(step);
                 channel = Some(open);
             }
             Err(error) if is_missing(&error) => {}

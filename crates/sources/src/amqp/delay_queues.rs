@@ -3,7 +3,7 @@
 //!
 //! 1. One queue for each delay, never one for several: a broker looks only at the head of a queue,
 //!    so a long delay in front would hold up a short one behind it.
-//! 2. So the delays are few. A delay is rounded up to the next rung, at most half as long again.
+//! 2. So the delays are few. A delay is rounded up to the next step, at most half as long again.
 //! 3. A waiting queue goes when it is not used. Messages inside do not count as use, only declaring
 //!    does; so it lives far longer than its messages, and is declared again while it is published to.
 
@@ -13,8 +13,8 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 
 use super::topology::short;
 
-/// The rungs, in milliseconds.
-const RUNGS: [u32; 40] = [
+/// The steps, in milliseconds.
+const STEPS: [u32; 40] = [
     100,
     200,
     300,
@@ -70,20 +70,25 @@ const LONGEST: usize = 255 - WAITING.len() - ".2592000000q".len();
 
 /// One delay there is, and the kind of queue in which it is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Rung {
+pub(crate) struct DelayStep {
     ms: u32,
     is_quorum: bool,
 }
 
-impl Rung {
+impl DelayStep {
     /// The shortest one that is not shorter than this. What is longer than all gets the longest.
     pub(crate) fn of(delay: Duration, is_quorum: bool) -> Self {
-        let at = RUNGS.partition_point(|rung| Duration::from_millis((*rung).into()) < delay);
-        Self { ms: RUNGS[at.min(RUNGS.len() - 1)], is_quorum }
+        let at = STEPS.partition_point(|step| Duration::from_millis((*step).into()) < delay);
+        Self { ms: STEPS[at.min(STEPS.len() - 1)], is_quorum }
     }
 
     pub(crate) fn all(is_quorum: bool) -> impl Iterator<Item = Self> {
-        RUNGS.into_iter().map(move |ms| Self { ms, is_quorum })
+        STEPS.into_iter().map(move |ms| Self { ms, is_quorum })
+    }
+
+    /// How long messages wait.
+    pub(crate) const fn delay(self) -> Duration {
+        Duration::from_millis(self.ms as u64)
     }
 
     /// The queue in which messages of this queue wait so long.
@@ -126,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_are_rounded_up_to_a_rung() {
+    fn delays_are_rounded_up_to_a_step() {
         let cases = [
             (0, 100),
             (1, 100),
@@ -139,12 +144,12 @@ mod tests {
             (43_200_001, 86_400_000),
             (u64::MAX, 2_592_000_000),
         ];
-        for (delay, rung) in cases {
-            let of = Rung::of(Duration::from_millis(delay), false);
-            assert_eq!(of, Rung { ms: rung, is_quorum: false }, "{delay}");
+        for (delay, step) in cases {
+            let of = DelayStep::of(Duration::from_millis(delay), false);
+            assert_eq!(of, DelayStep { ms: step, is_quorum: false }, "{delay}");
         }
         // Up to twelve hours nothing waits half as long again as it should, below a second twice.
-        for pair in RUNGS.windows(2).filter(|pair| pair[1] <= 12 * HOUR) {
+        for pair in STEPS.windows(2).filter(|pair| pair[1] <= 12 * HOUR) {
             let most = if pair[0] < 1_000 { 2.0 } else { 1.5 };
             assert!(f64::from(pair[1]) <= f64::from(pair[0]) * most, "{pair:?}");
         }
@@ -153,14 +158,14 @@ mod tests {
     #[test]
     fn names_of_waiting_queues_fit_and_differ() {
         let (one, other) = ("q".repeat(254) + "1", "q".repeat(254) + "2");
-        for rung in Rung::all(false).chain(Rung::all(true)) {
-            let names = [&one, &other].map(|origin| rung.queue(origin));
+        for step in DelayStep::all(false).chain(DelayStep::all(true)) {
+            let names = [&one, &other].map(|origin| step.queue(origin));
             assert_ne!(names[0], names[1]);
             assert!(names[0].as_str().len() <= 255);
-            let end = format!(".{}{}", rung.ms, if rung.is_quorum { "q" } else { "" });
+            let end = format!(".{}{}", step.ms, if step.is_quorum { "q" } else { "" });
             assert!(names[0].as_str().ends_with(&end));
         }
-        let soon = Rung::of(Duration::ZERO, false);
+        let soon = DelayStep::of(Duration::ZERO, false);
         assert_eq!(soon.queue("orders").as_str(), "sluicegate.wait.orders.100");
     }
 }

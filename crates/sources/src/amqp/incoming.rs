@@ -9,7 +9,8 @@ use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldArray, FieldTable, ShortString};
 use sluicegate_dispatch::{Envelope, Publication, Reason};
 
-use super::ladder::WAITING;
+use super::delay_queues::WAITING;
+use super::names::Identity;
 
 /// What our own headers begin with.
 const OWN: &str = "x-sluicegate-";
@@ -33,7 +34,7 @@ const BROKERS: [&str; 8] = [
 
 /// A message of a queue.
 #[derive(Debug)]
-pub(crate) struct Letter {
+pub(crate) struct Incoming {
     body: Bytes,
     properties: BasicProperties,
     exchange: ShortString,
@@ -41,7 +42,7 @@ pub(crate) struct Letter {
     is_redelivered: bool,
 }
 
-impl Letter {
+impl Incoming {
     pub(crate) fn new(delivery: lapin::message::Delivery) -> Self {
         Self {
             body: delivery.data.into(),
@@ -72,6 +73,17 @@ impl Letter {
         queue.is_some_and(|queue| queue.starts_with(WAITING))
     }
 
+    /// Whether it is a copy of ours that comes back.
+    pub(crate) fn is_copy(&self) -> bool {
+        self.header(ATTEMPTS).is_some() || self.has_waited()
+    }
+
+    /// Whether it comes out of a delay queue.
+    fn has_waited(&self) -> bool {
+        let queue = self.text("x-first-death-queue");
+        queue.is_some_and(|queue| queue.starts_with(WAITING))
+    }
+
     /// How many attempts were made before.
     pub(crate) fn attempts(&self) -> u32 {
         let attempts = self.text(ATTEMPTS).and_then(|text| text.parse().ok());
@@ -80,10 +92,19 @@ impl Letter {
 
     /// What it is known by: the sender's id, and for a message without one what it says. Equal
     /// messages without an id have the same; whoever uses it tells them apart.
-    pub(crate) fn id(&self) -> Arc<str> {
-        if let Some(id) = self.sender_id() {
-            return id;
+    pub(crate) fn identity(&self) -> Identity {
+        let given = self.sender_id();
+        let is_given = given.is_some();
+        let id = given.unwrap_or_else(|| self.fingerprint());
+        Identity {
+            id,
+            is_given,
+            is_redelivered: self.is_redelivered,
+            is_copy: self.header(ATTEMPTS).is_some(),
         }
+    }
+
+    fn fingerprint(&self) -> Arc<str> {
         let mut hasher = DefaultHasher::new();
         self.body.hash(&mut hasher);
         self.exchange.as_str().hash(&mut hasher);
@@ -100,6 +121,11 @@ impl Letter {
             }
         }
         format!("~{:016x}", hasher.finish()).into()
+    }
+
+    /// What a copy of it is known by.
+    pub(crate) fn copy_id(&self, name: &Arc<str>) -> Arc<str> {
+        self.sender_id().unwrap_or_else(|| Arc::clone(name))
     }
 
     fn sender_id(&self) -> Option<Arc<str>> {
