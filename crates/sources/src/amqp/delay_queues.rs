@@ -9,7 +9,9 @@
 
 use std::time::Duration;
 
+use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable, ShortString};
+use lapin::{Channel, ExchangeKind};
 
 use super::topology::short;
 
@@ -61,6 +63,9 @@ const HOUR: u32 = 60 * MINUTE;
 
 /// What the names of waiting queues begin with.
 pub(crate) const WAITING: &str = "sluicegate.wait.";
+/// The exchange and the queue by which it is known which delay queues there are: each of them is a routing
+/// key by which the exchange leads to the queue, which keeps nothing.
+pub(crate) const KNOWN: &str = "sluicegate.wait.known";
 /// How much longer than its messages a waiting queue lives.
 const REST: u32 = 2 * HOUR;
 /// How long after it was declared a waiting queue is published to without declaring it again.
@@ -118,6 +123,30 @@ impl DelayStep {
         }
         arguments
     }
+}
+
+/// Notes a delay queue for those who count what waits.
+pub(crate) async fn register(channel: &Channel, queue: ShortString) -> Result<(), lapin::Error> {
+    declare_known(channel).await?;
+    let options = QueueDeclareOptions { durable: true, ..Default::default() };
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-max-length".into(), AMQPValue::LongLongInt(0));
+    arguments.insert("x-queue-type".into(), AMQPValue::LongString("classic".into()));
+    channel.queue_declare(KNOWN.into(), options, arguments).await?;
+    let options = QueueBindOptions::default();
+    channel.queue_bind(KNOWN.into(), KNOWN.into(), queue, options, FieldTable::default()).await
+}
+
+/// Forgets a delay queue that is gone.
+pub(crate) async fn unregister(channel: &Channel, queue: ShortString) -> Result<(), lapin::Error> {
+    channel.queue_unbind(KNOWN.into(), KNOWN.into(), queue, FieldTable::default()).await
+}
+
+/// Makes the exchange by which delay queues are known.
+pub(crate) async fn declare_known(channel: &Channel) -> Result<(), lapin::Error> {
+    let options = ExchangeDeclareOptions { durable: true, ..Default::default() };
+    let kind = ExchangeKind::Direct;
+    channel.exchange_declare(KNOWN.into(), kind, options, FieldTable::default()).await
 }
 
 /// The same for the same text in every process: FNV-1a.

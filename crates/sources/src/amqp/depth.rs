@@ -1,17 +1,20 @@
-//! Counting what a queue holds: ready at the broker, here, and in its waiting queues.
+//! Counting what a queue holds: ready at the broker, here, and in its delay queues.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lapin::Channel;
-use lapin::options::{BasicQosOptions, QueueDeclareOptions};
+use lapin::options::{
+    BasicPublishOptions, BasicQosOptions, ConfirmSelectOptions, QueueDeclareOptions,
+};
+use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
 use lapin::types::{FieldTable, ShortString};
+use lapin::{BasicProperties, Channel, ErrorKind};
 use sluicegate_dispatch::{Depth, SourceError};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
-use super::delay_queues::DelayStep;
+use super::delay_queues::{DelayStep, KNOWN, declare_known, unregister};
 use super::dial::dial;
 use super::intake::{Intake, is_missing};
 use super::publisher::Publisher;
@@ -19,10 +22,10 @@ use super::topology::short;
 
 /// How long the broker may take to answer.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How often waiting queues are looked for that others, or an earlier life, have made.
+/// How often delay queues are looked for that others, or an earlier life, have made.
 const LOOK: Duration = Duration::from_secs(600);
 
-/// Which waiting queues are known.
+/// Which delay queues are known.
 #[derive(Debug, Default)]
 pub(crate) struct Counting {
     /// Held while counting: whoever else counts waits for the answer of the broker anyway.
@@ -83,7 +86,14 @@ impl Counting {
                     known.channel = Some(channel);
                 }
                 // It went because nobody used it, and so it holds nothing.
-                Err(error) if is_missing(&error) => drop(known.steps.remove(&step)),
+                Err(error) if is_missing(&error) => {
+                    known.steps.remove(&step);
+                    publisher.forget(queue, step);
+                    let connection = intake.link.up()?.connection;
+                    let channel = connection.create_channel().await.map_err(SourceError::new)?;
+                    let gone = unregister(&channel, step.queue(queue)).await;
+                    known.channel = gone.is_ok().then_some(channel);
+                }
                 Err(error) => return Err(SourceError::new(error)),
             }
         }
@@ -116,25 +126,45 @@ async fn ready(channel: &Channel, queue: ShortString) -> Result<u64, lapin::Erro
     Ok(declared.message_count().into())
 }
 
-/// The waiting queues there are. Asking for one that is missing costs its channel, and the library
-/// never uses the number of such a channel again; so this is done on a connection that ends with it.
+/// The delay queues there are. To ask for a queue that is missing costs a channel, and a line in the broker's
+/// log; so what is asked is by which of their names the exchange of known ones leads anywhere. That is publishing,
+/// which a broker short of memory stops: it is done on a connection of its own.
 async fn look(intake: &Intake, queue: &Arc<str>) -> Result<BTreeSet<DelayStep>, SourceError> {
     let connection = dial(&intake.link.address, "sluicegate count").await?;
-    let mut found = BTreeSet::new();
-    let mut channel: Option<Channel> = None;
-    for step in DelayStep::all(false).chain(DelayStep::all(true)) {
-        let open = match channel.take() {
-            Some(open) => open,
-            None => connection.create_channel().await.map_err(SourceError::new)?,
-        };
-        match ready(&open, step.queue(queue)).await {
-            Ok(_) => {
-                found.insert(step);
-                channel = Some(open);
-            }
-            Err(error) if is_missing(&error) => {}
-            Err(error) => return Err(SourceError::new(error)),
+    let steps = || DelayStep::all(false).chain(DelayStep::all(true));
+    let looking = async {
+        let channel = connection.create_channel().await?;
+        declare_known(&channel).await?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        let mut asked = Vec::new();
+        for step in steps() {
+            let options = BasicPublishOptions { mandatory: true, ..Default::default() };
+            let (exchange, key) = (KNOWN.into(), step.queue(queue));
+            let properties = BasicProperties::default();
+            asked.push(channel.basic_publish(exchange, key, options, &[], properties).await?);
         }
+        let mut missing = HashSet::new();
+        for answer in asked {
+            // The library hands them over with any of the answers.
+            if let Some(back) = answer.await?.take_message() {
+                missing.insert(back.delivery.routing_key.as_str().to_owned());
+            }
+        }
+        Ok::<_, lapin::Error>(missing)
+    };
+    let looked = looking.await;
+    let found = looked.map(|missing| {
+        steps().filter(|step| !missing.contains(step.queue(queue).as_str())).collect()
+    });
+    drop(connection.close(200, "done".into()).await);
+    match found {
+        // Who may not publish there counts what this process has sent.
+        Err(error) if is_refused(&error) => Ok(BTreeSet::new()),
+        found => found.map_err(SourceError::new),
     }
-    Ok(found)
+}
+
+fn is_refused(error: &lapin::Error) -> bool {
+    let refused = AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED);
+    matches!(error.kind(), ErrorKind::ProtocolError(said) if *said.kind() == refused)
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use lapin::protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError};
 use lapin::tcp::{AsyncTcpStream, RustlsConnector};
 use lapin::{ConnectionProperties, ErrorKind};
+use rustls::AlertDescription;
 use tokio::time::timeout;
 
 use super::address::AmqpAddress;
@@ -141,6 +142,14 @@ pub(crate) fn classify(address: &AmqpAddress, error: &lapin::Error) -> OpenError
         return match tls {
             rustls::Error::InvalidCertificate(why) => OpenError::Refused(format!(
                 "the certificate of {host} is not trusted ({why}): name its issuer with ca="
+            )),
+            rustls::Error::AlertReceived(
+                AlertDescription::CertificateRequired
+                | AlertDescription::BadCertificate
+                | AlertDescription::UnknownCA
+                | AlertDescription::CertificateUnknown,
+            ) => OpenError::Refused(format!(
+                "{host} wants a certificate that it trusts: name ours with cert= and key= ({tls})"
             )),
             _ => OpenError::Refused(format!("no TLS with {host}: {tls}")),
         };

@@ -244,7 +244,7 @@ impl Intake {
             if is_again {
                 self.link.declare(&up.connection).await.map_err(|error| error.to_string())?;
             }
-            ensure_queue(&self.link, up, &self.consume.queue)
+            ensure_queue(&self.link, up, &self.consume)
                 .await
                 .map_err(|error| error.to_string())?;
             let channel = match up.connection.create_channel().await {
@@ -429,10 +429,20 @@ async fn send(channel: &Channel, frames: &Frames) -> bool {
     is_sent
 }
 
-/// A queue that is missing is made, durable; one that is there is used as it is.
-pub(crate) async fn ensure_queue(link: &Link, up: &Up, queue: &str) -> Result<(), OpenError> {
+/// A queue that is missing is made, durable, unless it is somebody else's; one that is there is used as
+/// it is.
+pub(crate) async fn ensure_queue(
+    link: &Link,
+    up: &Up,
+    consume: &AmqpConsume,
+) -> Result<(), OpenError> {
+    let queue = &consume.queue;
     if link.topology.queue(queue).is_some() || is_there(link, up, queue).await? {
         return Ok(());
+    }
+    if consume.is_standing {
+        let why = format!("the queue {queue}, which somebody else declares, is not there");
+        return Err(OpenError::Unreachable(why));
     }
     let making = async {
         let channel = up.connection.create_channel().await?;

@@ -169,6 +169,11 @@ impl Publisher {
         declared.keys().filter(|(of, _)| **of == *queue).map(|(_, step)| *step).collect()
     }
 
+    /// A delay queue is gone.
+    pub(crate) fn forget(&self, queue: &Arc<str>, step: DelayStep) {
+        self.delay_queues.lock().remove(&(Arc::clone(queue), step));
+    }
+
     /// Publishes until it is closed or dropped.
     pub(crate) async fn run(self: Arc<Self>, address: AmqpAddress) {
         while !self.is_closed() {

@@ -80,7 +80,7 @@ impl<M: Content> AmqpSource<M> {
     pub async fn on(connection: &Connection, consume: AmqpConsume) -> Result<Self, OpenError> {
         consume.check()?;
         if let Ok(up) = connection.link().up() {
-            let look = ensure_queue(connection.link(), &up, &consume.queue);
+            let look = ensure_queue(connection.link(), &up, &consume);
             // Whatever else it is, consuming meets it too, and tries again.
             if let Ok(Err(error @ OpenError::Refused(_))) = timeout(GIVE_UP, look).await {
                 return Err(error);

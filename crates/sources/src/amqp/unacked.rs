@@ -313,7 +313,9 @@ impl Unacked {
             Err(error) => {
                 (entry.state, entry.end, entry.copy) = (State::Out, end, None);
                 let (part, name) = (entry.part.take(), entry.name.clone());
-                name.inspect(|name| drop(self.names.take_back(name)));
+                if let Some(name) = name {
+                    self.names.take_back(&name);
+                }
                 self.next_end = self.next_end.into_iter().chain(end).min();
                 if let Some(part) = part {
                     part.answer(Settled::Failed(error));

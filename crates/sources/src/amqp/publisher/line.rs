@@ -8,7 +8,7 @@ use sluicegate_dispatch::SourceError;
 use tokio::time::{Instant, sleep};
 
 use crate::amqp::address::AmqpAddress;
-use crate::amqp::delay_queues::DelayStep;
+use crate::amqp::delay_queues::{DelayStep, register};
 use crate::amqp::dial::{Dialled, dial};
 
 /// How long the broker may take to answer.
@@ -62,7 +62,11 @@ impl Line {
                 let channel = self.0.create_channel().await?;
                 let options = QueueDeclareOptions { durable: true, ..Default::default() };
                 channel.queue_declare(step.queue(queue), options, step.arguments(queue)).await?;
-                channel.close(200, "done".into()).await
+                // Without the right to note it, it is only not counted by others.
+                match register(&channel, step.queue(queue)).await {
+                    Ok(()) => channel.close(200, "done".into()).await,
+                    Err(_) => Ok(()),
+                }
             };
             match self.within(making).await? {
                 Ok(()) => return Ok(()),
