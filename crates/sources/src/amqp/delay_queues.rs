@@ -4,7 +4,7 @@
 //! 1. One queue for each delay, never one for several: a broker looks only at the head of a queue,
 //!    so a long delay in front would hold up a short one behind it.
 //! 2. So the delays are few. A delay is rounded up to the next step, at most half as long again.
-//! 3. A waiting queue goes when it is not used. Messages inside do not count as use, only declaring
+//! 3. A delay queue goes when it is not used. Messages inside do not count as use, only declaring
 //!    does; so it lives far longer than its messages, and is declared again while it is published to.
 
 use std::time::Duration;
@@ -61,16 +61,16 @@ const STEPS: [u32; 40] = [
 const MINUTE: u32 = 60_000;
 const HOUR: u32 = 60 * MINUTE;
 
-/// What the names of waiting queues begin with.
+/// What the names of delay queues begin with.
 pub(crate) const WAITING: &str = "sluicegate.wait.";
 /// The exchange and the queue by which it is known which delay queues there are: each of them is a routing
 /// key by which the exchange leads to the queue, which keeps nothing.
 pub(crate) const KNOWN: &str = "sluicegate.wait.known";
-/// How much longer than its messages a waiting queue lives.
+/// How much longer than its messages a delay queue lives.
 const REST: u32 = 2 * HOUR;
-/// How long after it was declared a waiting queue is published to without declaring it again.
+/// How long after it was declared a delay queue is published to without declaring it again.
 pub(crate) const RENEW: Duration = Duration::from_secs(600);
-/// What a name has at most, of a queue whose waiting queues carry it.
+/// What a name has at most, of a queue whose delay queues carry it.
 const LONGEST: usize = 255 - WAITING.len() - ".2592000000q".len();
 
 /// One delay there is, and the kind of queue in which it is waited for.
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_waiting_queues_fit_and_differ() {
+    fn names_of_delay_queues_fit_and_differ() {
         let (one, other) = ("q".repeat(254) + "1", "q".repeat(254) + "2");
         for step in DelayStep::all(false).chain(DelayStep::all(true)) {
             let names = [&one, &other].map(|origin| step.queue(origin));

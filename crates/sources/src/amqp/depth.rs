@@ -24,6 +24,10 @@ use super::topology::short;
 const ANSWER: Duration = Duration::from_secs(10);
 /// How often delay queues are looked for that others, or an earlier life, have made.
 const LOOK: Duration = Duration::from_secs(600);
+/// The same after it did not work.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// How long looking may take.
+const LOOKING: Duration = Duration::from_secs(3);
 
 /// Which delay queues are known.
 #[derive(Debug, Default)]
@@ -35,7 +39,7 @@ pub(crate) struct Counting {
 #[derive(Debug, Default)]
 struct Known {
     steps: BTreeSet<DelayStep>,
-    looked: Option<Instant>,
+    next_look: Option<Instant>,
     channel: Option<Channel>,
 }
 
@@ -65,9 +69,14 @@ impl Counting {
         queue: &Arc<str>,
     ) -> Result<u64, SourceError> {
         let mut known = self.known.lock().await;
-        if known.looked.is_none_or(|looked| looked.elapsed() > LOOK) {
-            known.steps = look(intake, queue).await?;
-            known.looked = Some(Instant::now());
+        if known.next_look.is_none_or(|next| next <= Instant::now()) {
+            let looked = timeout(LOOKING, look(intake, queue)).await;
+            let pause = if matches!(looked, Ok(Ok(_))) { LOOK } else { LOOK_AGAIN };
+            known.next_look = Some(Instant::now() + pause);
+            // Where it cannot be known, what was known counts.
+            if let Ok(Ok(steps)) = looked {
+                known.steps = steps;
+            }
         }
         known.steps.extend(publisher.delay_steps(queue));
         let mut delayed = 0;

@@ -244,9 +244,7 @@ impl Intake {
             if is_again {
                 self.link.declare(&up.connection).await.map_err(|error| error.to_string())?;
             }
-            ensure_queue(&self.link, up, &self.consume)
-                .await
-                .map_err(|error| error.to_string())?;
+            ensure_queue(&self.link, up, &self.consume).await.map_err(|error| error.to_string())?;
             let channel = match up.connection.create_channel().await {
                 Ok(channel) => channel,
                 Err(error) => {

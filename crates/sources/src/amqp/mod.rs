@@ -4,7 +4,7 @@
 //! sources ([`AmqpSource::on`]) and declares a [`Topology`] at every connect.
 //!
 //! What is broker's custom and what is ours:
-//! 1. A delay is a waiting queue: see the delay queues in `docs/sources.md`.
+//! 1. A delay is a delay queue: see the delay queues in `docs/sources.md`.
 //! 2. The visibility window is ours. The broker knows none, and hands out again only what a channel
 //!    held that ended, or what we hand back.
 //! 3. Acks go out as one for all up to a tag, wherever nothing below it is missing.

@@ -129,6 +129,7 @@ pub(crate) struct Publisher {
     waiting: Mutex<Waiting>,
     wake: Notify,
     is_closed: AtomicBool,
+    closing: Notify,
     /// The delay queues that were declared, and when that was.
     delay_queues: Mutex<HashMap<(Arc<str>, DelayStep), Instant>>,
 }
@@ -176,13 +177,22 @@ impl Publisher {
 
     /// Publishes until it is closed or dropped.
     pub(crate) async fn run(self: Arc<Self>, address: AmqpAddress) {
+        let mut closing = std::pin::pin!(self.closing.notified());
+        closing.as_mut().enable();
+        tokio::select! {
+            () = self.publish(&address) => {}
+            () = closing => {}
+        }
+    }
+
+    async fn publish(&self, address: &AmqpAddress) {
         while !self.is_closed() {
             if self.waiting.lock().messages.is_empty() {
                 self.wake.notified().await;
                 continue;
             }
-            match Line::open(&address).await {
-                Ok(line) => Session::new(&self, line).run().await,
+            match Line::open(address).await {
+                Ok(line) => Session::new(self, line).run().await,
                 Err(error) => {
                     self.fail_waiting(&error);
                     sleep(PAUSE).await;
@@ -194,7 +204,7 @@ impl Publisher {
     /// Publishes nothing more.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
-        self.wake.notify_one();
+        self.closing.notify_waiters();
         self.fail_waiting(&SourceError::new("the connection is closed"));
     }
 

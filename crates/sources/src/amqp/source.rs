@@ -240,9 +240,8 @@ impl<M: Content> AmqpSource<M> {
         attempts: u32,
         reason: Reason,
     ) {
-        let Copying { name, incoming, arrived } = copying;
-        let properties = incoming.again(&name, attempts, reason);
-        let key = incoming.copy_id(&name);
+        let Copying { name: key, incoming, arrived } = copying;
+        let properties = incoming.again(&key, attempts, reason);
         let mut due = None;
         let to = self.destination(after);
         if let Destination::Later(_, step) = &to {

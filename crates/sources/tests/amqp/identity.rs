@@ -118,3 +118,28 @@ async fn a_lost_ack_shows_as_another_generation() {
     assert_eq!(source.settle(all).await.unwrap(), vec![Settled::Done; 3]);
     assert_eq!(source.receive(Demand::any(1)).await.unwrap(), []);
 }
+
+/// A copy has the name of the first one, also where another message of the same id is here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_keeps_its_name_beside_another_of_its_id() {
+    let Some(url) = shared() else { return };
+    let (queue, other) = (name("beside"), Other::at(url).await);
+    let source = AmqpSource::<Envelope>::open(settings(url, &queue)).await.unwrap();
+    for text in ["one", "two"] {
+        let properties = BasicProperties::default().with_message_id("a".into());
+        other.publish(&queue, text.as_bytes(), properties).await;
+    }
+    let two = receive(&source, 2).await;
+    assert_eq!(&*two[0].broker_id, "a");
+    assert_ne!(two[1].broker_id, two[0].broker_id);
+    let mut last = two[1].clone();
+    for attempts in 1..3 {
+        let delay = Duration::from_millis(100);
+        assert_eq!(settle(&source, again(&last.receipt, delay, attempts)).await, Settled::Done);
+        last = receive(&source, 1).await.remove(0);
+        assert_eq!((body(&last), &last.broker_id), ("two".into(), &two[1].broker_id));
+        assert_eq!(last.message.as_ref().unwrap().id.as_deref(), Some("a"));
+    }
+    let all = [&two[0], &last].map(|delivery| gone(&delivery.receipt)).into();
+    assert_eq!(source.settle(all).await.unwrap(), vec![Settled::Done; 2]);
+}

@@ -1,16 +1,18 @@
 //! Publishing: each message is answered by itself.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use sluicegate_dispatch::{Envelope, Settled, Source};
+use futures_util::stream::{self, StreamExt};
+use sluicegate_dispatch::{Demand, Envelope, Settled, Source};
 use sluicegate_sources::amqp::{
     AmqpAddress, AmqpSource, Binding, Connection, Exchange, ExchangeKind, Queue, Topology,
 };
 use sluicegate_testkit::conformance::source::publication;
+use tokio::time::timeout;
 
-use crate::proxy::Proxy;
-use crate::stage::{Other, again, gone, name, receive, settings, settle, shared};
+use crate::stage::{Other, PATIENCE, again, gone, name, receive, settings, settle, shared};
 
 fn envelope(text: &str) -> Envelope {
     Envelope { body: text.to_owned().into(), ..Envelope::default() }
@@ -57,8 +59,7 @@ async fn a_bad_message_fails_alone() {
     assert!(there >= stored, "{there} of {stored}");
     let source = AmqpSource::<Envelope>::open(settings(url, &good)).await.unwrap();
     let all = receive(&source, there as usize).await;
-    let texts: std::collections::BTreeSet<_> =
-        all.into_iter().map(|one| one.message.unwrap().body).collect();
+    let texts: BTreeSet<_> = all.into_iter().map(|one| one.message.unwrap().body).collect();
     assert_eq!(texts.len(), stored as usize);
 }
 
@@ -96,29 +97,51 @@ async fn a_copy_that_is_not_taken_fails_alone() {
     assert_eq!(settle(&source, gone(&received[3].receipt)).await, Settled::Done);
 }
 
-/// The line for copies is gone: acks of the same call are done, the copy alone is not.
+/// An exchange that is deleted while it is published to fails its own messages: those to other exchanges
+/// and queues are all stored, though they were on their way on the same channel or connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_that_cannot_be_sent_fails_alone() {
+async fn an_exchange_that_goes_away_fails_its_own_messages() {
     let Some(url) = shared() else { return };
-    let (proxy, queue) = (Proxy::before(url).await, name("alone"));
-    let source = AmqpSource::<Envelope>::open(settings(&proxy.url(url), &queue)).await.unwrap();
-    let other = Other::at(url).await;
-    for text in ["a", "b", "c"] {
-        other.publish(&queue, text.as_bytes(), lapin::BasicProperties::default()).await;
+    let [queue, going, staying] = ["kept", "going", "staying"].map(name);
+    let mut topology = Topology::new().with_queue(Queue::new(&*queue));
+    for exchange in [&going, &staying] {
+        topology = topology
+            .with_exchange(Exchange::new(&**exchange, ExchangeKind::Fanout))
+            .with_binding(Binding::new(&*queue, &**exchange, ""));
     }
-    let received = receive(&source, 3).await;
-    proxy.refuse(true);
-    let calls = vec![
-        gone(&received[0].receipt),
-        again(&received[1].receipt, Duration::from_millis(100), 1),
-        again(&received[2].receipt, Duration::ZERO, 0),
-    ];
-    let settled = source.settle(calls).await.unwrap();
-    assert!(
-        matches!(&settled[..], [Settled::Done, Settled::Failed(_), Settled::Done]),
-        "{settled:?}"
-    );
-    proxy.refuse(false);
-    let calls = vec![again(&received[1].receipt, Duration::from_millis(100), 1)];
-    assert_eq!(source.settle(calls).await.unwrap(), [Settled::Done]);
+    let connection = Connection::open(AmqpAddress::parse(url).unwrap(), topology).await.unwrap();
+    let other = Other::at(url).await;
+    let publish = async |n: usize| {
+        if n == 1500 {
+            other.channel.exchange_delete(going.as_str().into(), Default::default()).await.unwrap();
+        }
+        let to = [("", &*queue), (&*going, ""), (&*staying, "")][n % 3];
+        let text = format!("m{n}");
+        (n, connection.publish(to.0, to.1, vec![envelope(&text)]).await)
+    };
+    let published = stream::iter(0..3000).map(publish).buffer_unordered(400);
+    let answers = timeout(PATIENCE, published.collect::<Vec<_>>()).await.expect("in time");
+    let mut expected = BTreeSet::new();
+    for (n, answer) in answers {
+        match answer {
+            Ok(()) => drop(expected.insert(format!("m{n}"))),
+            Err(error) => {
+                assert!(n % 3 == 1 && error.cause.contains(&going), "m{n}: {error}");
+            }
+        }
+    }
+    assert!(expected.len() >= 2000 && expected.len() < 3000, "{} were stored", expected.len());
+    let source = AmqpSource::<Envelope>::open(settings(url, &queue)).await.unwrap();
+    let mut there = BTreeSet::new();
+    while let Ok(received) = source.receive(Demand::any(1000)).await
+        && !received.is_empty()
+    {
+        for delivery in &received {
+            let body = &delivery.message.as_ref().unwrap().body;
+            there.insert(String::from_utf8(body.to_vec()).unwrap());
+        }
+        let all = received.iter().map(|delivery| gone(&delivery.receipt)).collect();
+        source.settle(all).await.unwrap();
+    }
+    assert!(expected.is_subset(&there), "{} of {}", there.len(), expected.len());
 }

@@ -149,10 +149,12 @@ async fn a_broker_may_ask_for_a_certificate() {
     std::fs::write(&other, KeyPair::generate().unwrap().serialize_pem()).unwrap();
     let settings = |identity: String| {
         let (port, ca) = (front.port, ca.display());
-        let uri = format!("amqps://guest:guest@localhost:{port}/%2f?queue={queue}&ca={ca}{identity}");
+        let uri =
+            format!("amqps://guest:guest@localhost:{port}/%2f?queue={queue}&ca={ca}{identity}");
         AmqpSettings::parse(&uri).unwrap()
     };
-    let identity = |key: &std::path::Path| format!("&cert={}&key={}", cert.display(), key.display());
+    let identity =
+        |key: &std::path::Path| format!("&cert={}&key={}", cert.display(), key.display());
 
     let known = settings(identity(&key));
     probe(&known).await.unwrap();

@@ -3,6 +3,7 @@
 mod breaking;
 mod declaring;
 mod ending;
+mod equal;
 mod flow;
 mod proxy;
 mod rig;
