@@ -271,7 +271,8 @@ impl Oracles {
             None => true,
             Some(place) => self.pools.get(place.pool).is_closed || self.has_failed(here),
         };
-        matches!(here.standing, Standing::Over(_)) || (is_out && !here.is_running())
+        let is_back = here.told.is_some() && !here.is_running();
+        matches!(here.standing, Standing::Over(_)) || is_back || (is_out && !here.is_running())
     }
 
     fn admit(&mut self, now: Moment, code: &Arc<str>, serial: usize) -> Result<(), Broken> {
@@ -299,7 +300,9 @@ impl Oracles {
             here.place.as_ref().is_some_and(|place| place.pool == pool) && !here.is_running()
         };
         let waiting = self.hands().filter(|(_, here)| waits(here)).count() as u32;
-        let is_free = self.pools.get(pool).has_room(now, waiting, count);
+        let in_pool = |here: &Here| here.place.as_ref().is_some_and(|place| place.pool == pool);
+        let unsettled = self.hands().filter(|(_, here)| in_pool(here)).count() as u32;
+        let is_free = self.pools.get(pool).has_room(now, waiting, unsettled, count);
         hold("limits", !is_free || self.phase != Phase::Living, || {
             format!("{code} refused {count} though only {waiting} wait")
         })

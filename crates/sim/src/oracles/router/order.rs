@@ -20,7 +20,11 @@ impl Oracles {
         let letter = &self.letters[serial].letter;
         self.not_beside_its_twin(letter)?;
         let Some(key) = &place.key else { return Ok(()) };
-        let failed = self.has_failed(here);
+        // Settings that change hold for those that wait.
+        let settings = &self.pools.get(place.pool).settings;
+        let is_batch =
+            settings.ordering == Ordering::Batch && super::key(settings, letter).is_some();
+        let failed = is_batch && self.has_failed(here);
         hold("order", !failed, || format!("m{serial} starts after a failure in its batch"))?;
         for (other, theirs) in self.hands() {
             if other.serial != serial && theirs.line() == Some((place.pool, key)) {
@@ -50,7 +54,10 @@ impl Oracles {
         let is_head = matches!(theirs.standing, Standing::Retrying { .. });
         hold("order", !is_head, words)?;
         let (Some(own), Some(their)) = (&here.place, &theirs.place) else { return Ok(()) };
-        let waits = theirs.is_waiting() && !self.has_failed(theirs);
+        let is_leaving = self.has_a_home(other.serial, theirs)
+            || theirs.told.is_some()
+            || theirs.before.is_some();
+        let waits = theirs.is_waiting() && !self.has_failed(theirs) && !is_leaving;
         let pool = self.pools.get(own.pool);
         if !waits || pool.is_closed || self.phase != super::Phase::Living {
             return Ok(());
@@ -149,8 +156,13 @@ impl Oracles {
         if place.key.is_none() {
             return;
         }
+        let queue = self.letters[serial].letter.queue;
         for other in self.here.clone() {
             let seen = &mut self.letters[other];
+            // What is parked holds up its own queue only.
+            if seen.letter.queue != queue {
+                continue;
+            }
             let same = key(settings, &seen.letter);
             let Some(theirs) = &mut seen.here else { continue };
             let is_behind = other != serial
