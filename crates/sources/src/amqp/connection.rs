@@ -103,7 +103,10 @@ impl Connection {
     }
 
     /// Publishes to an exchange by a routing key, durably: it answers when the broker has confirmed
-    /// all of them.
+    /// all of them. While the broker is short of memory or disk it takes none, and this waits.
+    ///
+    /// # Cancel safety
+    /// Dropped, what was not sent by then is not sent.
     ///
     /// # Errors
     /// Where one was not confirmed, or no queue takes it. Then some may have been stored.

@@ -449,9 +449,15 @@ impl<'a> Session<'a> {
             return Err(late);
         }
         for (_, Sent { message, .. }) in self.sent.extract_if(.., |_, sent| is_late(sent)) {
-            self.lanes[lane(&message)].in_flight -= 1;
+            let at = lane(&message);
+            self.lanes[at].in_flight -= 1;
+            // Nobody waits for its answer any more, so that nothing may wait behind it.
+            self.is_proving &= at != 1;
             self.given_up += 1;
             message.conclude(Err(late.clone()));
+        }
+        for lane in 0..self.lanes.len() {
+            self.recover(lane);
         }
         Ok(())
     }
