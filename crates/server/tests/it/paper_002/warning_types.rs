@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use sluicegate_dispatch::{Observer, Outcome, PoolSettings, Severity};
+use sluicegate_dispatch::{Observer, Outcome, PoolSettings, QueueSettings, Severity};
 use sluicegate_server::record::Record;
 use sluicegate_server::time::Wall;
 use sluicegate_server::warnings::Code;
 use sluicegate_testkit::scripted::rig::{Rig, done_after};
-use sluicegate_testkit::scripted::{Step, grouped, message};
+use sluicegate_testkit::scripted::{ScriptedSource, Step, delivery, grouped, message};
 
 /// What a record makes of everything that a rig's router says.
 struct Heard {
@@ -48,9 +48,17 @@ async fn queue_full() {
     // Another pool has room, so the queue is asked for more.
     let heard = Heard::new([PoolSettings::new("A", 1), PoolSettings::new("B", 1)]).await;
     heard.rig.executor.otherwise(Step::Hang);
-    heard.rig.hand_out((0..50).map(|n| grouped(&format!("m{n}"), "A", &format!("{n}"))));
+    // A queue that reads nothing ahead.
+    let source = ScriptedSource::new();
+    let settings = QueueSettings { window: 0, ..QueueSettings::new(1, 10) };
+    heard.rig.router.add_queue("paper", settings, source.clone()).await.expect("a queue");
+    let hand_out = |names: Vec<String>| {
+        let one = |name: String| delivery(grouped(&name, "A", &name));
+        source.hand_out(names.into_iter().map(one).collect());
+    };
+    hand_out((0..50).map(|n| format!("m{n}")).collect());
     heard.rig.pass(2).await;
-    heard.rig.hand_out((0..2).map(|n| grouped(&format!("x{n}"), "A", &format!("x{n}"))));
+    hand_out((0..2).map(|n| format!("x{n}")).collect());
     heard.rig.pass(2).await;
     assert_eq!(heard.words(), ["QUEUE_FULL WARNING A"]);
 }
