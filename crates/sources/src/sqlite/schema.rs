@@ -78,18 +78,17 @@ const STEPS: &[&str] = &["
         pool INTEGER NOT NULL,
         UNIQUE (queue, code, tenant)
     );
-    CREATE TEMP TABLE tenants AS
-        SELECT seq, queue, pool AS code, CASE
+    ALTER TABLE messages RENAME TO messages_1;
+    CREATE TEMP VIEW old AS
+        SELECT *, CASE
             WHEN NOT json_valid(body) OR trim(ifnull(json_extract(body, '$.tenant'), '')) = '' THEN ''
             ELSE CAST(json_extract(body, '$.tenant') AS TEXT)
-        END AS tenant FROM messages;
-    INSERT INTO lanes (queue, code, tenant, pool)
-        SELECT queue, code, tenant, 0 FROM tenants GROUP BY queue, code, tenant ORDER BY min(seq);
-    UPDATE lanes SET pool = (
-        SELECT min(id) FROM lanes AS first
-        WHERE first.queue = lanes.queue AND first.code = lanes.code
-    );
-    ALTER TABLE messages RENAME TO messages_1;
+        END AS tenant FROM main.messages_1;
+    INSERT OR IGNORE INTO lanes (queue, code, tenant, pool)
+        SELECT queue, pool, tenant, 0 FROM temp.old ORDER BY seq;
+    UPDATE lanes SET pool = first.id
+        FROM (SELECT queue, code, min(id) AS id FROM lanes GROUP BY queue, code) AS first
+        WHERE first.queue = lanes.queue AND first.code = lanes.code;
     CREATE TABLE messages (
         seq INTEGER PRIMARY KEY,
         queue INTEGER NOT NULL,
@@ -106,13 +105,11 @@ const STEPS: &[&str] = &["
     INSERT INTO messages
         SELECT old.seq, old.queue, lanes.id, lanes.pool, old.grp, old.high, old.attempts, old.due,
             old.reason, old.at, old.body
-        FROM messages_1 AS old
-        JOIN temp.tenants USING (seq)
-        JOIN lanes ON lanes.queue = tenants.queue AND lanes.code = tenants.code
-            AND lanes.tenant = tenants.tenant
+        FROM temp.old CROSS JOIN lanes
+        ON lanes.queue = old.queue AND lanes.code = old.pool AND lanes.tenant = old.tenant
         ORDER BY old.seq;
+    DROP VIEW temp.old;
     DROP TABLE messages_1;
-    DROP TABLE temp.tenants;
     CREATE INDEX messages_lane ON messages (lane, high);
     CREATE INDEX messages_key ON messages (pool, grp, high);
     CREATE INDEX messages_high ON messages (queue) WHERE high;

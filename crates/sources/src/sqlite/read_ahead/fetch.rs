@@ -233,6 +233,10 @@ impl ReadAhead {
     }
 
     fn bring_lane(&mut self, asked: &LaneFetch, fetched: LaneFetched, came_back: &HashSet<i64>) {
+        if asked.ordered == Ordered::Nothing && fetched.loaded.is_empty() && fetched.due.is_empty()
+        {
+            return self.bring_unordered(asked, fetched, came_back);
+        }
         let LaneFetched { loaded, rows, ended, mut first, due, next_due, more_due } = fetched;
         let (before, count_due) = (self.ready_in(asked), due.len());
         for (rank, content) in loaded {
@@ -271,6 +275,44 @@ impl ReadAhead {
             }
             lane.has_due |= more_due;
             lane.passed = if brought { 0 } else { (2 * count).min(MOST_PASSED) };
+        });
+    }
+
+    /// The same in one step, for rows of which each can be handed out once its time has come.
+    fn bring_unordered(
+        &mut self,
+        asked: &LaneFetch,
+        mut fetched: LaneFetched,
+        came_back: &HashSet<i64>,
+    ) {
+        let out = &self.out;
+        let is_current = |seq: &i64| !out.contains_key(seq) && !came_back.contains(seq);
+        let cursor = |rows: &Vec<Found>| rows.last().map(|found| found.row.seq);
+        let cursors = [cursor(&fetched.rows[HIGH]), cursor(&fetched.rows[REGULAR])];
+        for rows in &mut fetched.rows {
+            rows.retain(|found| is_current(&found.row.seq));
+        }
+        let lane = self.pools.get(&asked.pool).and_then(|pool| pool.lanes.get(&asked.lane));
+        let due_of = |found: &Found| {
+            let Row { due, seq, .. } = found.row;
+            due.filter(|_| lane.is_some_and(|lane| !lane.is_due(due, seq)))
+        };
+        let next_due = fetched.rows.iter().flatten().filter_map(due_of).min();
+        if let Some(due) = next_due.into_iter().chain(fetched.next_due).min() {
+            self.await_due(asked.pool, asked.lane, due);
+        }
+        let rows = fetched.rows.into_iter().flatten();
+        self.change(asked.pool, |pool| {
+            pool.awaits_reading = false;
+            pool.add(asked.lane, rows, |lane| {
+                for class in [HIGH, REGULAR] {
+                    lane.cursors[class] = lane.cursors[class].max(cursors[class].unwrap_or(0));
+                    let is_asked = asked.cursors[class].is_some();
+                    lane.unread[class] |= is_asked && !fetched.ended[class];
+                }
+                lane.has_due |= fetched.more_due;
+                (lane.is_fetched, lane.reading, lane.passed) = (false, [false; 2], 0);
+            });
         });
     }
 

@@ -55,6 +55,8 @@ pub(super) struct Lane {
     pub(super) has_due: bool,
     /// Whether someone reads for it.
     pub(super) is_fetched: bool,
+    /// Whether it stands among those that have something to read.
+    pub(super) is_unread: bool,
     /// How many rows were read last that brought nothing: then more are read at once.
     pub(super) passed: usize,
     /// How many of its messages are out.

@@ -1,12 +1,14 @@
 //! What is in memory of one pool: its lanes, and whose turn it is.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use sluicegate_dispatch::{DEFAULT_GROUP, Ordered};
 
 use super::super::row::Content;
-use super::lane::{Lane, Next, Rank, Ready};
+use super::fetch::Found;
+use super::lane::{Lane, Next, Rank, Ready, rank};
 use super::turns::Turns;
 
 #[derive(Debug)]
@@ -103,14 +105,18 @@ impl Pool {
                 self.idle.remove(&(lane.time, id));
                 lane.turn = Some(self.turns.join(id, lane.time));
             }
-            if let Some(turn) = &lane.turn {
-                self.turns.set_unread(turn, lane.wants_reading());
+            let is_unread = lane.wants_reading();
+            if let Some(turn) = &lane.turn
+                && is_unread != lane.is_unread
+            {
+                self.turns.set_unread(turn, is_unread);
+                lane.is_unread = is_unread;
             }
             return;
         }
         if let Some(turn) = lane.turn.take() {
             self.turns.leave(&turn);
-            lane.time = turn.time;
+            (lane.time, lane.is_unread) = (turn.time, false);
         }
         if lane.is_spent() {
             self.idle.insert((lane.time, id));
@@ -184,6 +190,35 @@ impl Pool {
             self.loaded -= 1;
             self.bytes -= content.bytes;
         }
+    }
+
+    /// Messages of a lane that is not kept in order were read; then the lane is changed as is said.
+    pub(super) fn add(
+        &mut self,
+        id: i64,
+        rows: impl Iterator<Item = Found>,
+        change: impl FnOnce(&mut Lane),
+    ) {
+        let (mut loaded, mut bytes) = (0, 0);
+        let lane = self.lane(id);
+        for Found { row, content } in rows {
+            let rank = rank(row.seq, row.high);
+            if lane.is_due(row.due, row.seq)
+                && let Entry::Vacant(place) = lane.ready.entry(rank)
+            {
+                match &content {
+                    Some(content) => (loaded, bytes) = (loaded + 1, bytes + content.bytes),
+                    None => {
+                        lane.bare.insert(rank);
+                    }
+                }
+                place.insert(Ready { group: row.group, content: content.map(Box::new) });
+            }
+        }
+        change(lane);
+        self.loaded += loaded;
+        self.bytes += bytes;
+        self.place(id);
     }
 
     /// The body of a message was read.

@@ -126,7 +126,9 @@ mod tests {
     #[test]
     fn lanes_take_turns() {
         let mut turns = Turns::default();
-        (0..40).for_each(|lane| drop(turns.join(lane, 0)));
+        for lane in 0..40 {
+            turns.join(lane, 0);
+        }
         for _ in 0..3 {
             let round: Vec<i64> = (0..40).map(|_| serve(&mut turns)).collect();
             assert_eq!(round, (0..40).collect::<Vec<_>>());
@@ -136,8 +138,12 @@ mod tests {
     #[test]
     fn who_comes_waits_for_one_turn_and_has_no_credit() {
         let mut turns = Turns::default();
-        (0..10).for_each(|lane| drop(turns.join(lane, 0)));
-        (0..55).for_each(|_| drop(serve(&mut turns)));
+        for lane in 0..10 {
+            turns.join(lane, 0);
+        }
+        for _ in 0..55 {
+            serve(&mut turns);
+        }
         turns.join(99, 0);
         assert_eq!(serve(&mut turns), 99);
         let next: Vec<i64> = (0..11).map(|_| serve(&mut turns)).collect();

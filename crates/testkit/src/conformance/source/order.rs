@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use sluicegate_dispatch::FoundState;
+use sluicegate_dispatch::{FoundState, Order, Ordered};
 use tokio::time::Instant;
 
 use super::stage::{Stage, id, ids, publication_in, strict};
@@ -29,6 +29,11 @@ pub(super) const CHECKS: &[Check] = &[
         name: "messages without a group are one key",
         needs: keeps_order,
         run: |stage| Box::pin(ungrouped(stage)),
+    },
+    Check {
+        name: "messages without a group are in order with nothing where only groups are",
+        needs: |abilities| abilities.keeps_order && abilities.selects,
+        run: |stage| Box::pin(ungrouped_apart(stage)),
     },
     Check {
         name: "pools that keep no order hand out several of a group",
@@ -126,6 +131,21 @@ async fn ungrouped(stage: Stage) {
     stage.expect_nothing_now().await;
     stage.done(&first).await;
     assert_eq!(stage.next_ids(1).await, ["m2"]);
+}
+
+async fn ungrouped_apart(stage: Stage) {
+    let order = Order::default().with("STRICT", Ordered::Groups);
+    stage.source().keep_order(&std::sync::Arc::new(order));
+    let sent = |(id, group)| publication_in(id, "STRICT", group, false);
+    let all = [("m1", None), ("m2", None), ("g1", Some("g")), ("g2", Some("g")), ("m3", None)];
+    stage.publish(all.map(sent).into()).await;
+    let received = stage.receive(4).await;
+    let mut came = ids(&received);
+    came.sort();
+    assert_eq!(came, ["g1", "m1", "m2", "m3"]);
+    stage.expect_nothing_now().await;
+    stage.all_done(&received).await;
+    assert_eq!(stage.next_ids(1).await, ["g2"]);
 }
 
 async fn other_pools(stage: Stage) {
