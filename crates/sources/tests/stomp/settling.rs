@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_dispatch::{
-    Demand, Envelope, Order, Ordered, Reason, Settle, Settled, Settlement, Source,
+    Demand, Envelope, Order, Ordered, Publication, Reason, Settle, Settled, Settlement, Source,
 };
 use sluicegate_sources::stomp::{StompSettings, StompSource};
 use sluicegate_testkit::brokers::{Broker, Kind, start_or_skip};
 use sluicegate_testkit::conformance::source::{publication, publication_in};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::peer::say;
 use crate::rig::{fresh_name, settings};
 use crate::stage::{
-    again, expect_nothing, id, ids, numbered, open, publish, receipts, receive, settle, settle_all,
-    within,
+    PATIENCE, again, expect_nothing, id, ids, numbered, open, publish, receipts, receive, settle,
+    settle_all, within,
 };
 
 /// Hands back what was not tried.
@@ -78,6 +78,55 @@ async fn a_copy_that_is_refused_holds_only_itself() {
     assert_eq!(ids(&receive(&source, 1).await), ["m001"]);
 }
 
+/// A broker whose store is full stops reading from whoever sends. Acknowledging is what makes room again.
+#[tokio::test]
+async fn acks_wait_for_no_copy_that_the_broker_does_not_take() {
+    let broker = broker_with(|text| {
+        let text = text.replace(r#"<storeUsage limit="512 mb"/>"#, r#"<storeUsage limit="9 mb"/>"#);
+        text.replace("journalMaxFileLength=", r#"cleanupInterval="500" journalMaxFileLength="#)
+    });
+    let Some(broker) = broker else { return };
+    let source = open(settings(&broker, &fresh_name())).await;
+    let large = |n: usize| {
+        let sent = publication(&format!("m{n:03}"));
+        let pad = format!(r#"{{"pad":"{}","#, "x".repeat(200_000));
+        Publication { body: sent.body.replacen('{', &pad, 1).into(), ..sent }
+    };
+    let mut stored = 0;
+    while let Ok(sent) = timeout(Duration::from_secs(3), source.publish(vec![large(stored)])).await
+    {
+        sent.unwrap();
+        stored += 1;
+        assert!(stored < 200, "it is never full");
+    }
+    assert!(stored > 4, "{stored}");
+    let received = receive(&source, stored).await;
+    let retry = Settle {
+        receipt: received[0].receipt.clone(),
+        settlement: again(Duration::from_millis(100), 1),
+    };
+    let copied = source.settle(vec![retry.clone()]);
+    let acked = async {
+        let begun = Instant::now();
+        let rest = receipts(&received[1..]);
+        let settled = settle_all(&source, rest, Settlement::Ack).await.unwrap();
+        assert_eq!(settled, vec![Settled::Done; stored - 1]);
+        begun.elapsed()
+    };
+    let (copied, took) = tokio::join!(copied, acked);
+    assert!(took < Duration::from_secs(10), "acks took {took:?} beside a copy that is not taken");
+    // It heals by itself.
+    let mut copied = copied.unwrap().remove(0);
+    let end = Instant::now() + PATIENCE;
+    while copied != Settled::Done {
+        assert!(matches!(copied, Settled::Failed(_)) && Instant::now() < end, "{copied:?}");
+        sleep(Duration::from_millis(500)).await;
+        copied = within(source.settle(vec![retry.clone()])).await.unwrap().remove(0);
+    }
+    let back = receive(&source, 1).await;
+    assert_eq!(back[0].broker_id, received[0].broker_id);
+}
+
 /// What is being settled when the heartbeat comes has not expired.
 #[tokio::test]
 async fn a_heartbeat_that_meets_a_settlement_is_no_expiry() {
@@ -90,10 +139,10 @@ async fn a_heartbeat_that_meets_a_settlement_is_no_expiry() {
         1 => again(Duration::from_secs(60), 1),
         _ => Settlement::Park,
     };
-    let ends = received.iter().enumerate().map(|(n, delivery)| Settle {
-        receipt: delivery.receipt.clone(),
-        settlement: end(n),
-    });
+    let ends = received
+        .iter()
+        .enumerate()
+        .map(|(n, delivery)| Settle { receipt: delivery.receipt.clone(), settlement: end(n) });
     let settled = source.settle(ends.collect());
     let mut settled = std::pin::pin!(settled);
     let mut rounds = 0;
