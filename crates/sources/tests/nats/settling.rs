@@ -192,16 +192,25 @@ async fn after_a_stop_nothing_is_hidden() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_stop_nothing_is_held() {
     let Some(broker) = server() else { return };
-    let source = open(broker.url(), "held", LONG).await;
     let strict = |n: usize| publication_in(&format!("m{n}"), "STRICT", Some("g"), false);
-    source.publish((0..10).map(strict).collect()).await.unwrap();
-    receive(&source, 4).await;
-    drop(source);
-    let source = open(broker.url(), "held", LONG).await;
-    source.keep_order(&std::sync::Arc::new(Order::of_pools(["STRICT"])));
-    assert_eq!(source.receive(Demand::any(10)).await.unwrap(), []);
-    source.stop().await;
-    assert_eq!(visible(&plain(&broker, "held").await, 6).await, 6);
+    for number in 0..10 {
+        let queue = format!("held{number}");
+        let source = open(broker.url(), &queue, LONG).await;
+        source.publish((0..10).map(strict).collect()).await.unwrap();
+        receive(&source, 4).await;
+        drop(source);
+        // On a busy machine more may have been on its way to the first life when it ended.
+        if plain(&broker, &queue).await.get_info().await.unwrap().num_ack_pending > 4 {
+            continue;
+        }
+        let source = open(broker.url(), &queue, LONG).await;
+        source.keep_order(&std::sync::Arc::new(Order::of_pools(["STRICT"])));
+        assert_eq!(source.receive(Demand::any(10)).await.unwrap(), []);
+        source.stop().await;
+        assert_eq!(visible(&plain(&broker, &queue).await, 6).await, 6);
+        return;
+    }
+    panic!("every life left more behind than it should");
 }
 
 /// A hand-back that was no attempt counts none, though the server counts the delivery.

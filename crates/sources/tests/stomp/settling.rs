@@ -123,8 +123,9 @@ async fn acks_wait_for_no_copy_that_the_broker_does_not_take() {
         sleep(Duration::from_millis(500)).await;
         copied = within(source.settle(vec![retry.clone()])).await.unwrap().remove(0);
     }
-    let back = receive(&source, 1).await;
-    assert_eq!(back[0].broker_id, received[0].broker_id);
+    // With it comes what could not be published at first.
+    let back = receive(&source, 2).await;
+    assert!(back.iter().any(|delivery| delivery.broker_id == received[0].broker_id), "{back:?}");
 }
 
 /// What is being settled when the heartbeat comes has not expired.
