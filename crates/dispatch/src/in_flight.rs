@@ -29,6 +29,8 @@ pub(crate) struct InFlight {
 
 #[derive(Debug, Default)]
 struct Indexes {
+    /// How many came so far.
+    arrived: u64,
     by_broker_id: HashMap<Arc<str>, Arc<Tracked>, RandomState>,
     by_id: HashMap<Arc<str>, Arc<Tracked>, RandomState>,
 }
@@ -39,6 +41,8 @@ pub(crate) struct Tracked {
     pub(crate) broker_id: Arc<str>,
     pub(crate) message: Message,
     pub(crate) received: Instant,
+    /// Which one it was of those that came to its queue.
+    arrival: u64,
     standing: Mutex<Standing>,
 }
 
@@ -104,7 +108,7 @@ impl InFlight {
         now: Instant,
     ) -> Begun {
         let mut indexes = self.indexes.lock();
-        let Indexes { by_broker_id, by_id } = &mut *indexes;
+        let Indexes { arrived, by_broker_id, by_id } = &mut *indexes;
         let place = match by_broker_id.entry(Arc::clone(&broker_id)) {
             Entry::Vacant(place) => place,
             Entry::Occupied(known) => {
@@ -117,7 +121,9 @@ impl InFlight {
         };
         let standing = Standing { receipt, attempts, place: None, now: Now::Waiting };
         let standing = Mutex::new(standing);
-        let tracked = Arc::new(Tracked { broker_id, message, received: now, standing });
+        *arrived += 1;
+        let arrival = *arrived;
+        let tracked = Arc::new(Tracked { broker_id, message, received: now, arrival, standing });
         place_by_id.insert(Arc::clone(&tracked));
         place.insert(Arc::clone(&tracked));
         Begun::New(tracked)
@@ -171,10 +177,10 @@ impl InFlight {
         }
     }
 
-    /// All of them, oldest first.
+    /// All of them, in the order in which they came.
     pub(crate) fn all(&self) -> Vec<Arc<Tracked>> {
         let mut all: Vec<_> = self.indexes.lock().by_broker_id.values().cloned().collect();
-        all.sort_by(|a, b| (a.received, &a.broker_id).cmp(&(b.received, &b.broker_id)));
+        all.sort_unstable_by_key(|tracked| tracked.arrival);
         all
     }
 }

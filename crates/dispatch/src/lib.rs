@@ -51,7 +51,7 @@ pub use queue::QueueSettings;
 pub use router::{AckError, Router, ShutdownReport};
 pub use settings::{DEFAULT_GROUP, DEFAULT_POOL, OnExhausted, Ordering, PoolSettings, Ungrouped};
 pub use source::{
-    BoxFuture, Depth, Found, FoundState, Profile, Publication, PublishError, Published, Settle,
-    Settled, Source, SourceError,
+    BoxFuture, Depth, Found, FoundState, Profile, Publication, PublishError, Published, PutBack,
+    Settle, Settled, Source, SourceError,
 };
 pub use view::{GroupView, MessageState, MessageView, Phase, PoolView, QueueView, WhyWaiting};

@@ -241,7 +241,7 @@ fn without_parked_keys(
             let parked = &core.parked;
             pool.parks_key(held.queue(), key)
                 || (parked.holds_key(held.queue(), &pool.code, key)
-                    && !parked.lets_pass(held.queue(), &tracked.broker_id))
+                    && !parked.lets_pass(held.queue(), &tracked.message.id))
         });
         match parked {
             Some(key) => park_in_tail(pool, held, &key),

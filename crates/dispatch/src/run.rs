@@ -188,10 +188,14 @@ impl Run<'_> {
                 let parked = self.parked(&turn, tracked, code, why, status, true);
                 let queue = turn.value().held.queue();
                 let parking = parked.is_some().then(|| self.pool.park_key(queue, &key));
-                if parked.is_some() {
-                    self.park_tail(tracked, &key);
+                // What waits behind it must not start when it has ended, and is parked after it.
+                let tail =
+                    if parked.is_some() { self.withdraw_tail(tracked, &key) } else { Vec::new() };
+                let next = self.end(turn, Settlement::Ack, parked, parking);
+                for item in tail {
+                    park_in_tail(self.pool, item.held, &key);
                 }
-                self.end(turn, Settlement::Ack, parked, parking)
+                next
             }
             (None, _) | (Some(_), OnExhausted::Skip) => {
                 let code = ParkedCode::Exhausted;
@@ -201,8 +205,9 @@ impl Run<'_> {
         }
     }
 
-    /// Parks what waits behind a head in this pool, in order.
-    fn park_tail(&self, head: &Arc<Tracked>, key: &Arc<str>) {
+    /// What waits behind a head in this pool, in the order in which it came.
+    fn withdraw_tail(&self, head: &Arc<Tracked>, key: &Arc<str>) -> Vec<Item> {
+        let mut tail = Vec::new();
         for tracked in self.core.in_flight() {
             let Some(place) = tracked.standing().place else { continue };
             let same = place.pool == self.pool.id
@@ -211,9 +216,10 @@ impl Run<'_> {
             if same && let Some(item) = self.pool.sluice.withdraw(place.item) {
                 self.pool.counts.parked.fetch_add(1, Memory::Relaxed);
                 self.pool.left(&tracked.message);
-                park_in_tail(self.pool, item.held, key);
+                tail.push(item);
             }
         }
+        tail
     }
 
     /// What is kept of a message; `None` where the pool keeps nothing.

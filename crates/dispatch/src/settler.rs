@@ -71,25 +71,50 @@ fn conclude(core: &Core, queue: &Queue, mut ended: Ended, answer: Settled, used:
     queue.ledger.push(ended);
 }
 
-/// Keeps what is to be parked: docs/rules.md#park-1. What could not be kept before the context ended goes back instead.
+/// Keeps what must be known before the source is told: what is parked (docs/rules.md#park-1), and which replayed
+/// messages are over (docs/rules.md#park-2). What could not be kept before the context ended goes back instead.
 async fn keep_parked(core: &Core, queue: &Queue, ended: &mut [Ended], cx: &Context) {
     let parked: Vec<Parked> =
         ended.iter().filter_map(|ended| ended.parked.as_deref().cloned()).collect();
-    if parked.is_empty() {
-        return;
-    }
+    let over: Vec<Arc<str>> =
+        ended.iter().filter_map(|ended| replay_over(core, queue, ended)).cloned().collect();
     let mut pause = FIRST_PAUSE;
-    while let Err(error) = core.parked.park(parked.clone()).await {
+    while let Err(error) = keep(core, queue, &parked, &over).await {
         queue.failed(core, "park", &error);
         if cx.until_interrupted(tokio::time::sleep(pause)).await.is_err() {
-            for ended in ended.iter_mut().filter(|ended| ended.parked.is_some()) {
-                ended.settlement = not_parked(ended);
-                ended.parked = None;
+            for ended in ended.iter_mut() {
+                if ended.parked.is_some() || replay_over(core, queue, ended).is_some() {
+                    ended.settlement = not_parked(ended);
+                    ended.parked = None;
+                }
             }
             return;
         }
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
+}
+
+async fn keep(
+    core: &Core,
+    queue: &Queue,
+    parked: &[Parked],
+    over: &[Arc<str>],
+) -> Result<(), SourceError> {
+    if !parked.is_empty() {
+        core.parked.park(parked.to_vec()).await?;
+    }
+    if !over.is_empty() {
+        core.parked.replay_over(&queue.name, over.to_vec()).await?;
+    }
+    Ok(())
+}
+
+/// The id of a message that was replayed and is done with.
+fn replay_over<'a>(core: &Core, queue: &Queue, ended: &'a Ended) -> Option<&'a Arc<str>> {
+    let Subject::Tracked(tracked) = &ended.subject else { return None };
+    let id = &tracked.message.id;
+    let is_over = ended.settlement == Settlement::Ack && ended.parked.is_none();
+    (is_over && core.parked.is_replayed(&queue.name, id)).then_some(id)
 }
 
 fn not_parked(ended: &Ended) -> Settlement {

@@ -10,10 +10,11 @@ use sluicegate_tasks::{Context, TaskGroup};
 use crate::alerts;
 use crate::daemon::Daemon;
 use crate::health::leak;
+use crate::replays;
 use crate::warnings::Code;
 
 /// How many chores there are.
-pub(crate) const COUNT: u32 = 6;
+pub(crate) const COUNT: u32 = 8;
 
 /// How often queues that do not answer are looked for.
 pub const STALLED_SOURCES: Duration = Duration::from_secs(60);
@@ -22,6 +23,7 @@ pub const LEAKS: Duration = Duration::from_secs(30);
 /// How often what was removed is cleaned up.
 pub const LEFTOVERS: Duration = Duration::from_secs(10);
 const WARNINGS: Duration = Duration::from_secs(60);
+const REPLAYS: Duration = Duration::from_secs(60);
 const ALERTS: Duration = Duration::from_secs(2);
 
 /// Starts all of them.
@@ -35,6 +37,10 @@ pub(crate) async fn start(daemon: &Daemon, group: &TaskGroup) {
     every(daemon, group, "leak detector", LEAKS, detect_leaks).await;
     every(daemon, group, "drained pool remover", LEFTOVERS, clean_up).await;
     every(daemon, group, "warning expirer", WARNINGS, expire_warnings).await;
+    every(daemon, group, "replay forgetter", REPLAYS, replays::forget).await;
+    let own = daemon.clone();
+    // Refused only when the daemon is ending.
+    group.submit_detached("replay follower", |cx| replays::follow(own, cx)).await.ok();
     if daemon.settings().alerts.webhook.is_some() {
         every(daemon, group, "alerter", ALERTS, alerts::tell).await;
     }

@@ -14,6 +14,7 @@ pub mod log;
 pub mod metrics;
 pub mod plan;
 pub mod record;
+mod replays;
 mod scrape;
 pub mod settings;
 pub mod sync;

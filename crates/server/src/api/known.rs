@@ -18,6 +18,19 @@ pub(crate) fn pool(api: &Api, code: Option<&str>, nothing_found: bool) -> Result
     }
 }
 
+/// Passes if there is such a queue, or something of one that is gone by now.
+pub(crate) fn queue(api: &Api, name: Option<&str>, nothing_found: bool) -> Result<(), Problem> {
+    let queues = api.daemon.router().queues();
+    match name {
+        Some(name) if nothing_found && !queues.iter().any(|queue| **queue == *name) => {
+            let known: Vec<&str> = queues.iter().map(|queue| &**queue).collect();
+            let detail = format!("there is no queue `{}`; {}", plain(name), instead(name, &known));
+            Err(Problem::new(Code::UnknownQueue, detail).with("field", "queue"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The default pool is there, though it is made by its first message.
 fn exists(api: &Api, code: &str) -> bool {
     code == DEFAULT_POOL || api.daemon.router().pool(code).is_some()

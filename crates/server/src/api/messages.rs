@@ -204,25 +204,10 @@ fn ready(api: &Api, pool: &str) -> WhyWaiting {
     }
 }
 
-/// A message that was put aside, by its own id: all of them are looked through, a few requests at a
-/// time.
+/// A message that was put aside, by its own id.
 async fn parked(api: &Api, id: &str) -> Result<Option<ParkedItem>, Problem> {
     if api.daemon.store().parked_count() == 0 {
         return Ok(None);
     }
-    let _searching = api.searches.acquire(&api.cx).await.map_err(|interrupt| {
-        Problem::new(Code::ShuttingDown, format!("not looked for: {interrupt}"))
-    })?;
-    let mut cursor = None;
-    loop {
-        let page = api.daemon.store().parked(None, cursor.as_deref(), super::page::MOST).await?;
-        let mut items = page.items.into_iter();
-        if let Some(item) = items.find(|item| item.message_id.as_deref() == Some(id)) {
-            return Ok(Some(item));
-        }
-        if page.next.is_none() {
-            return Ok(None);
-        }
-        cursor = page.next;
-    }
+    Ok(api.daemon.store().parked_message(id).await?)
 }

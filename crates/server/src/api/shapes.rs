@@ -74,10 +74,15 @@ pub(crate) struct WhyShape {
 }
 
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct ParkedBrief {
     id: String,
     code: String,
     reason: String,
+    status: Option<u16>,
+    attempts: u32,
+    parked_at: String,
+    place: Option<u32>,
 }
 
 /// A message and what is known of it, from wherever it is.
@@ -144,6 +149,10 @@ impl MessageShape {
                 id: item.id.clone(),
                 code: item.code.clone(),
                 reason: item.reason.clone(),
+                status: item.status,
+                attempts: item.attempts,
+                parked_at: parked_at(item),
+                place: item.place,
             }),
         }
     }
@@ -190,6 +199,8 @@ pub(crate) struct ParkedShape {
     status: Option<u16>,
     attempts: u32,
     parked_at: String,
+    /// Which one it is of those that hold its key, from 1.
+    place: Option<u32>,
     message: Value,
 }
 
@@ -206,6 +217,7 @@ impl From<ParkedItem> for ParkedShape {
             reason: item.reason,
             status: item.status,
             attempts: item.attempts,
+            place: item.place,
             message: item.message,
         }
     }

@@ -4,6 +4,7 @@ mod check;
 mod command;
 mod crash;
 mod demo;
+mod parking;
 mod publish;
 mod serve;
 mod soak;

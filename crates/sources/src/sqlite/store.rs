@@ -77,7 +77,6 @@ pub(crate) struct Queue {
     pub(crate) front: Mutex<Front>,
     /// Whoever waits to receive looks again.
     pub(crate) changed: Notify,
-    pub(crate) parked: Arc<ParkedIndex>,
     /// How far the sweep of the remembered ids is.
     pub(crate) swept: Mutex<String>,
 }
@@ -181,7 +180,6 @@ impl Inner {
                 clock: self.clock.clone(),
                 front: Mutex::new(Front::new(id, generation, self.read_ahead)),
                 changed: Notify::new(),
-                parked: Arc::clone(&self.parked),
                 swept: Mutex::default(),
             })
         });
@@ -190,10 +188,6 @@ impl Inner {
 }
 
 impl Queues {
-    pub(crate) fn get(&self, name: &str) -> Option<Arc<Queue>> {
-        self.by_name.lock().get(name).cloned()
-    }
-
     /// Someone else wrote to the file.
     pub(crate) fn may_have_more(&self) {
         for queue in self.by_name.lock().values() {

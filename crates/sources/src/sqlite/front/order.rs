@@ -49,7 +49,7 @@ impl Front {
         self.rebuild();
     }
 
-    fn rebuild(&mut self) {
+    pub(super) fn rebuild(&mut self) {
         self.epoch += 1;
         self.ready.clear();
         self.bare.clear();

@@ -1,0 +1,168 @@
+//! Replaying parked messages: each goes back to the queue it came from, whatever kind of source that has.
+//! `docs/rules.md#park-2`.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::time::Duration;
+
+use sluicegate_dispatch::{PublishError, SourceError};
+use sluicegate_sources::sqlite::{ReplayError, Replaying, Returning};
+use sluicegate_tasks::Context;
+use tokio::time::{sleep, timeout};
+
+use crate::daemon::Daemon;
+
+/// How long a queue may take to take messages in.
+const PUT_BACK: Duration = Duration::from_secs(30);
+/// How often it is looked for what is to be replayed by itself, beside when it is due.
+const LOOK: Duration = Duration::from_secs(5);
+/// How long to wait after something could not be replayed.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How many messages of a key follow at once.
+const FOLLOWING: usize = 500;
+
+/// What became of a replay.
+#[derive(Debug, Default)]
+pub(crate) struct Replayed {
+    /// How many messages are in their queues again.
+    pub(crate) replayed: u64,
+    /// Those that are not, and why.
+    pub(crate) refused: Vec<NotReplayed>,
+}
+
+/// Why a message was not replayed.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum NotReplayed {
+    /// It may not be.
+    Refused(ReplayError),
+    /// Its queue did not take it.
+    Queue { id: String, queue: String, error: PublishError },
+}
+
+impl Daemon {
+    /// Gives parked messages back to their queues, in order; with `whole`, none if one of them may not go.
+    ///
+    /// # Errors
+    /// If the state file could not be written.
+    pub(crate) async fn replay(
+        &self,
+        numbers: &[i64],
+        without: &HashSet<String>,
+        whole: bool,
+    ) -> Result<Replayed, SourceError> {
+        let queues = self.replayable().difference(without).cloned().collect();
+        let replaying = self.store().begin_replay(numbers, &queues, whole).await?;
+        self.put_back(replaying).await
+    }
+
+    /// The queues that messages can be replayed into.
+    pub(crate) fn replayable(&self) -> HashSet<String> {
+        self.router().queues().iter().map(|queue| queue.to_string()).collect()
+    }
+
+    async fn put_back(&self, mut replaying: Replaying) -> Result<Replayed, SourceError> {
+        let refused = std::mem::take(&mut replaying.refused);
+        let refused = refused.into_iter().map(NotReplayed::Refused).collect();
+        let mut report = Replayed { replayed: 0, refused };
+        for (queue, messages) in by_queue(&replaying.messages) {
+            let numbers: Vec<i64> = messages.iter().map(|message| message.number).collect();
+            match self.put_back_into(queue, &messages).await {
+                Ok(()) => {
+                    self.store().end_replay(&numbers).await?;
+                    report.replayed += numbers.len() as u64;
+                }
+                Err(error) => {
+                    self.store().cancel_replay(&numbers).await?;
+                    let queue = queue.to_owned();
+                    report.refused.extend(numbers.iter().map(|number| NotReplayed::Queue {
+                        id: number.to_string(),
+                        queue: queue.clone(),
+                        error: error.clone(),
+                    }));
+                }
+            }
+        }
+        Ok(report)
+    }
+
+    async fn put_back_into(
+        &self,
+        queue: &str,
+        messages: &[&Returning],
+    ) -> Result<(), PublishError> {
+        let failed = |why: &str| PublishError::Source(SourceError::new(why));
+        let source = self.router().source(queue).ok_or_else(|| failed("it was just removed"))?;
+        let messages = messages.iter().map(|message| message.message.clone()).collect();
+        let taken = timeout(PUT_BACK, source.put_back(messages)).await;
+        taken.unwrap_or_else(|_| Err(failed("it did not answer in time")))
+    }
+
+    /// Goes on with what was left of replays, and with what follows keys that were replayed. `false` if something
+    /// could not be replayed now.
+    async fn go_on_replaying(&self) -> Result<bool, SourceError> {
+        if let Some(resumed) = self.store().resume_replay().await?
+            && !self.put_back(resumed).await?.refused.is_empty()
+        {
+            return Ok(false);
+        }
+        loop {
+            let numbers = self.store().following(FOLLOWING).await?;
+            if numbers.is_empty() {
+                return Ok(true);
+            }
+            if !self.replay(&numbers, &HashSet::new(), false).await?.refused.is_empty() {
+                return Ok(false);
+            }
+        }
+    }
+}
+
+/// Replays what nobody has to ask for, until the daemon ends.
+pub(crate) async fn follow(daemon: Daemon, cx: Context) {
+    let work = async {
+        loop {
+            // What is due is told; the rest is for what failed before.
+            timeout(LOOK, daemon.store().replay_due()).await.ok();
+            let went_on = daemon.go_on_replaying().await;
+            if let Err(error) = &went_on {
+                tracing::warn!("parked messages could not be replayed: {error}");
+            }
+            if !went_on.unwrap_or(false) {
+                sleep(PAUSE).await;
+            }
+        }
+    };
+    cx.until_interrupted(work).await.ok();
+}
+
+/// Forgets replays that have long been over.
+pub(crate) async fn forget(daemon: Daemon) {
+    // It is tried again.
+    daemon.store().forget_over().await.ok();
+}
+
+/// Those of each queue, in their order.
+fn by_queue(messages: &[Returning]) -> Vec<(&str, Vec<&Returning>)> {
+    let mut queues: Vec<(&str, Vec<&Returning>)> = Vec::new();
+    for message in messages {
+        match queues.iter_mut().find(|(queue, _)| *queue == message.queue) {
+            Some((_, of_queue)) => of_queue.push(message),
+            None => queues.push((&message.queue, vec![message])),
+        }
+    }
+    queues
+}
+
+impl fmt::Display for NotReplayed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(error) => write!(f, "{error}"),
+            Self::Queue { id, queue, error: PublishError::NotPublishable } => {
+                write!(f, "{id} came from the queue {queue}, which only hands out")
+            }
+            Self::Queue { id, queue, error } => {
+                write!(f, "{id} could not go back to the queue {queue}: {error}")
+            }
+        }
+    }
+}
