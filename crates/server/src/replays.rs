@@ -1,11 +1,12 @@
 //! Replaying parked messages: each goes back to the queue it came from, whatever kind of source that has.
 //! `docs/rules.md#park-2`.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_dispatch::{PublishError, SourceError};
+use sluicegate_dispatch::{Depth, ParkedStore as _, PublishError, SourceError};
 use sluicegate_sources::sqlite::{ReplayError, Replaying, Returning};
 use sluicegate_tasks::Context;
 use tokio::time::{sleep, timeout};
@@ -52,7 +53,7 @@ impl Daemon {
     ) -> Result<Replayed, SourceError> {
         let queues = self.replayable().difference(without).cloned().collect();
         let replaying = self.store().begin_replay(numbers, &queues, whole).await?;
-        self.put_back(replaying).await
+        self.put_back(replaying, false).await
     }
 
     /// The queues that messages can be replayed into.
@@ -60,7 +61,13 @@ impl Daemon {
         self.router().queues().iter().map(|queue| queue.to_string()).collect()
     }
 
-    async fn put_back(&self, mut replaying: Replaying) -> Result<Replayed, SourceError> {
+    /// Puts messages back into their queues. Where one does not take them they stay parked; or, if somebody waits
+    /// for them after a crash, it is tried again.
+    async fn put_back(
+        &self,
+        mut replaying: Replaying,
+        is_resumed: bool,
+    ) -> Result<Replayed, SourceError> {
         let refused = std::mem::take(&mut replaying.refused);
         let refused = refused.into_iter().map(NotReplayed::Refused).collect();
         let mut report = Replayed { replayed: 0, refused };
@@ -72,7 +79,10 @@ impl Daemon {
                     report.replayed += numbers.len() as u64;
                 }
                 Err(error) => {
-                    self.store().cancel_replay(&numbers).await?;
+                    let may_work_later = is_resumed && self.router().source(queue).is_some();
+                    if error == PublishError::NotPublishable || !may_work_later {
+                        self.store().cancel_replay(&numbers).await?;
+                    }
                     let queue = queue.to_owned();
                     report.refused.extend(numbers.iter().map(|number| NotReplayed::Queue {
                         id: number.to_string(),
@@ -101,7 +111,7 @@ impl Daemon {
     /// could not be replayed now.
     async fn go_on_replaying(&self) -> Result<bool, SourceError> {
         if let Some(resumed) = self.store().resume_replay().await?
-            && !self.put_back(resumed).await?.refused.is_empty()
+            && !self.put_back(resumed, true).await?.refused.is_empty()
         {
             return Ok(false);
         }
@@ -120,12 +130,16 @@ impl Daemon {
 /// Replays what nobody has to ask for, until the daemon ends.
 pub(crate) async fn follow(daemon: Daemon, cx: Context) {
     let work = async {
+        let mut missing = Missing::default();
         loop {
             // What is due is told; the rest is for what failed before.
-            timeout(LOOK, daemon.store().replay_due()).await.ok();
+            let is_told = timeout(LOOK, daemon.store().replay_due()).await.is_ok();
             let went_on = daemon.go_on_replaying().await;
             if let Err(error) = &went_on {
                 tracing::warn!("parked messages could not be replayed: {error}");
+            }
+            if !is_told {
+                missing.look(&daemon).await;
             }
             if !went_on.unwrap_or(false) {
                 sleep(PAUSE).await;
@@ -133,6 +147,48 @@ pub(crate) async fn follow(daemon: Daemon, cx: Context) {
         }
     };
     cx.until_interrupted(work).await.ok();
+}
+
+/// Replayed messages that are not in their queues: somebody else took them out.
+#[derive(Default)]
+struct Missing {
+    /// Those whose queues were empty the last time, by their queues.
+    suspects: BTreeMap<String, HashSet<Arc<str>>>,
+}
+
+impl Missing {
+    /// Takes messages for gone that have not come while their queue was empty, twice in a row: else their keys
+    /// would be held for ever.
+    async fn look(&mut self, daemon: &Daemon) {
+        let mut suspects = BTreeMap::new();
+        for (queue, ids) in daemon.store().unseen_replays() {
+            if !is_empty(daemon, &queue).await {
+                continue;
+            }
+            let before = self.suspects.remove(&queue).unwrap_or_default();
+            let (gone, new): (Vec<_>, Vec<_>) = ids.into_iter().partition(|id| before.contains(id));
+            if !gone.is_empty() {
+                let count = gone.len();
+                tracing::warn!("{count} replayed messages are not in queue {queue} any more");
+                // If it fails it is found out once more.
+                daemon.store().replay_over(&queue, gone).await.ok();
+            }
+            suspects.insert(queue, HashSet::from_iter(new));
+        }
+        self.suspects = suspects;
+    }
+}
+
+/// Whether a queue has nothing, neither here nor in its source.
+async fn is_empty(daemon: &Daemon, queue: &str) -> bool {
+    let views = daemon.router().queue_views();
+    let mut own = views.iter().filter(|view| &*view.name == queue);
+    if own.any(|view| view.in_flight > 0) {
+        return false;
+    }
+    let Some(source) = daemon.router().source(queue) else { return false };
+    let depth = timeout(LOOK, source.depth()).await;
+    matches!(depth, Ok(Ok(Depth { waiting: 0, delayed: 0, out: 0 })))
 }
 
 /// Forgets replays that have long been over.

@@ -95,15 +95,18 @@ pub(crate) async fn show(
     State(api): State<Api>,
     Segment(id): Segment,
 ) -> Result<Response, Problem> {
-    let mut shape = here(&api, &id).await?;
-    if shape.is_none() {
-        shape = parked(&api, &id).await?.as_ref().map(MessageShape::of_parked);
+    let mut found = here(&api, &id).await;
+    if !matches!(found, Ok(Some(_)))
+        && let Some(item) = parked(&api, &id).await?
+    {
+        // Wherever else it could not be looked for, it is here.
+        found = Ok(Some(MessageShape::of_parked(&item)));
     }
-    if shape.is_none() {
+    if matches!(found, Ok(None)) {
         // It may have been replayed between the two looks.
-        shape = here(&api, &id).await?;
+        found = here(&api, &id).await;
     }
-    match shape {
+    match found? {
         Some(shape) => Ok(reply(StatusCode::OK, &shape)),
         None => {
             let detail = format!("there is no message {id}: it is gone for good, or never was");

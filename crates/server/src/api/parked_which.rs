@@ -34,19 +34,20 @@ impl Which {
     /// Reads the fields of a body and the parameters of a query, which mean the same.
     pub(crate) fn read(fields: &Map<String, Value>, query: &Query) -> Result<Self, Problem> {
         let mut which = Self::default();
-        let mut is_said = false;
+        let (mut is_all, mut is_filtered) = (false, false);
         let named = query.all().map(|(name, value)| (name, Value::from(value)));
         let fields = fields.iter().map(|(name, value)| (name.as_str(), value.clone()));
         for (name, value) in named.chain(fields) {
             if FILTERS.contains(&name) {
                 let value = value.as_str().ok_or_else(|| wrong(name, "must be a string"))?;
                 set(&mut which.filter, name, value, Timestamp::now())?;
-                is_said = true;
+                is_filtered = true;
                 continue;
             }
             match name {
                 "ids" => which.ids = Some(ids(&value)?),
-                "all" => is_said |= flag(name, &value)?,
+                "all" if flag(name, &value)? => is_all = true,
+                "all" => return Err(wrong(name, "must be true")),
                 "dryRun" => which.dry_run = flag(name, &value)?,
                 "rate" => which.rate = Some(number(name, &value, MOST_RATE)?),
                 "limit" => which.limit = Some(number(name, &value, u32::MAX.into())? as usize),
@@ -62,7 +63,8 @@ impl Which {
                 }
             }
         }
-        if which.ids.is_some() == is_said {
+        let said = [which.ids.is_some(), is_all, is_filtered];
+        if said.into_iter().filter(|is_said| *is_said).count() != 1 {
             let detail = "say which ones: ids, or all, or what they have in common";
             return Err(Problem::new(Code::InvalidField, detail));
         }
@@ -178,7 +180,8 @@ mod tests {
     fn what_is_meant_must_be_said() {
         let cases = [
             (json!({}), "say which ones"),
-            (json!({"all": false}), "say which ones"),
+            (json!({"all": false}), "all must be true"),
+            (json!({"all": true, "pool": "P"}), "say which ones"),
             (json!({"all": true, "ids": []}), "say which ones"),
             (json!({"dryRun": true}), "say which ones"),
             (json!({"pol": "P"}), "there are ids, all, queue, pool"),

@@ -106,7 +106,9 @@ impl Replaying {
             None => {
                 let named = filters(given);
                 asked.extend(named.map(|(name, value)| (name.to_owned(), json!(value))));
-                asked.insert("all".to_owned(), json!(true));
+                if asked.is_empty() {
+                    asked.insert("all".to_owned(), json!(true));
+                }
                 let rate = given.get_one::<u64>("rate").copied();
                 asked.extend(rate.map(|rate| ("rate".to_owned(), json!(rate))));
                 // A few seconds' worth.

@@ -182,12 +182,16 @@ impl ParkedIndex {
         known.replays.get(&(queue.to_owned(), id.to_owned())).map(|replay| replay.stage)
     }
 
-    /// The queue of a message that is on its way back.
-    pub(crate) fn queue_of(&self, id: &str) -> Option<String> {
+    /// Messages that are back in their queues and have not been seen since.
+    pub(crate) fn unseen(&self) -> Vec<Name> {
         let known = self.known.lock();
-        let mut names = known.replays.iter();
-        let found = names.find(|((_, name), replay)| name == id && replay.stage != Stage::Over);
-        found.map(|((queue, _), _)| queue.clone())
+        let is_unseen = |replay: &Replay| {
+            let state = replay.key.as_ref().and_then(|key| known.keys.get(key));
+            replay.stage == Stage::Back
+                && state.and_then(|state| state.returning.get(&replay.number)) == Some(&false)
+        };
+        let unseen = known.replays.iter().filter(|(_, replay)| is_unseen(replay));
+        unseen.map(|(name, _)| name.clone()).collect()
     }
 
     fn holds(&self, key: &HeldKey) -> bool {
@@ -405,10 +409,12 @@ impl Park {
     }
 }
 
-/// Whether a message is there already.
+/// Whether a message is there already: the same, by its source's name for it or by its own id.
 fn is_parked(connection: &Connection, columns: &Columns<'_>) -> rusqlite::Result<bool> {
     let mut statement = connection.prepare_cached(
-        "SELECT 1 FROM parked WHERE queue = ?1 AND body = ?2 AND (broker_id = ?3 OR message_id = ?4)",
+        "SELECT 1 FROM parked WHERE queue = ?1 AND broker_id = ?3 AND body = ?2 \
+         UNION ALL SELECT 1 FROM parked INDEXED BY parked_message \
+         WHERE message_id = ?4 AND queue = ?1 AND body = ?2",
     )?;
     let id = columns.message.map(|message| &*message.id);
     statement.exists(params![columns.queue, columns.body, columns.broker_id, id])

@@ -4,7 +4,7 @@
 //! message in; it leaves the parked list. What a crash, an error or a dropped future leaves between the first and
 //! the last is done again, or taken back.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -183,10 +183,14 @@ impl Store {
         self.inner.writer.write(|| Forget { index, before }).await.map(drop)
     }
 
-    /// The queue into which a message was replayed that is not over.
+    /// Messages that were replayed and have not been seen since, by their queues.
     #[must_use]
-    pub fn replayed_to(&self, message: &str) -> Option<String> {
-        self.inner.parked.queue_of(message)
+    pub fn unseen_replays(&self) -> BTreeMap<String, Vec<Arc<str>>> {
+        let mut by_queue: BTreeMap<String, Vec<Arc<str>>> = BTreeMap::new();
+        for (queue, id) in self.inner.parked.unseen() {
+            by_queue.entry(queue).or_default().push(id.into());
+        }
+        by_queue
     }
 
     pub(crate) async fn note_over(

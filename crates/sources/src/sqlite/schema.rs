@@ -81,6 +81,7 @@ const STEPS: &[&str] = &[
     UPDATE parked SET host = CASE WHEN authority GLOB '*:[0-9]*'
         THEN substr(authority, 1, length(rtrim(authority, '0123456789')) - 1) ELSE authority END;
     CREATE INDEX parked_message ON parked (message_id) WHERE message_id IS NOT NULL;
+    CREATE INDEX parked_queue ON parked (queue);
     CREATE INDEX parked_group ON parked (grp);
     CREATE INDEX parked_host ON parked (host);
     CREATE INDEX parked_code ON parked (code);

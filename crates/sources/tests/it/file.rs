@@ -45,10 +45,10 @@ async fn a_file_of_a_later_version_is_refused_and_left_alone() {
         Store::open_serving(state(&folder)).await.unwrap_err(),
         Store::open_publishing(state(&folder)).await.unwrap_err(),
     ] {
-        assert!(matches!(error, OpenError::Newer { found: 99, known: 1 }), "{error:?}");
+        assert!(matches!(error, OpenError::Newer { found: 99, known: 2 }), "{error:?}");
         assert!(error.to_string().contains("version 99"), "{error}");
     }
-    change(1);
+    change(2);
     assert_eq!(Stage::open_in(folder).await.take_ids(9).await, ["m1"]);
 }
 
@@ -210,3 +210,74 @@ async fn the_log_does_not_grow_for_ever() {
     assert!(size("state.db-wal") < 24 * 1024 * 1024, "{}", size("state.db-wal"));
     assert!(size("state.db") < 8 * 1024 * 1024, "{}", size("state.db"));
 }
+
+/// A file of the first version keeps its parked messages, and what was replayed.
+#[tokio::test]
+async fn a_file_of_the_first_version_is_brought_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let old = Connection::open(state(&folder)).unwrap();
+    old.execute_batch(FIRST_VERSION).unwrap();
+    let body = |id: &str, target: &str| {
+        format!(
+            "{{\"id\":\"{id}\",\"poolCode\":\"P\",\"mediationTarget\":\"{target}\",\"messageGroupId\":\"g\"}}"
+        )
+    };
+    let mut park = old
+        .prepare(
+            "INSERT INTO parked (number, queue, broker_id, pool, grp, code, reason, attempts, holds, at, body) \
+             VALUES (?1, 'orders', ?1, 'P', 'g', ?2, 'why', 1, ?3, 5, ?4)",
+        )
+        .unwrap();
+    park.execute((2, "key_parked", true, body("m2", "http://Host.example:8080/in"))).unwrap();
+    park.execute((3, "rejected", false, body("m3", "https://other.example"))).unwrap();
+    park.execute((4, "malformed", false, "{")).unwrap();
+    old.execute(
+        "INSERT INTO queues (id, name, next, stored) VALUES (1, 'orders', (1 << 47) + 9, 1)",
+        (),
+    )
+    .unwrap();
+    old.execute(
+        "INSERT INTO messages (seq, queue, pool, grp, high, attempts, at, body) \
+         VALUES ((1 << 47) + 8, 1, 'P', 'g', 0, 0, 5, ?1)",
+        [body("m1", "http://h/")],
+    )
+    .unwrap();
+    old.execute("INSERT INTO replays (seq, number) VALUES ((1 << 47) + 8, 1)", ()).unwrap();
+    drop(park);
+    drop(old);
+    let stage = Stage::open_in(folder).await;
+    assert_eq!(stage.store.parked_count(), 3);
+    let found = stage.store.parked_message("m2").await.unwrap().expect("it is parked");
+    assert_eq!((found.id.as_str(), found.place), ("2", Some(1)));
+    for (host, number) in [("host.example", 2), ("host.example:8080", 2), ("other.example", 3)] {
+        let filter = ParkedFilter { host: Some(host.to_owned()), ..ParkedFilter::default() };
+        assert_eq!(stage.store.parked_numbers(&filter, 0, 9).await.unwrap(), [number], "{host}");
+    }
+    assert!(stage.store.holds_key("orders", "P", "g"));
+    assert!(stage.store.lets_pass("orders", "m1"), "it was replayed");
+    assert_eq!(stage.take_ids(9).await, ["m1"]);
+}
+
+const FIRST_VERSION: &str = "
+    CREATE TABLE queues (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, next INTEGER NOT NULL, stored INTEGER NOT NULL);
+    CREATE TABLE messages (
+        seq INTEGER PRIMARY KEY, queue INTEGER NOT NULL, pool TEXT NOT NULL, grp TEXT NOT NULL, high INTEGER NOT NULL,
+        attempts INTEGER NOT NULL, due INTEGER, reason TEXT, at INTEGER NOT NULL, body TEXT NOT NULL
+    );
+    CREATE INDEX messages_key ON messages (pool, grp, high);
+    CREATE INDEX messages_high ON messages (queue) WHERE high;
+    CREATE INDEX messages_due ON messages (queue, due) WHERE due IS NOT NULL;
+    CREATE TABLE ids (
+        queue INTEGER NOT NULL, id TEXT NOT NULL, seq INTEGER NOT NULL, at INTEGER NOT NULL, PRIMARY KEY (queue, id)
+    ) WITHOUT ROWID;
+    CREATE TABLE parked (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, queue TEXT NOT NULL, broker_id TEXT NOT NULL, pool TEXT, grp TEXT,
+        code TEXT NOT NULL, reason TEXT NOT NULL, status INTEGER, attempts INTEGER NOT NULL, holds INTEGER NOT NULL,
+        at INTEGER NOT NULL, body TEXT NOT NULL, UNIQUE (queue, broker_id)
+    );
+    CREATE INDEX parked_pool ON parked (pool);
+    CREATE INDEX parked_key ON parked (queue, pool, grp) WHERE holds;
+    CREATE TABLE replays (seq INTEGER PRIMARY KEY, number INTEGER NOT NULL);
+    PRAGMA user_version = 1;
+    PRAGMA application_id = 0x534C4754;
+";

@@ -162,6 +162,6 @@ async fn a_parked_message_says_everything_of_itself() {
     scene.run(&daemon, &["why", "m2"]).check(0, &words);
     scene
         .run(&daemon, &["why", "m1"])
-        .check(0, &["m1 is parked in pool TEST: exhausted: 1 of 1 attempts"]);
+        .check(0, &["m1 is parked in pool TEST: exhausted (HTTP 200): 1 of 1 attempts"]);
     scene.run(&daemon, &["why", "m77"]).check(1, &["unknown_message"]);
 }

@@ -1,9 +1,11 @@
 //! Replay reaches every source by the queue's name, and nothing overtakes a key that is replayed.
 //! docs/rules.md#strict-4, docs/rules.md#park-2
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use sluicegate::sources::sqlite::Store;
 use sluicegate_testkit::brokers::Kind;
 use sluicegate_testkit::endpoint::Answer;
 use tokio::time::sleep;
@@ -201,4 +203,24 @@ async fn a_replay_into_the_embedded_queue_survives_a_kill() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replay_into_rabbitmq_survives_a_kill() {
     a_replay_survives_a_kill(On::Broker(Kind::RabbitMq)).await;
+}
+
+/// A replayed message that somebody else took out of its queue does not hold its key for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replayed_message_that_is_gone_frees_its_key() {
+    let scene = Scene::new(On::Embedded).await.expect("it needs no broker");
+    let daemon = scene.serve().await;
+    scene.park(&daemon, &["m1", "m2"]).await;
+    daemon.terminated().await;
+    let store = Store::open_serving(scene.stage.path("p.db")).await.expect("the file");
+    let queues = HashSet::from(["orders".to_owned()]);
+    drop(store.begin_replay(&[1, 2], &queues, true).await.expect("it is noted"));
+    store.end_replay(&[1, 2]).await.expect("it is noted");
+    drop(store);
+    let daemon = scene.serve().await;
+    scene.publish(&daemon, &["m3"]).await;
+    scene.is_parked(&daemon, &["m3"]).await;
+    scene.calls(&["m1", "m3"]).await;
+    scene.publish(&daemon, &["m4"]).await;
+    scene.calls(&["m1", "m3", "m4"]).await;
 }
