@@ -17,6 +17,8 @@ use crate::daemon::Daemon;
 const PUT_BACK: Duration = Duration::from_secs(30);
 /// How often it is looked for what is to be replayed by itself, beside when it is due.
 const LOOK: Duration = Duration::from_secs(5);
+/// How long to wait after each look, so that many messages that end one by one are followed together.
+const BREATH: Duration = Duration::from_millis(20);
 /// How long to wait after something could not be replayed.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How many messages of a key follow at once.
@@ -141,9 +143,7 @@ pub(crate) async fn follow(daemon: Daemon, cx: Context) {
             if !is_told {
                 missing.look(&daemon).await;
             }
-            if !went_on.unwrap_or(false) {
-                sleep(PAUSE).await;
-            }
+            sleep(if went_on.unwrap_or(false) { BREATH } else { PAUSE }).await;
         }
     };
     cx.until_interrupted(work).await.ok();

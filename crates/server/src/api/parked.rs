@@ -154,15 +154,16 @@ async fn replay_ids(daemon: &Daemon, ids: &[String], dry_run: bool) -> Result<Re
         return plan_ids(daemon, &numbers).await;
     }
     let replayed = daemon.replay(&numbers, &HashSet::new(), true).await?;
-    // Where a queue has failed others may have gone.
-    if replayed.replayed == 0
-        && let Some(refused) = replayed.refused.into_iter().next()
+    let mut report = Report { replayed: replayed.replayed, ..Report::default() };
+    let mut refused = replayed.refused.into_iter();
+    // Where one queue has failed, those of others may have gone.
+    if report.replayed == 0
+        && let Some(refused) = refused.next()
     {
         return Err(refused.into());
-    } else if replayed.replayed == 0 {
-        return Ok(Report::default());
     }
-    Ok(Report { replayed: replayed.replayed, ..Report::default() })
+    report.refuse(refused);
+    Ok(report)
 }
 
 /// What a replay of these would do.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rusqlite::Connection;
 
-use super::parked::{Changes, ParkedIndex, firsts};
+use super::parked_index::{Changes, ParkedIndex, firsts};
 use super::replay::Row;
 use super::replay_error::DiscardError;
 use super::store::Store;

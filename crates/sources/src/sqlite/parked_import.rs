@@ -6,7 +6,8 @@ use std::sync::Arc;
 use rusqlite::{Connection, OptionalExtension, params};
 use sluicegate_dispatch::{DEFAULT_GROUP, SourceError};
 
-use super::parked::{Changes, Columns, HeldKey, ParkedIndex, firsts};
+use super::parked::Columns;
+use super::parked_index::{Changes, HeldKey, ParkedIndex, firsts};
 use super::parked_list::ParkedRecord;
 use super::store::Store;
 use super::writer::{ROW_BYTES, Write};

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use rusqlite::{Connection, Row, params_from_iter};
 use sluicegate_dispatch::SourceError;
 
-use super::parked::HeldKey;
+use super::parked_index::HeldKey;
 use super::parked_list::ParkedFilter;
 use super::replay_error::ReplayError;
 use super::store::Store;

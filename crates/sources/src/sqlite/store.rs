@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use super::clock::Clock;
 use super::file::{self, Lock, OpenError};
 use super::front::{AHEAD, Front};
-use super::parked::ParkedIndex;
+use super::parked_index::ParkedIndex;
 use super::publish::Publish;
 use super::reader::Readers;
 use super::schema::{MAX_QUEUES, base};

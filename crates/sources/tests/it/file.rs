@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rusqlite::Connection;
-use sluicegate_dispatch::{Demand, Publication, Source};
-use sluicegate_sources::sqlite::{OpenError, Store, StoreSettings};
+use sluicegate_dispatch::{Demand, ParkedStore, Publication, Source};
+use sluicegate_sources::sqlite::{OpenError, ParkedFilter, Store, StoreSettings};
 use sluicegate_testkit::conformance::source::publication;
 
 use crate::stage::{Stage, state};

@@ -10,6 +10,7 @@ mod load;
 mod order;
 mod priority;
 mod receiving;
+mod returning;
 mod settling;
 mod stage;
 mod windows;
@@ -130,6 +131,7 @@ pub fn checks() -> impl Iterator<Item = &'static Check> {
         order::CHECKS,
         priority::CHECKS,
         load::CHECKS,
+        returning::CHECKS,
     ]
     .into_iter()
     .flatten()
