@@ -12,7 +12,7 @@ use sluicegate_tasks::Invalid;
 use tokio::time::{Instant, timeout_at};
 
 use crate::problem::{Place, Problem, Problems, check_each, duplicates};
-use crate::run::{Intake, Running};
+use crate::run::{Bound, Running};
 use crate::{Consumer, ConsumerStats, Declarations, Envelopes, Fact, Observer};
 
 /// How long closing the connection may take, after everything else is over.
@@ -43,7 +43,7 @@ pub struct ServiceBuilder {
 struct Pair {
     consumer: Consumer,
     source: Arc<dyn Source<Envelope>>,
-    intake: Intake,
+    bound: Bound,
     at: Place,
 }
 
@@ -154,14 +154,14 @@ impl ServiceBuilder {
     /// Has a consumer take its messages from a source.
     #[track_caller]
     pub fn consume(self, source: Arc<impl Source<Envelope>>, consumer: Consumer) -> Self {
-        self.pair(source, consumer, Intake::BoundedHere)
+        self.pair(source, consumer, Bound::Here)
     }
 
     /// Has a consumer take its messages from a source of the router: the payload is the body, and
     /// the pool's code is the event type.
     #[track_caller]
     pub fn consume_messages(self, source: Arc<dyn Source<Message>>, consumer: Consumer) -> Self {
-        self.pair(Arc::new(Envelopes::of(source)), consumer, Intake::BoundedHere)
+        self.pair(Arc::new(Envelopes::of(source)), consumer, Bound::Here)
     }
 
     /// Has the declared consumers take their messages from RabbitMQ: over one connection, each on a
@@ -178,14 +178,9 @@ impl ServiceBuilder {
     }
 
     #[track_caller]
-    fn pair(
-        mut self,
-        source: Arc<dyn Source<Envelope>>,
-        consumer: Consumer,
-        intake: Intake,
-    ) -> Self {
+    fn pair(mut self, source: Arc<dyn Source<Envelope>>, consumer: Consumer, bound: Bound) -> Self {
         let at = std::panic::Location::caller();
-        self.pairs.push(Pair { consumer, source, intake, at });
+        self.pairs.push(Pair { consumer, source, bound, at });
         self
     }
 
@@ -201,9 +196,9 @@ impl ServiceBuilder {
             None => None,
         };
         let mut consumers = Vec::with_capacity(self.pairs.len());
-        for Pair { consumer, source, intake, .. } in self.pairs {
+        for Pair { consumer, source, bound, .. } in self.pairs {
             let observer = self.observer.clone();
-            let running = Running::start(consumer, source, intake, observer).await;
+            let running = Running::start(consumer, source, bound, observer).await;
             consumers.push(running.map_err(StartError::Invalid)?);
         }
         Ok(Service { consumers, broker })
@@ -239,9 +234,9 @@ impl ServiceBuilder {
                 .with_prefetch(prefetch)
                 .without_visibility();
             let source = AmqpSource::on(&connection, consume).await.map_err(StartError::Open)?;
-            let (source, intake) = (Arc::new(source), Intake::BoundedAtSource);
+            let (source, bound) = (Arc::new(source), Bound::AtSource);
             sources.push(Arc::clone(&source));
-            self.pairs.push(Pair { consumer, source, intake, at });
+            self.pairs.push(Pair { consumer, source, bound, at });
         }
         Ok(Broker { connection, sources })
     }

@@ -1,4 +1,4 @@
-//! A pool: a bounded, ordered, fair line before a crew.
+//! A pool: a bounded, ordered, fair queue before its workers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,12 +10,15 @@ use sluicegate_schedule::{Class, Invalid, ItemId, Rate};
 use sluicegate_tasks::{Entry, Refused, Sluice, TaskGroup};
 use tokio::time::Instant;
 
-use crate::in_flight::{Place, PoolId, Tracked};
-use crate::ledger::Held;
-use crate::{DEFAULT_GROUP, FAST_FAIL_DELAY, Message, Ordering, PoolSettings, Reason, Ungrouped};
+use crate::intake::Held;
+use crate::places::Places;
+use crate::routed::{InFlightMessage, Now, Place, PoolId, Routed};
+use crate::{
+    DEFAULT_GROUP, FAST_FAIL_DELAY, Message, Ordered, Ordering, PoolSettings, Reason, Ungrouped,
+};
 
-/// The most tasks a crew can have; the sluice decides how many it has.
-const CREW: u32 = 1 << 20;
+/// The most workers a pool can have; the sluice decides how many it has.
+const MOST_WORKERS: u32 = 1 << 20;
 
 /// How often a pool looks whether messages without a group wait beside idle permits.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
@@ -29,7 +32,10 @@ pub(crate) struct Pool {
     /// How often they were changed.
     revision: AtomicU32,
     pub(crate) sluice: Sluice<Item>,
-    pub(crate) crew: TaskGroup,
+    pub(crate) places: Arc<Places>,
+    pub(crate) workers: TaskGroup,
+    /// How many wait here to be tried again, or for a person.
+    resting: AtomicU32,
     pauses: Mutex<HashMap<Box<str>, Instant>>,
     /// Whether there may be any.
     any_paused: AtomicBool,
@@ -55,9 +61,9 @@ pub(crate) struct Counts {
 /// A message in a pool.
 #[derive(Debug)]
 pub(crate) struct Item {
-    pub(crate) held: Held,
-    /// Those of its group that came in the same batch, if there are any and that matters.
-    pub(crate) fellows: Option<Arc<Fellows>>,
+    pub(crate) held: Held<Routed>,
+    /// Those of its group that were received with it, if there are any and that matters.
+    pub(crate) batch: Option<Arc<BatchGroup>>,
 }
 
 /// The messages that came in one batch and are of one group.
@@ -65,12 +71,12 @@ pub(crate) struct Item {
 /// A failure takes the places that are known by then. One that becomes known later is told, and one
 /// that runs before that looks first: so none runs after a failure, whatever the interleaving.
 #[derive(Debug, Default)]
-pub(crate) struct Fellows {
-    state: Mutex<Fellowship>,
+pub(crate) struct BatchGroup {
+    state: Mutex<BatchState>,
 }
 
 #[derive(Debug, Default)]
-struct Fellowship {
+struct BatchState {
     failed: bool,
     places: Vec<ItemId>,
 }
@@ -97,7 +103,9 @@ impl Pool {
             id: PoolId::next(),
             code: Arc::clone(&settings.code),
             sluice: builder.build()?,
-            crew: TaskGroup::new(&*settings.code, CREW)?,
+            places: Places::new(concurrency, capacity),
+            workers: TaskGroup::new(&*settings.code, MOST_WORKERS)?,
+            resting: AtomicU32::new(0),
             settings: RwLock::new(Arc::new(settings)),
             revision: AtomicU32::new(0),
             pauses: Mutex::default(),
@@ -135,6 +143,7 @@ impl Pool {
         if current.rate_limit_per_minute != settings.rate_limit_per_minute {
             self.sluice.set_rate(rate);
         }
+        self.places.resize(settings.concurrency, settings.capacity());
         *current = Arc::new(settings);
         self.revision.fetch_add(1, Memory::Release);
         Ok(())
@@ -145,20 +154,27 @@ impl Pool {
         &self,
         part: Vec<Item>,
         settings: &PoolSettings,
-    ) -> Result<Vec<Arc<Tracked>>, Vec<Item>> {
+    ) -> Result<Vec<InFlightMessage>, Vec<Item>> {
         let tracked: Vec<_> = part.iter().map(|item| Arc::clone(item.held.tracked())).collect();
-        let fellows: Vec<_> = part.iter().map(|item| item.fellows.clone()).collect();
+        let batches: Vec<_> = part.iter().map(|item| item.batch.clone()).collect();
+        let count = u32::try_from(part.len()).unwrap_or(u32::MAX);
         let items = part.into_iter().map(|item| (entry(settings, &item), item)).collect();
+        // Before one of them can start or be settled.
+        self.places.entered(count);
         let ids = match self.sluice.admit_all(items) {
             Ok(ids) => ids,
             Err(Refused { work, .. }) => {
+                for _ in 0..count {
+                    self.places.started();
+                    self.places.settled();
+                }
                 return Err(work.into_iter().map(|(_, item)| item).collect());
             }
         };
-        for ((tracked, fellows), id) in tracked.iter().zip(fellows).zip(ids) {
-            let place = Place { code: Arc::clone(&self.code), pool: self.id, item: id };
-            tracked.change(|standing| standing.place = Some(place));
-            if fellows.is_some_and(|fellows| !fellows.record(id)) {
+        for ((tracked, batch), id) in tracked.iter().zip(batches).zip(ids) {
+            let (code, places) = (Arc::clone(&self.code), Arc::clone(&self.places));
+            tracked.entry.set_place(Place { code, pool: self.id, item: id, places });
+            if batch.is_some_and(|batch| !batch.record(id)) {
                 self.turn_back(id);
             }
         }
@@ -167,28 +183,54 @@ impl Pool {
 
     /// Hands back those that came in one batch with a message of theirs that failed:
     /// docs/rules.md#fifo-2.
-    pub(crate) fn cascade(&self, fellows: &Fellows) {
-        fellows.fail().into_iter().for_each(|id| self.turn_back(id));
+    pub(crate) fn cascade(&self, batch: &BatchGroup) {
+        batch.fail().into_iter().for_each(|id| self.turn_back(id));
     }
 
     fn turn_back(&self, id: ItemId) {
-        if let Some(item) = self.sluice.withdraw(id) {
+        if let Some(item) = self.withdraw(id) {
             self.cascaded(item);
         }
     }
 
+    /// Takes out a message that waits.
+    pub(crate) fn withdraw(&self, id: ItemId) -> Option<Item> {
+        let item = self.sluice.withdraw(id)?;
+        self.places.started();
+        let entry = &item.held.tracked().entry;
+        self.rests(&entry.set_now(Now::Waiting), &Now::Waiting);
+        self.left(&entry.message);
+        Some(item)
+    }
+
     /// Hands back a message that must not run before one of its batch and group.
     pub(crate) fn cascaded(&self, item: Item) {
-        self.left(&item.held.tracked().message);
         item.held.hand_back(FAST_FAIL_DELAY, Reason::Cascade);
+    }
+
+    /// A message that rested does so no more, or one that did not does.
+    pub(crate) fn rests(&self, before: &Now, after: &Now) {
+        match (before.is_resting(), after.is_resting()) {
+            (false, true) => self.resting.fetch_add(1, Memory::Relaxed),
+            (true, false) => self.resting.fetch_sub(1, Memory::Relaxed),
+            _ => return,
+        };
+    }
+
+    /// Whether as many rest here as may: the next goes back to its source, so that others have room:
+    /// docs/rules.md#pool-4.
+    pub(crate) fn is_resting_full(&self, settings: &PoolSettings) -> bool {
+        self.resting.load(Memory::Relaxed) >= settings.capacity() / 2
     }
 
     /// Lets nothing more in and hands back all that wait: docs/rules.md#pool-3.
     pub(crate) fn close(&self) {
         self.closed.store(true, Memory::Release);
         for item in self.sluice.close() {
+            self.places.started();
             item.held.hand_back(Duration::ZERO, Reason::Draining);
         }
+        self.places.tell();
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -285,6 +327,15 @@ impl PoolSettings {
         }
     }
 
+    /// What of this pool stays in order across deliveries.
+    pub(crate) const fn ordered(&self) -> Ordered {
+        match (self.ordering, self.ungrouped) {
+            (Ordering::Strict, Ungrouped::Fifo) => Ordered::All,
+            (Ordering::Strict, Ungrouped::Parallel) => Ordered::Groups,
+            (Ordering::Batch | Ordering::None, _) => Ordered::Nothing,
+        }
+    }
+
     /// What a message stays in order with in this pool, if with anything.
     #[must_use]
     pub fn key(&self, message: &Message) -> Option<Arc<str>> {
@@ -310,7 +361,7 @@ fn no_tenant() -> Arc<str> {
 
 /// Its key and its class: docs/rules.md#fifo-1.
 fn entry(settings: &PoolSettings, item: &Item) -> Entry {
-    let message = &item.held.tracked().message;
+    let message = &item.held.tracked().entry.message;
     let entry = Entry::of(message.tenant.clone().unwrap_or_else(no_tenant));
     let class = if message.high_priority { Class::Admin } else { Class::Normal };
     match settings.key(message) {
@@ -319,7 +370,7 @@ fn entry(settings: &PoolSettings, item: &Item) -> Entry {
     }
 }
 
-impl Fellows {
+impl BatchGroup {
     /// Remembers a place. `false` if one of them has failed already.
     fn record(&self, id: ItemId) -> bool {
         let mut state = self.state.lock();

@@ -9,6 +9,7 @@ mod errors;
 mod guard;
 mod intake;
 mod known;
+mod last_error;
 mod messages;
 mod openapi;
 mod operate;

@@ -25,6 +25,7 @@ use tokio::time::{Duration, timeout};
 use super::Api;
 use super::guard::{Caller, Role};
 use super::intake::Query;
+use super::last_error::LastErrorShape;
 use super::page::{MOST, bad_cursor};
 use super::parked::is_known;
 use super::parked_which::filter;
@@ -61,6 +62,8 @@ struct Line {
     attempts: u32,
     parked_at: String,
     holds_key: bool,
+    #[serde(default)]
+    last_error: Option<LastErrorShape>,
     /// The message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     message: Option<Box<RawValue>>,
@@ -91,6 +94,7 @@ impl Line {
             attempts: record.attempts,
             parked_at: format!("{parked_at:.3}"),
             holds_key: record.holds_key,
+            last_error: record.last_error.as_ref().map(Into::into),
             message,
             raw,
         }
@@ -130,6 +134,7 @@ impl Line {
             attempts: self.attempts,
             parked_at: parked_at.as_millisecond(),
             holds_key: self.holds_key,
+            last_error: self.last_error.and_then(LastErrorShape::read),
             body,
         })
     }

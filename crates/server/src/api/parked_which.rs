@@ -187,7 +187,7 @@ mod tests {
             (json!({"pol": "P"}), "there are ids, all, queue, pool"),
             (
                 json!({"code": "gone"}),
-                "code must be one of malformed, rejected, exhausted, key_parked",
+                "code must be one of malformed, rejected, exhausted, key_parked, unknown_pool",
             ),
             (json!({"after": "yesterday"}), "after must be a time"),
             (json!({"all": true, "rate": 0}), "rate must be a whole number from 1"),

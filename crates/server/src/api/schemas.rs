@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use sluicegate_dispatch::ParkedCode;
+
 use super::parked_which::FILTERS;
 use super::problem::Code;
 
@@ -231,12 +233,13 @@ fn parked() -> Value {
         ("queue", text()),
         ("pool", maybe_text()),
         ("group", maybe_text()),
-        ("code", one_of(&["malformed", "rejected", "exhausted", "key_parked"])),
+        ("code", one_of(&ParkedCode::ALL.map(ParkedCode::label))),
         ("reason", text()),
         ("status", maybe_count()),
         ("attempts", count()),
         ("parkedAt", time()),
         ("place", maybe_count()),
+        ("lastError", json!({ "type": ["object", "null"] })),
         ("message", json!({ "oneOf": [{ "type": "object" }, { "type": "string" }] })),
     ])
 }

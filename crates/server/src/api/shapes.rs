@@ -11,6 +11,7 @@ use sluicegate_dispatch::{
 use sluicegate_executors::BreakerReport;
 use sluicegate_sources::sqlite::ParkedItem;
 
+use super::last_error::LastErrorShape;
 use crate::time::Timestamp;
 
 /// What was seen at one moment: ages and rests become times.
@@ -83,6 +84,7 @@ pub(crate) struct ParkedBrief {
     attempts: u32,
     parked_at: String,
     place: Option<u32>,
+    last_error: Option<LastErrorShape>,
 }
 
 /// A message and what is known of it, from wherever it is.
@@ -153,6 +155,7 @@ impl MessageShape {
                 attempts: item.attempts,
                 parked_at: parked_at(item),
                 place: item.place,
+                last_error: item.last_error.as_ref().map(Into::into),
             }),
         }
     }
@@ -201,6 +204,7 @@ pub(crate) struct ParkedShape {
     parked_at: String,
     /// Which one it is of those that hold its key, from 1.
     place: Option<u32>,
+    last_error: Option<LastErrorShape>,
     message: Value,
 }
 
@@ -218,6 +222,7 @@ impl From<ParkedItem> for ParkedShape {
             status: item.status,
             attempts: item.attempts,
             place: item.place,
+            last_error: item.last_error.as_ref().map(Into::into),
             message: item.message,
         }
     }

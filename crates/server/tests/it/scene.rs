@@ -231,7 +231,7 @@ pub(crate) async fn router(
         router.set_pool(pool).expect("a pool");
     }
     if let Some(stock) = stock {
-        let settings = QueueSettings { connections: 1, max_messages: 10 };
+        let settings = QueueSettings::new(1, 10);
         router.add_queue("q", settings, stock).await.expect("a queue");
     }
     router

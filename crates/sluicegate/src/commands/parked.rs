@@ -46,7 +46,7 @@ pub(super) fn filter_arguments(command: Command) -> Command {
         (
             "code",
             "CODE",
-            "Only those that are parked for this: malformed, rejected, exhausted or key_parked",
+            "Only those that are parked for this: malformed, rejected, exhausted, key_parked or unknown_pool",
         ),
         ("host", "HOST", "Only those for this host, with or without its port"),
         (

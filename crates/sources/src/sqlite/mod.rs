@@ -24,6 +24,7 @@ mod discard;
 mod file;
 mod find;
 mod front;
+mod last_error;
 mod parked;
 mod parked_import;
 mod parked_index;

@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, params};
 use sluicegate_dispatch::{
-    BoxFuture, DEFAULT_GROUP, Message, Parked, ParkedCode, ParkedStore, SourceError,
+    BoxFuture, DEFAULT_GROUP, LastError, Message, Parked, ParkedCode, ParkedStore, SourceError,
 };
 
+use super::last_error;
 use super::parked_index::{Changes, HeldKey, ParkedIndex, Stage, first_of, firsts};
 use super::store::Store;
 use super::writer::Write;
@@ -34,6 +35,7 @@ pub(crate) struct Columns<'a> {
     pub(crate) follows: bool,
     pub(crate) at: i64,
     pub(crate) body: &'a str,
+    pub(crate) last_error: Option<&'a LastError>,
     pub(crate) message: Option<&'a Message>,
 }
 
@@ -47,9 +49,9 @@ impl Columns<'_> {
         let authority = self.message.map(|message| message.target.authority());
         let mut statement = connection.prepare_cached(
             "INSERT INTO parked (number, queue, broker_id, pool, grp, code, reason, status, \
-             attempts, holds, at, body, message_id, authority, host, follows) \
+             attempts, holds, at, body, message_id, authority, host, follows, last_error) \
              VALUES ((SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM parked WHERE number = ?1)), \
-             ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16) RETURNING number",
+             ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17) RETURNING number",
         )?;
         let params = params![
             number,
@@ -68,6 +70,7 @@ impl Columns<'_> {
             authority,
             authority.map(host_of),
             self.follows,
+            self.last_error.map(last_error::written),
         ];
         statement.query_row(params, |row| row.get(0))
     }
@@ -133,6 +136,7 @@ impl Park {
             follows: false,
             at: self.now,
             body: &body,
+            last_error: parked.last_error.as_deref(),
             message,
         };
         let number = match message {

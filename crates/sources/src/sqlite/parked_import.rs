@@ -77,6 +77,7 @@ impl Import {
             follows: false,
             at: record.parked_at,
             body: &record.body,
+            last_error: record.last_error.as_ref(),
             message,
         };
         let own = (record.number > imported.last && is_free(connection, record.number)?)

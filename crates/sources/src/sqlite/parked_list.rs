@@ -5,8 +5,9 @@ use std::sync::Arc;
 use rusqlite::types::Value as SqlValue;
 use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
 use serde_json::Value;
-use sluicegate_dispatch::{DEFAULT_GROUP, ParkedCode, SourceError};
+use sluicegate_dispatch::{DEFAULT_GROUP, LastError, ParkedCode, SourceError};
 
+use super::last_error;
 use super::parked::host_of;
 use super::store::Store;
 use crate::wire;
@@ -41,6 +42,8 @@ pub struct ParkedItem {
     pub parked_at: i64,
     /// Which one it is of those that hold its key, from 1 and counted up to 1,000; `None` if it holds none.
     pub place: Option<u32>,
+    /// How its last attempt failed.
+    pub last_error: Option<LastError>,
     /// The message, or the text of what is none.
     pub message: Value,
 }
@@ -96,6 +99,8 @@ pub struct ParkedRecord {
     pub parked_at: i64,
     /// Whether its key is parked with it.
     pub holds_key: bool,
+    /// How its last attempt failed.
+    pub last_error: Option<LastError>,
     /// The message as JSON, or the raw text of what is none.
     pub body: String,
 }
@@ -250,10 +255,10 @@ impl ParkedFilter {
 const SHOWN: &str = "number, queue, pool, code, reason, status, attempts, at, body, \
     CASE WHEN holds THEN (SELECT count(*) FROM (SELECT 1 FROM parked before \
     WHERE before.queue = parked.queue AND before.pool = parked.pool AND before.grp = parked.grp \
-    AND before.holds AND before.number <= parked.number LIMIT 1000)) END";
+    AND before.holds AND before.number <= parked.number LIMIT 1000)) END, last_error";
 
 const KEPT: &str =
-    "number, queue, broker_id, pool, code, reason, status, attempts, at, holds, body";
+    "number, queue, broker_id, pool, code, reason, status, attempts, at, holds, body, last_error";
 
 fn item(row: &Row<'_>) -> rusqlite::Result<ParkedItem> {
     let code: String = row.get(3)?;
@@ -280,6 +285,7 @@ fn item(row: &Row<'_>) -> rusqlite::Result<ParkedItem> {
         attempts: row.get(6)?,
         parked_at: row.get(7)?,
         place: place.map(|place| place.min(MAX_PLACE)),
+        last_error: last_error::read(row.get_ref(10)?.as_str_or_null()?),
         message: shown,
     })
 }
@@ -297,6 +303,7 @@ fn record(row: &Row<'_>) -> rusqlite::Result<ParkedRecord> {
         parked_at: row.get(8)?,
         holds_key: row.get(9)?,
         body: row.get(10)?,
+        last_error: last_error::read(row.get_ref(11)?.as_str_or_null()?),
     })
 }
 

@@ -73,6 +73,7 @@ const STEPS: &[&str] = &[
     ALTER TABLE parked ADD COLUMN authority TEXT;
     ALTER TABLE parked ADD COLUMN host TEXT;
     ALTER TABLE parked ADD COLUMN follows INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE parked ADD COLUMN last_error TEXT;
     UPDATE parked SET message_id = json_extract(body, '$.id'),
         authority = json_extract(body, '$.mediationTarget')
         WHERE code <> 'malformed' AND json_valid(body);

@@ -189,6 +189,7 @@ async fn a_full_disk_leaves_what_is_out_as_it_was() {
         status: None,
         attempts: 0,
         holds_key: false,
+        last_error: None,
         message: Err("raw".to_owned()),
     };
     let park = sluicegate_dispatch::ParkedStore::park(&stage.store, vec![parked]);

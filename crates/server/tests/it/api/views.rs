@@ -95,7 +95,7 @@ async fn every_view_has_what_was_promised() {
         ("warnings", "id code severity subject message count firstSeen lastSeen acknowledged"),
         (
             "parked",
-            "id messageId queue pool group code reason status attempts parkedAt place message",
+            "id messageId queue pool group code reason status attempts parkedAt place lastError message",
         ),
     ];
     for (list, promised) in cases {

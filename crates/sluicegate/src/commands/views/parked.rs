@@ -15,7 +15,7 @@ pub(super) const VIEW: View = View {
         Filter {
             name: "code",
             value_name: "CODE",
-            help: "Only those parked for this: malformed, rejected, exhausted or key_parked",
+            help: "Only those parked for this: malformed, rejected, exhausted, key_parked or unknown_pool",
         },
         Filter { name: "host", value_name: "HOST", help: "Only those for this host" },
         Filter {

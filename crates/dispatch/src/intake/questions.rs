@@ -6,26 +6,26 @@ use tokio::time::Instant;
 
 /// The moments of open questions.
 #[derive(Debug, Default)]
-pub(crate) struct Questions {
+pub(super) struct Questions {
     open: Mutex<Vec<Instant>>,
 }
 
 /// A question that is open until this is dropped.
 #[must_use = "dropping it says that the answer came"]
-pub(crate) struct Question<'a> {
+pub(super) struct Question<'a> {
     of: &'a Questions,
     asked: Instant,
 }
 
 impl Questions {
-    pub(crate) fn ask(&self) -> Question<'_> {
+    pub(super) fn ask(&self) -> Question<'_> {
         let asked = Instant::now();
         self.open.lock().push(asked);
         Question { of: self, asked }
     }
 
     /// Since when the oldest is open.
-    pub(crate) fn longest(&self) -> Option<Instant> {
+    pub(super) fn longest(&self) -> Option<Instant> {
         self.open.lock().iter().min().copied()
     }
 }
