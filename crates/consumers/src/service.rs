@@ -36,7 +36,9 @@ struct Broker {
 #[must_use = "start() makes the service"]
 pub struct ServiceBuilder {
     pairs: Vec<Pair>,
-    declared: Option<(AmqpAddress, Declarations)>,
+    declared: Option<(AmqpAddress, Declarations, Place)>,
+    /// Declarations for other brokers than the first.
+    elsewhere: Vec<Problem>,
     observer: Option<Observer>,
 }
 
@@ -165,9 +167,23 @@ impl ServiceBuilder {
     }
 
     /// Has the declared consumers take their messages from RabbitMQ: over one connection, each on a
-    /// channel of its own. What is declared is declared again at every reconnect.
+    /// channel of its own. What is declared is declared again at every reconnect. Several calls for one broker
+    /// add up; one service has one broker.
+    #[track_caller]
     pub fn declared(mut self, address: AmqpAddress, declarations: Declarations) -> Self {
-        self.declared = Some((address, declarations));
+        let at = std::panic::Location::caller();
+        self.declared = Some(match self.declared.take() {
+            None => (address, declarations, at),
+            Some((known, first, first_at)) if known == address => {
+                (known, first.and(declarations), first_at)
+            }
+            Some(known) => {
+                let first = (known.0.host(), known.2);
+                let second = (address.host(), at);
+                self.elsewhere.push(Problem::TwoBrokers { first, second });
+                known
+            }
+        });
         self
     }
 
@@ -192,7 +208,7 @@ impl ServiceBuilder {
     pub async fn start(mut self) -> Result<Service, StartError> {
         Problems::refuse(self.problems()).map_err(StartError::Declared)?;
         let broker = match self.declared.take() {
-            Some((address, declarations)) => Some(self.connect(address, declarations).await?),
+            Some((address, declarations, _)) => Some(self.connect(address, declarations).await?),
             None => None,
         };
         let mut consumers = Vec::with_capacity(self.pairs.len());
@@ -205,9 +221,9 @@ impl ServiceBuilder {
     }
 
     fn problems(&self) -> Vec<Problem> {
-        let mut problems = Vec::new();
+        let mut problems = self.elsewhere.clone();
         let mut names: Vec<(&str, Place)> = Vec::new();
-        if let Some((_, declarations)) = &self.declared {
+        if let Some((_, declarations, _)) = &self.declared {
             problems.extend(declarations.problems());
             names.extend(declarations.consumer_names());
         }
@@ -224,15 +240,19 @@ impl ServiceBuilder {
         address: AmqpAddress,
         declarations: Declarations,
     ) -> Result<Broker, StartError> {
+        let standing = declarations.standing_queues();
         let (topology, consumers) = declarations.into_parts();
         let connection = Connection::open(address, topology).await.map_err(StartError::Open)?;
         let mut sources = Vec::with_capacity(consumers.len());
         for (consumer, at) in consumers {
             let prefetch = u16::try_from(consumer.size().prefetch).unwrap_or(u16::MAX);
-            let consume = AmqpConsume::new(consumer.queue())
+            let mut consume = AmqpConsume::new(consumer.queue())
                 .with_tag(consumer.name())
                 .with_prefetch(prefetch)
                 .without_visibility();
+            if standing.contains(consumer.queue()) {
+                consume = consume.with_standing_queue();
+            }
             let source = AmqpSource::on(&connection, consume).await.map_err(StartError::Open)?;
             let (source, bound) = (Arc::new(source), Bound::AtSource);
             sources.push(Arc::clone(&source));

@@ -1,6 +1,6 @@
 //! What a source is asked for: as many messages as can run, of pools that have room.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub struct Room {
 /// Tells a source that pools have room again. It belongs to one queue, whoever receives from it.
 #[derive(Debug, Default)]
 pub struct Openings {
-    opened: Mutex<(bool, HashSet<Arc<str>>)>,
+    opened: Mutex<(bool, BTreeSet<Arc<str>>)>,
     told: Notify,
 }
 

@@ -113,6 +113,11 @@ impl Places {
         self.tell_if_awaited();
     }
 
+    /// Whether none waits.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.waiting.load(Memory::SeqCst) == 0
+    }
+
     /// A message that had started waits again.
     pub(crate) fn waits_again(&self) {
         self.waiting.fetch_add(1, Memory::SeqCst);

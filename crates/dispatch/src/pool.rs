@@ -41,6 +41,10 @@ pub(crate) struct Pool {
     any_paused: AtomicBool,
     /// Keys whose parking is decided and not durable yet, by how many messages of them.
     parking: Arc<Mutex<ParkingKeys>>,
+    /// How many were let in.
+    admitted: AtomicU64,
+    /// The keys that were parked while messages of them waited here, and who was the last.
+    tails: Mutex<HashMap<(Arc<str>, Arc<str>), u64>>,
     ungrouped: AtomicU32,
     looked: Mutex<Option<Instant>>,
     closed: AtomicBool,
@@ -62,6 +66,8 @@ pub(crate) struct Counts {
 #[derive(Debug)]
 pub(crate) struct Item {
     pub(crate) held: Held<Routed>,
+    /// In which order it was let in, among all of its pool.
+    pub(crate) number: u64,
     /// Those of its group that were received with it, if there are any and that matters.
     pub(crate) batch: Option<Arc<BatchGroup>>,
 }
@@ -78,7 +84,7 @@ pub(crate) struct BatchGroup {
 #[derive(Debug, Default)]
 struct BatchState {
     failed: bool,
-    places: Vec<ItemId>,
+    places: Vec<(PoolId, ItemId)>,
 }
 
 /// By queue and key, as in the parked list: what is parked holds up its own queue only.
@@ -111,6 +117,8 @@ impl Pool {
             pauses: Mutex::default(),
             any_paused: AtomicBool::new(false),
             parking: Arc::default(),
+            admitted: AtomicU64::new(0),
+            tails: Mutex::default(),
             ungrouped: AtomicU32::new(0),
             looked: Mutex::new(None),
             closed: AtomicBool::new(false),
@@ -158,7 +166,10 @@ impl Pool {
         let tracked: Vec<_> = part.iter().map(|item| Arc::clone(item.held.tracked())).collect();
         let batches: Vec<_> = part.iter().map(|item| item.batch.clone()).collect();
         let count = u32::try_from(part.len()).unwrap_or(u32::MAX);
-        let items = part.into_iter().map(|item| (entry(settings, &item), item)).collect();
+        let first = self.admitted.fetch_add(u64::from(count), Memory::Relaxed);
+        let numbered =
+            |(number, item): (u64, Item)| (entry(settings, &item), Item { number, ..item });
+        let items = (first..).zip(part).map(numbered).collect();
         // Before one of them can start or be settled.
         self.places.entered(count);
         let ids = match self.sluice.admit_all(items) {
@@ -174,7 +185,8 @@ impl Pool {
         for ((tracked, batch), id) in tracked.iter().zip(batches).zip(ids) {
             let (code, places) = (Arc::clone(&self.code), Arc::clone(&self.places));
             tracked.entry.set_place(Place { code, pool: self.id, item: id, places });
-            if batch.is_some_and(|batch| !batch.record(id)) {
+            let batch = batch.filter(|_| settings.turns_back(&tracked.entry.message));
+            if batch.is_some_and(|batch| !batch.record(self.id, id)) {
                 self.turn_back(id);
             }
         }
@@ -184,7 +196,9 @@ impl Pool {
     /// Hands back those that came in one batch with a message of theirs that failed:
     /// docs/rules.md#fifo-2.
     pub(crate) fn cascade(&self, batch: &BatchGroup) {
-        batch.fail().into_iter().for_each(|id| self.turn_back(id));
+        // Those that went to another pool meanwhile look when they would start.
+        let own = batch.fail().into_iter().filter(|(pool, _)| *pool == self.id);
+        own.for_each(|(_, id)| self.turn_back(id));
     }
 
     fn turn_back(&self, id: ItemId) {
@@ -271,6 +285,7 @@ impl Pool {
     pub(crate) fn park_key(&self, queue: &Arc<str>, key: &Arc<str>) -> ParkingKey {
         let key = (Arc::clone(queue), Arc::clone(key));
         *self.parking.lock().entry(key.clone()).or_insert(0) += 1;
+        self.tails.lock().insert(key.clone(), self.admitted.load(Memory::Relaxed));
         ParkingKey { key, keys: Arc::clone(&self.parking) }
     }
 
@@ -278,6 +293,26 @@ impl Pool {
         let parking = self.parking.lock();
         // Nearly always there is none, and then no names are copied.
         !parking.is_empty() && parking.contains_key(&(Arc::clone(queue), Arc::clone(key)))
+    }
+
+    /// The key of a message that waited here when an earlier one of its key was parked: then it is parked too, also
+    /// if somebody has freed the key or changed the settings since.
+    pub(crate) fn tail_of(
+        &self,
+        queue: &Arc<str>,
+        message: &Message,
+        number: u64,
+    ) -> Option<Arc<str>> {
+        let mut tails = self.tails.lock();
+        if tails.is_empty() {
+            return None;
+        }
+        let key = message.group.clone().unwrap_or_else(default_group);
+        let last = tails.get(&(Arc::clone(queue), Arc::clone(&key))).copied();
+        if self.places.is_idle() {
+            tails.clear();
+        }
+        last.filter(|last| number < *last).map(|_| key)
     }
 
     /// A message came in. `true` if it is one without a group that waits for another beside idle
@@ -327,6 +362,11 @@ impl PoolSettings {
         }
     }
 
+    /// Whether a failure turns back what was received with it of its group: docs/rules.md#fifo-2.
+    pub(crate) fn turns_back(&self, message: &Message) -> bool {
+        self.ordering == Ordering::Batch && self.key_name(message).is_some()
+    }
+
     /// What of this pool stays in order across deliveries.
     pub(crate) const fn ordered(&self) -> Ordered {
         match (self.ordering, self.ungrouped) {
@@ -372,14 +412,14 @@ fn entry(settings: &PoolSettings, item: &Item) -> Entry {
 
 impl BatchGroup {
     /// Remembers a place. `false` if one of them has failed already.
-    fn record(&self, id: ItemId) -> bool {
+    fn record(&self, pool: PoolId, id: ItemId) -> bool {
         let mut state = self.state.lock();
-        state.places.push(id);
+        state.places.push((pool, id));
         !state.failed
     }
 
     /// Says that one of them failed, and takes the places of all.
-    fn fail(&self) -> Vec<ItemId> {
+    fn fail(&self) -> Vec<(PoolId, ItemId)> {
         let mut state = self.state.lock();
         state.failed = true;
         std::mem::take(&mut state.places)

@@ -18,13 +18,15 @@ use crate::{
 /// The part of a batch that goes to one pool, in order.
 struct Part {
     pool: Arc<Pool>,
-    held: Vec<Held<Routed>>,
+    items: Vec<Item>,
 }
 
 /// Routes a batch.
 pub(crate) fn take_in(queue: &Arc<Queue>, batch: Vec<Delivery>) {
     let fresh = dedupe(queue, batch);
-    for part in by_pool(queue, fresh) {
+    let fresh = fresh.into_iter().map(|held| Item { held, number: 0, batch: None });
+    for mut part in by_pool(queue, fresh) {
+        group(&mut part.items);
         admit(queue, part);
     }
 }
@@ -116,12 +118,12 @@ fn return_later(queue: &Queue, delivery: Delivery) {
 }
 
 /// Phase 2: the pool of each message, in the order in which the batch first names them.
-fn by_pool(queue: &Queue, fresh: Vec<Held<Routed>>) -> Vec<Part> {
+fn by_pool(queue: &Queue, items: impl IntoIterator<Item = Item>) -> Vec<Part> {
     let pools = &queue.recipient.pools;
     let all = pools.all();
     let mut parts: Vec<Part> = Vec::new();
-    for held in fresh {
-        let message = &held.tracked().entry.message;
+    for item in items {
+        let message = &item.held.tracked().entry.message;
         let pool = match all.get(&message.pool) {
             Some(pool) => Arc::clone(pool),
             None => {
@@ -129,7 +131,7 @@ fn by_pool(queue: &Queue, fresh: Vec<Held<Routed>>) -> Vec<Part> {
                     let (code, id) = (&message.pool, &message.id);
                     queue.recipient.observe(&Fact::UnknownPool { code, id });
                     if pools.unknown_pool() == UnknownPool::Park {
-                        park_unknown(held);
+                        park_unknown(item.held);
                         continue;
                     }
                 }
@@ -138,8 +140,8 @@ fn by_pool(queue: &Queue, fresh: Vec<Held<Routed>>) -> Vec<Part> {
         };
         // Batches are small, and their pools few.
         match parts.iter_mut().find(|part| Arc::ptr_eq(&part.pool, &pool)) {
-            Some(part) => part.held.push(held),
-            None => parts.push(Part { pool, held: vec![held] }),
+            Some(part) => part.items.push(item),
+            None => parts.push(Part { pool, items: vec![item] }),
         }
     }
     parts
@@ -166,9 +168,8 @@ fn park_unknown(held: Held<Routed>) {
 /// Phase 3: all of a part at once, or it waits in the window until there is room; without a window it goes back:
 /// docs/rules.md#route-1 and docs/rules.md#route-4.
 fn admit(queue: &Arc<Queue>, part: Part) {
-    let Part { pool, held } = part;
+    let Part { pool, items } = part;
     let settings = pool.settings();
-    let items = batch_groups(&settings, held);
     let is_selected = queue.recipient.selects;
     let refused = queue.recipient.window.change(|window| {
         let items = hold_behind(queue, &pool, window, items);
@@ -292,32 +293,26 @@ pub(crate) fn look_behind(queue: &Arc<Queue>) {
     again(queue, waiting);
 }
 
-/// Routes messages again.
+/// Routes messages again. What was received together stays so.
 pub(crate) fn again(queue: &Arc<Queue>, items: impl IntoIterator<Item = Item>) {
-    let held: Vec<_> = items.into_iter().map(|item| item.held).collect();
-    if held.is_empty() {
-        return;
-    }
-    for part in by_pool(queue, held) {
+    for part in by_pool(queue, items) {
         admit(queue, part);
     }
 }
 
-/// Brings together what must be handed back together: messages of one group, in the order of the
-/// batch, where the pool keeps order within a batch.
-fn batch_groups(settings: &PoolSettings, held: Vec<Held<Routed>>) -> Vec<Item> {
-    if settings.ordering != Ordering::Batch || held.len() < 2 {
-        return held.into_iter().map(|held| Item { held, batch: None }).collect();
+/// Brings together what must be handed back together where a pool keeps order within a batch: messages of one group
+/// that were received together. In whatever pool they are now: they may wait, and run in another.
+fn group(items: &mut [Item]) {
+    if items.len() < 2 {
+        return;
     }
-    let keys: Vec<_> =
-        held.iter().map(|held| settings.key_name(&held.tracked().entry.message)).collect();
-    let mut by_key: Vec<usize> = (0..held.len()).filter(|at| keys[*at].is_some()).collect();
-    by_key.sort_unstable_by_key(|at| keys[*at]);
-    let mut batches: Vec<Option<Arc<BatchGroup>>> = vec![None; held.len()];
-    for group in by_key.chunk_by(|a, b| keys[*a] == keys[*b]).filter(|group| group.len() > 1) {
+    let key = |at: &usize| items[*at].held.tracked().entry.message.group.as_deref();
+    let mut by_key: Vec<usize> = (0..items.len()).collect();
+    by_key.sort_by_key(|at| key(at));
+    let groups = by_key.chunk_by(|a, b| key(a) == key(b)).filter(|group| group.len() > 1);
+    let groups: Vec<Vec<usize>> = groups.map(<[usize]>::to_vec).collect();
+    for group in groups {
         let shared = Arc::<BatchGroup>::default();
-        group.iter().for_each(|at| batches[*at] = Some(Arc::clone(&shared)));
+        group.into_iter().for_each(|at| items[at].batch = Some(Arc::clone(&shared)));
     }
-    let with = |(held, batch)| Item { held, batch };
-    held.into_iter().zip(batches).map(with).collect()
 }

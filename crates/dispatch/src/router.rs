@@ -88,17 +88,16 @@ impl Router {
         Ok(())
     }
 
-    /// What was left in the default pool goes back to its own: docs/rules.md#pool-5.
+    /// What waits in the default pool goes back, to come again for its own: docs/rules.md#pool-5.
     fn bring_home(&self, code: &Arc<str>) {
-        for (queue, tracked) in self.queues.in_flight() {
+        for (_, tracked) in self.queues.in_flight() {
             let Some(place) = tracked.entry.standing().place else { continue };
             if &*place.code != DEFAULT_POOL || tracked.entry.message.pool != *code {
                 continue;
             }
             let item = self.pools.at(&place).and_then(|pool| pool.withdraw(place.item));
             if let Some(item) = item {
-                tracked.entry.leave_place();
-                crate::route::again(&queue, [item]);
+                item.held.hand_back(std::time::Duration::ZERO, Reason::Draining);
             }
         }
     }

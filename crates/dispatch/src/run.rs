@@ -84,13 +84,14 @@ impl Run<'_> {
             item.held.let_go();
             return next;
         }
-        if turn.value().batch.as_ref().is_some_and(|batch| batch.failed()) {
+        let turns_back = self.settings.turns_back(&tracked.entry.message);
+        if turns_back && turn.value().batch.as_ref().is_some_and(|batch| batch.failed()) {
             let (item, next) = turn.finish_and_next();
             self.pool.left(&tracked.entry.message);
             self.pool.cascaded(item);
             return next;
         }
-        if let Some(key) = self.parked_key(&tracked) {
+        if let Some(key) = self.parked_key(turn.value()) {
             return self.park_in_tail(turn, &tracked, &key);
         }
         let host = tracked.entry.message.target.authority();
@@ -116,12 +117,15 @@ impl Run<'_> {
 
     /// The key of a message, if it is parked with its tail: docs/rules.md#strict-4. Looked at when the
     /// message would start: those before it are parked by then, and nobody overtakes them.
-    fn parked_key(&self, tracked: &Tracked<Routed>) -> Option<Arc<str>> {
-        let settings = self.settings;
+    fn parked_key(&self, item: &Item) -> Option<Arc<str>> {
+        let (settings, tracked) = (self.settings, item.held.tracked());
+        let (queue, message) = (&tracked.entry.queue, &tracked.entry.message);
+        if let Some(key) = self.pool.tail_of(queue, message, item.number) {
+            return Some(key);
+        }
         if settings.ordering != Ordering::Strict || !settings.parks_keys() {
             return None;
         }
-        let (queue, message) = (&tracked.entry.queue, &tracked.entry.message);
         let key = settings.key(message)?;
         let parked = &self.runner.parked;
         let is_parked = self.pool.parks_key(queue, &key)
@@ -397,7 +401,9 @@ impl Run<'_> {
         reason: Reason,
     ) -> Next {
         self.becomes(tracked, Now::Waiting);
-        if let Some(batch) = turn.value().batch.as_ref() {
+        if let Some(batch) = turn.value().batch.as_ref()
+            && self.settings.turns_back(&tracked.entry.message)
+        {
             self.pool.cascade(batch);
         }
         let attempts = tracked.attempts();

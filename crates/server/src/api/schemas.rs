@@ -1,6 +1,7 @@
 //! The schemas of `/openapi.json`.
 
 use serde_json::{Value, json};
+use sluicegate_dispatch::ParkedCode;
 
 use sluicegate_dispatch::ParkedCode;
 
@@ -223,6 +224,8 @@ fn warning() -> Value {
         ("firstSeen", time()),
         ("lastSeen", time()),
         ("acknowledged", flag()),
+        ("resolved", flag()),
+        ("resolvedAt", maybe_time()),
     ])
 }
 

@@ -7,8 +7,9 @@ use rusqlite::{Connection, OptionalExtension, params};
 use sluicegate_dispatch::{PublishError, PutBack, SourceError};
 use tokio::time::Instant;
 
+use super::lanes::Lanes;
 use super::publish::{self, Numbers};
-use super::row::Key;
+use super::row::group_of;
 use super::schema;
 use super::store::{Inner, Queue};
 use super::writer::{ROW_BYTES, Write};
@@ -42,10 +43,10 @@ pub(crate) async fn put_back(
 
 /// One of the messages that is out.
 fn still_out<'a>(queue: &Queue, messages: &'a [PutBack]) -> Option<&'a str> {
-    let mut front = queue.front.lock();
+    let mut ahead = queue.ahead.lock();
     let now = Instant::now();
     let is_out = |message: &&PutBack| {
-        place_of(queue.id, &message.broker_id).is_some_and(|seq| front.is_out(seq, now))
+        place_of(queue.id, &message.broker_id).is_some_and(|seq| ahead.is_out(seq, now))
     };
     messages.iter().find(is_out).map(|message| &*message.publication.message.id)
 }
@@ -70,6 +71,7 @@ impl Return {
         connection: &Connection,
         message: &PutBack,
         numbers: &mut Numbers,
+        lanes: &mut Lanes,
     ) -> rusqlite::Result<bool> {
         let body = &message.publication.body;
         let of = &message.publication.message;
@@ -89,8 +91,9 @@ impl Return {
         if seq == numbers.next {
             numbers.next += 1;
         }
-        let (key, high) = (Key::of(of), of.high_priority);
-        publish::insert(connection, seq, self.queue.id, &key, high, None, self.now, body)?;
+        let (lane, group) = (lanes.lane_of(connection, of)?, group_of(of));
+        let (queue, high) = (self.queue.id, of.high_priority);
+        publish::insert(connection, seq, queue, lane, &group, high, None, self.now, body)?;
         connection
             .prepare_cached(
                 "INSERT OR REPLACE INTO ids (queue, id, seq, at) VALUES (?1, ?2, ?3, ?4)",
@@ -110,10 +113,11 @@ impl Write for Return {
 
     fn write(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         let mut numbers = Numbers::take(connection, self.queue.id)?;
+        let mut lanes = Lanes::of(self.queue.id);
         let first = numbers.next;
         let mut stored = 0;
         for message in &self.messages {
-            stored += i64::from(self.one(connection, message, &mut numbers)?);
+            stored += i64::from(self.one(connection, message, &mut numbers, &mut lanes)?);
         }
         let next = numbers.next;
         let mut update = connection
@@ -125,7 +129,7 @@ impl Write for Return {
     }
 
     fn written(&mut self, (): &()) {
-        self.queue.front.lock().put_back();
+        self.queue.ahead.lock().put_back();
         self.queue.changed.notify_waiters();
     }
 }

@@ -9,13 +9,15 @@ use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldArray, FieldTable, ShortString};
 use sluicegate_dispatch::{Envelope, Publication, Reason};
 
-use super::ladder::WAITING;
+use super::delay_queues::WAITING;
+use super::names::Identity;
 
 /// What our own headers begin with.
 const OWN: &str = "x-sluicegate-";
 const ATTEMPTS: &str = "x-sluicegate-attempts";
 const REASON: &str = "x-sluicegate-reason";
 const ID: &str = "x-sluicegate-id";
+const NAME: &str = "x-sluicegate-name";
 const GROUP: &str = "x-sluicegate-group";
 const EXCHANGE: &str = "x-sluicegate-exchange";
 const ROUTING_KEY: &str = "x-sluicegate-routing-key";
@@ -33,7 +35,7 @@ const BROKERS: [&str; 8] = [
 
 /// A message of a queue.
 #[derive(Debug)]
-pub(crate) struct Letter {
+pub(crate) struct Incoming {
     body: Bytes,
     properties: BasicProperties,
     exchange: ShortString,
@@ -41,7 +43,7 @@ pub(crate) struct Letter {
     is_redelivered: bool,
 }
 
-impl Letter {
+impl Incoming {
     pub(crate) fn new(delivery: lapin::message::Delivery) -> Self {
         Self {
             body: delivery.data.into(),
@@ -64,11 +66,22 @@ impl Letter {
         self.header(name).and_then(scalar)
     }
 
-    /// Whether a header is one in which the broker notes that a message died in a waiting queue.
+    /// Whether a header is one in which the broker notes that a message died in a delay queue.
     fn tells_of_waiting(&self, name: &str) -> bool {
         let mut notes = ["x-first-death-", "x-last-death-"].into_iter();
         let Some(note) = notes.find(|note| name.starts_with(note)) else { return false };
         let queue = self.text(&format!("{note}queue"));
+        queue.is_some_and(|queue| queue.starts_with(WAITING))
+    }
+
+    /// Whether it is a copy of ours that comes back.
+    pub(crate) fn is_copy(&self) -> bool {
+        self.header(ATTEMPTS).is_some() || self.has_waited()
+    }
+
+    /// Whether it comes out of a delay queue.
+    fn has_waited(&self) -> bool {
+        let queue = self.text("x-first-death-queue");
         queue.is_some_and(|queue| queue.starts_with(WAITING))
     }
 
@@ -80,10 +93,19 @@ impl Letter {
 
     /// What it is known by: the sender's id, and for a message without one what it says. Equal
     /// messages without an id have the same; whoever uses it tells them apart.
-    pub(crate) fn id(&self) -> Arc<str> {
-        if let Some(id) = self.sender_id() {
-            return id;
+    pub(crate) fn identity(&self) -> Identity {
+        let given = self.text(NAME).map(Arc::from).or_else(|| self.sender_id());
+        let is_given = given.is_some();
+        let id = given.unwrap_or_else(|| self.fingerprint());
+        Identity {
+            id,
+            is_given,
+            is_redelivered: self.is_redelivered,
+            is_copy: self.header(ATTEMPTS).is_some(),
         }
+    }
+
+    fn fingerprint(&self) -> Arc<str> {
         let mut hasher = DefaultHasher::new();
         self.body.hash(&mut hasher);
         self.exchange.as_str().hash(&mut hasher);
@@ -157,7 +179,7 @@ impl Letter {
     /// The copy is published by us, so what binds a message to its publishing is left out: another
     /// user's id, which the broker would refuse; further routing keys, by which it would be copied;
     /// and an expiration, with which it would come before its time.
-    pub(crate) fn again(&self, id: &str, attempts: u32, reason: Reason) -> BasicProperties {
+    pub(crate) fn again(&self, name: &str, attempts: u32, reason: Reason) -> BasicProperties {
         let old = &self.properties;
         let mut headers = FieldTable::default();
         for (name, value) in old.headers().iter().flat_map(|table| table.inner()) {
@@ -182,8 +204,10 @@ impl Letter {
         keep_first(EXCHANGE, self.exchange.as_str());
         keep_first(ROUTING_KEY, self.routing_key.as_str());
         keep_first(REASON, word(reason));
-        if old.message_id().is_none() {
-            keep_first(ID, id);
+        // The copy has the name of the first one, also where that is not its id: otherwise it could be
+        // taken for another message of the same id while the first one is still being settled.
+        if self.sender_id().as_deref() != Some(name) {
+            headers.insert(NAME.into(), AMQPValue::LongString(name.into()));
         }
         headers.insert(ATTEMPTS.into(), AMQPValue::LongLongInt(attempts.into()));
         let mut new =
@@ -267,7 +291,7 @@ fn is_ours_or_brokers(name: &str) -> bool {
     name.starts_with(OWN) || BROKERS.contains(&name)
 }
 
-/// The deaths of a message without those in our waiting queues.
+/// The deaths of a message without those in our delay queues.
 fn other_deaths(value: &AMQPValue) -> Option<AMQPValue> {
     let AMQPValue::FieldArray(deaths) = value else { return Some(value.clone()) };
     let is_other = |death: &&AMQPValue| match death {

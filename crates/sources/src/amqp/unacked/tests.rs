@@ -1,17 +1,22 @@
-//! The ring beside a broker that knows what is unacked and is told what the ring says.
+//! Beside a broker that knows what is unacked, and is told.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::amqp::answers::Call;
 
 const WINDOW: Duration = Duration::from_secs(10);
 
-fn letter() -> Letter {
+fn incoming() -> Incoming {
     let delivery =
         lapin::message::Delivery::mock(1, "".into(), "q".into(), false, b"body".to_vec());
-    Letter::new(delivery)
+    Incoming::new(delivery)
+}
+
+fn identity(id: &str, is_redelivered: bool) -> Identity {
+    Identity { id: id.into(), is_given: true, is_redelivered, is_copy: false }
 }
 
 /// What the broker holds unacked, by tag; a message that is told twice is an error there.
@@ -83,9 +88,9 @@ proptest! {
     /// never shared by two that are here.
     #[test]
     fn every_delivery_is_told_once_as_it_was_settled(steps in steps(), hold in 0u64..3_000) {
-        let (mut ring, mut broker) = (Ring::default(), Broker::default());
-        ring.begin(7);
-        let ticket = Arc::new(Ticket::default());
+        let (mut unacked, mut broker) = (Unacked::default(), Broker::default());
+        unacked.begin(7);
+        let call = Call::new();
         let mut now = Instant::from_std(std::time::Instant::now());
         let hold = Hold { age: Duration::from_millis(hold), most: 5 };
         let (mut out, mut copying) = (Vec::new(), Vec::new());
@@ -96,14 +101,15 @@ proptest! {
                 Step::Arrive(id) => {
                     broker.sent += 1;
                     broker.unacked.insert(broker.sent, "");
-                    prop_assert!(ring.arrive(broker.sent, id.to_string().into(), letter(), now));
-                    let named = ring.entries.iter().filter_map(|entry| entry.name.as_ref());
+                    prop_assert!(unacked.arrive(broker.sent, identity(&id.to_string(), false), incoming(), now));
+                    let here = unacked.entries.values();
+                    let named = here.filter_map(|entry| entry.name.as_ref());
                     let names: Vec<_> = named.map(Name::text).collect();
                     let distinct: BTreeSet<_> = names.iter().collect();
                     prop_assert_eq!(distinct.len(), names.len());
                 }
                 Step::HandOut(max) => {
-                    let handed = ring.hand_out(max, now, Some(WINDOW));
+                    let handed = unacked.hand_out(max, now, Some(WINDOW));
                     prop_assert!(handed.len() <= max);
                     for handed in handed {
                         ends.insert(handed.receipt.tag, now + WINDOW);
@@ -115,10 +121,10 @@ proptest! {
                     let is_open = !expected.contains_key(&receipt.tag)
                         && !copying.contains(&receipt.tag);
                     let (is_valid, told) = match how {
-                        0 => (ring.settle(&receipt, End::Ack, &ticket), "acked"),
-                        1 => (ring.settle(&receipt, End::Return, &ticket), "returned"),
-                        2 => (ring.settle(&receipt, End::Reject, &ticket), "rejected"),
-                        _ => (ring.copy(&receipt, &ticket).is_some(), "copying"),
+                        0 => (unacked.settle(&receipt, End::Ack, call.part(0)), "acked"),
+                        1 => (unacked.settle(&receipt, End::Return, call.part(0)), "returned"),
+                        2 => (unacked.settle(&receipt, End::Reject, call.part(0)), "rejected"),
+                        _ => (unacked.copy(&receipt, call.part(0)).is_some(), "copying"),
                     };
                     prop_assert_eq!(is_valid, is_open);
                     if is_valid && told == "copying" {
@@ -131,7 +137,8 @@ proptest! {
                     if which >= copying.len() { continue }
                     let tag = copying.remove(which);
                     let copied = if is_ok { Ok(()) } else { Err(SourceError::new("no")) };
-                    ring.copied(7, tag, copied, Some(now + WINDOW), now);
+                    let receipt = Receipt { tag, generation: 7, handle: None };
+                    unacked.copied(&receipt, copied, Some(now + WINDOW));
                     ends.insert(tag, now + WINDOW);
                     if is_ok {
                         expected.insert(tag, "acked");
@@ -139,18 +146,18 @@ proptest! {
                 }
                 Step::Extend(which) => {
                     let Some(receipt) = out.get(which) else { continue };
-                    if ring.extend(receipt, Some(now + WINDOW)) {
+                    if unacked.extend(receipt, Some(now + WINDOW)) {
                         ends.insert(receipt.tag, now + WINDOW);
                     }
                 }
                 Step::Pass(ms) => now += Duration::from_millis(ms),
                 Step::ReturnFresh => {
-                    for (entry, tag) in ring.entries.iter().zip(ring.first..) {
+                    for (tag, entry) in &unacked.entries {
                         if entry.state == State::Fresh {
-                            expected.insert(tag, "returned");
+                            expected.insert(*tag, "returned");
                         }
                     }
-                    ring.return_fresh();
+                    unacked.return_fresh();
                 }
                 Step::Tell => {
                     for receipt in &out {
@@ -160,9 +167,9 @@ proptest! {
                             expected.insert(receipt.tag, "returned");
                         }
                     }
-                    let mut frames = ring.frames(now, hold);
+                    let mut frames = unacked.frames(now, hold);
                     broker.hear(&frames)?;
-                    ring.told(&mut frames, now);
+                    unacked.told(&mut frames, now);
                     for (tag, how) in &broker.told {
                         prop_assert_eq!(expected.get(tag), Some(how));
                     }
@@ -173,78 +180,99 @@ proptest! {
             }
         }
         // Without holding back, all that was settled is told.
-        let mut frames = ring.frames(now, Hold::NONE);
+        let mut frames = unacked.frames(now, Hold::NONE);
         broker.hear(&frames)?;
-        ring.told(&mut frames, now);
+        unacked.told(&mut frames, now);
         prop_assert_eq!(&broker.told, &expected);
-        let (fresh, out) = ring.counts();
+        let (fresh, out) = unacked.counts();
         prop_assert_eq!(fresh + out, broker.unacked.len());
-        let named = ring.entries.iter().filter(|entry| entry.name.is_some()).count();
-        prop_assert_eq!(named, ring.names.len());
+        // Once those who settled have their answers, only what is here has a name.
+        unacked.rest(call.release_names(), now);
+        let has_name = |entry: &&Entry| {
+            entry.name.is_some() && !matches!(entry.state, State::Copying | State::Ack)
+        };
+        let named = unacked.entries.values().filter(has_name).count();
+        prop_assert_eq!(named, unacked.names.len());
     }
 }
 
-/// Ring, time and a few entries that are out.
-fn handed(count: u64) -> (Ring, Instant, Vec<Receipt>) {
-    let (mut ring, now) = (Ring::default(), Instant::from_std(std::time::Instant::now()));
-    ring.begin(1);
+/// A channel, the time and a few entries that are out.
+fn handed(count: u64) -> (Unacked, Instant, Vec<Receipt>) {
+    let (mut unacked, now) = (Unacked::default(), Instant::from_std(std::time::Instant::now()));
+    unacked.begin(1);
     for tag in 1..=count {
-        assert!(ring.arrive(tag, format!("m{tag}").into(), letter(), now));
+        assert!(unacked.arrive(tag, identity(&format!("m{tag}"), false), incoming(), now));
     }
-    let handed = ring.hand_out(100, now, None);
-    (ring, now, handed.into_iter().map(|handed| handed.receipt).collect())
+    let handed = unacked.hand_out(100, now, None);
+    (unacked, now, handed.into_iter().map(|handed| handed.receipt).collect())
 }
 
 #[test]
 fn a_gap_holds_acks_back_while_it_is_young() {
-    let (mut ring, now, receipts) = handed(6);
-    let ticket = Arc::new(Ticket::default());
+    let (mut unacked, now, receipts) = handed(6);
+    let call = Call::new();
     let hold = Hold { age: Duration::from_millis(5), most: 4 };
     let told = |frames: Frames| (frames.up_to, frames.singles, frames.next.is_some());
     for at in [0, 1, 3, 4] {
-        assert!(ring.settle(&receipts[at], End::Ack, &ticket));
+        assert!(unacked.settle(&receipts[at], End::Ack, call.part(0)));
     }
-    assert_eq!(told(ring.frames(now, hold)), (Some(2), vec![], true));
+    assert_eq!(told(unacked.frames(now, hold)), (Some(2), vec![], true));
     let later = now + Duration::from_millis(5);
-    assert_eq!(told(ring.frames(later, hold)), (None, vec![4, 5], false));
+    assert_eq!(told(unacked.frames(later, hold)), (None, vec![4, 5], false));
     // Closed, the gap takes along what is above it.
-    assert!(ring.settle(&receipts[5], End::Ack, &ticket));
-    assert!(ring.settle(&receipts[2], End::Ack, &ticket));
-    assert_eq!(told(ring.frames(now, hold)), (Some(6), vec![], false));
-    assert_eq!(ring.counts(), (0, 0));
+    assert!(unacked.settle(&receipts[5], End::Ack, call.part(0)));
+    assert!(unacked.settle(&receipts[2], End::Ack, call.part(0)));
+    assert_eq!(told(unacked.frames(now, hold)), (Some(6), vec![], false));
+    assert_eq!(unacked.counts(), (0, 0));
 }
 
 #[test]
 fn too_many_are_not_held_back() {
-    let (mut ring, now, receipts) = handed(6);
-    let ticket = Arc::new(Ticket::default());
+    let (mut unacked, now, receipts) = handed(6);
+    let call = Call::new();
     let hold = Hold { age: Duration::from_secs(5), most: 3 };
     for receipt in &receipts[3..] {
-        assert!(ring.settle(receipt, End::Ack, &ticket));
+        assert!(unacked.settle(receipt, End::Ack, call.part(0)));
     }
-    assert_eq!(ring.frames(now, hold).singles, [4, 5, 6]);
+    assert_eq!(unacked.frames(now, hold).singles, [4, 5, 6]);
 }
 
 /// A tag that jumps would misapply every ack after it.
 #[test]
 fn tags_count_up() {
-    let (mut ring, now, _) = handed(2);
-    assert!(!ring.arrive(4, "m4".into(), letter(), now));
-    assert!(ring.arrive(3, "m3".into(), letter(), now));
+    let (mut unacked, now, _) = handed(2);
+    assert!(!unacked.arrive(4, identity("m4", false), incoming(), now));
+    assert!(unacked.arrive(3, identity("m3", false), incoming(), now));
 }
 
 /// A copy that is confirmed after its channel ended says nothing of what has that tag now.
 #[test]
 fn a_copy_of_an_earlier_channel_acks_nothing() {
-    let (mut ring, now, receipts) = handed(1);
-    let ticket = Arc::new(Ticket::default());
-    assert!(ring.copy(&receipts[0], &ticket).is_some());
-    ring.begin(2);
-    assert!(ring.arrive(1, "m1".into(), letter(), now));
-    let receipt = ring.hand_out(1, now, None).remove(0).receipt;
-    assert!(ring.copy(&receipt, &ticket).is_some());
-    ring.copied(1, 1, Ok(()), None, now);
-    assert!(ring.frames(now, Hold::NONE).is_empty());
-    ring.copied(2, 1, Ok(()), None, now);
-    assert_eq!(ring.frames(now, Hold::NONE).up_to, Some(1));
+    let (mut unacked, now, receipts) = handed(1);
+    let call = Call::new();
+    assert!(unacked.copy(&receipts[0], call.part(0)).is_some());
+    unacked.begin(2);
+    assert!(unacked.arrive(1, identity("m1", true), incoming(), now));
+    let receipt = unacked.hand_out(1, now, None).remove(0).receipt;
+    assert!(unacked.copy(&receipt, call.part(0)).is_some());
+    unacked.copied(&receipts[0], Ok(()), None);
+    assert!(unacked.frames(now, Hold::NONE).is_empty());
+    unacked.copied(&receipt, Ok(()), None);
+    assert_eq!(unacked.frames(now, Hold::NONE).up_to, Some(1));
+}
+
+/// What is told goes, however long the first one stays: so what is kept is bounded by the prefetch.
+#[test]
+fn a_slow_one_does_not_keep_the_others() {
+    let (mut unacked, now, receipts) = handed(1);
+    let call = Call::new();
+    for tag in 2..=10_000 {
+        assert!(unacked.arrive(tag, identity(&format!("m{tag}"), false), incoming(), now));
+        let receipt = unacked.hand_out(1, now, None).remove(0).receipt;
+        assert!(unacked.settle(&receipt, End::Ack, call.part(0)));
+        assert_eq!(unacked.frames(now, Hold::NONE).singles, [tag]);
+        assert_eq!(unacked.entries.len(), 1);
+    }
+    assert!(unacked.settle(&receipts[0], End::Ack, call.part(0)));
+    assert_eq!(unacked.frames(now, Hold::NONE).up_to, Some(1));
 }

@@ -1,16 +1,22 @@
 //! Pools that keep order: of each key one message at most is ready or out.
 //! `docs/rules.md#fifo-1`.
+//!
+//! A key is a group of a pool, whatever the tenants of its messages: its head is in one lane, and the next may be
+//! in another.
 
-use sluicegate_dispatch::Order;
 use std::sync::Arc;
 
-use super::super::row::{Head, Key};
-use super::{Back, Front, Out};
+use sluicegate_dispatch::Order;
+
+use super::super::row::{Key, Raised, Row};
+use super::lane::rank;
+use super::{Back, Lanes, Out, ReadAhead};
 
 /// The message that the others of its key wait behind.
 #[derive(Debug)]
 pub(super) struct HeadOf {
-    pub(super) seq: i64,
+    seq: i64,
+    lane: i64,
     place: Place,
     high: bool,
     /// It was out before: nothing overtakes it.
@@ -39,7 +45,7 @@ impl HeadOf {
     }
 }
 
-impl Front {
+impl ReadAhead {
     /// Keeps this order from now on. What is in memory is derived anew from the file, but for what is out.
     pub(crate) fn keep_order(&mut self, order: &Arc<Order>) {
         if *order == self.order {
@@ -51,24 +57,35 @@ impl Front {
 
     pub(super) fn rebuild(&mut self) {
         self.epoch += 1;
-        self.ready.clear();
-        self.bare.clear();
-        self.bytes = 0;
+        let order = &self.order;
+        self.pools.retain(|_, pool| pool.reset(order.of(&pool.code)));
+        let pools = &self.pools;
+        self.shut.retain(|_, id| pools.contains_key(id));
+        self.turns.clear();
+        self.hungry.clear();
+        self.alarms.clear();
+        (self.loaded, self.bytes) = (0, 0);
         self.heads.clear();
         self.choosing.clear();
         self.raised.clear();
-        self.cursor = self.base;
-        self.due_cursor = (i64::MIN, 0);
-        self.next_due = Some(i64::MIN);
-        self.fresh = true;
-        for (&seq, out) in self.out.iter().filter(|(_, out)| out.key.is_kept(&self.order)) {
-            let head = self.heads.entry(out.key.clone()).or_insert(HeadOf {
-                seq,
-                place: Place::Out,
-                high: out.high,
-                held: true,
-                outs: 0,
-                inherited: true,
+        self.lanes = Lanes::Unknown;
+        self.fresh = false;
+        for (&seq, out) in &self.out {
+            let Some(pool) = self.pools.get_mut(&out.key.pool) else { continue };
+            if !pool.keeps(&out.key.group) {
+                continue;
+            }
+            let head = self.heads.entry(out.key.clone()).or_insert_with(|| {
+                pool.heads += 1;
+                HeadOf {
+                    seq,
+                    lane: out.lane,
+                    place: Place::Out,
+                    high: out.high,
+                    held: true,
+                    outs: 0,
+                    inherited: true,
+                }
             });
             head.outs += 1;
             head.seq = head.seq.min(seq);
@@ -85,7 +102,7 @@ impl Front {
         match back {
             Back::Now if !head.inherited => {
                 head.place = Place::Ready;
-                self.make_ready(seq, out.key);
+                self.make_ready(seq, out.high, out.key, out.lane);
             }
             Back::At(_) if !head.inherited => head.place = Place::Delayed,
             Back::Gone | Back::Now | Back::At(_) => {
@@ -107,38 +124,41 @@ impl Front {
     }
 
     /// Makes a message the head of its key.
-    pub(super) fn crown(&mut self, head: Head) {
-        let Head { seq, key, high, due, held } = head;
-        let waits = due.filter(|&due| (due, seq) > self.due_cursor);
-        if let Some(due) = waits {
-            self.await_due(due);
-        }
+    pub(super) fn crown(&mut self, pool_id: i64, row: Row) {
+        let Row { seq, lane, group, high, due, held } = row;
+        let Some(pool) = self.pools.get_mut(&pool_id) else { return };
+        let waits = due.filter(|_| !pool.lane(lane).is_due(due, seq));
         let place = if waits.is_some() { Place::Delayed } else { Place::Ready };
-        self.heads
-            .insert(key.clone(), HeadOf { seq, place, high, held, outs: 0, inherited: false });
-        if place == Place::Ready {
-            self.make_ready(seq, key);
+        let head = HeadOf { seq, lane, place, high, held, outs: 0, inherited: false };
+        let key = Key { pool: pool_id, group };
+        if self.heads.insert(key.clone(), head).is_none() {
+            pool.heads += 1;
+        }
+        match waits {
+            Some(due) => self.await_due(pool_id, lane, due),
+            None => self.make_ready(seq, high, key, lane),
         }
     }
 
     /// The time of a message has come, and it is in a pool that keeps order.
-    pub(super) fn head_due(&mut self, seq: i64, key: Key, high: bool) {
+    pub(super) fn head_due(&mut self, key: Key, row: Row) {
         let Some(head) = self.heads.get_mut(&key) else { return };
-        if head.seq == seq && head.place == Place::Delayed {
+        if head.seq == row.seq && head.place == Place::Delayed {
             head.place = Place::Ready;
-            self.make_ready(seq, key);
-        } else if high {
-            self.raise(key, seq);
+            self.make_ready(row.seq, row.high, key, row.lane);
+        } else if row.high {
+            self.raise(key, Raised::of(&row));
         }
     }
 
     /// A message of high priority came, or its time did: it goes before a head that only waits.
-    pub(super) fn raise(&mut self, key: Key, seq: i64) {
-        if !key.is_kept(&self.order) {
+    pub(super) fn raise(&mut self, key: Key, raised: Raised) {
+        if !self.keeps(&key) {
             return;
         }
-        if self.filling {
-            self.raised.push((key.clone(), seq));
+        let Raised { seq, lane, .. } = raised;
+        if self.fetching {
+            self.raised.push((key.clone(), raised));
         }
         let Some(head) = self.heads.get_mut(&key) else { return };
         let yields = match head.place {
@@ -147,11 +167,12 @@ impl Front {
             Place::Out | Place::Choosing => false,
         };
         if yields && !head.held && head.seq != seq {
-            let passed = std::mem::replace(&mut head.seq, seq);
+            let passed = rank(std::mem::replace(&mut head.seq, seq), head.high);
+            let passed_lane = std::mem::replace(&mut head.lane, lane);
             head.high = true;
             head.place = Place::Ready;
-            self.unready(passed);
-            self.make_ready(seq, key);
+            self.make_ready(seq, true, key.clone(), lane);
+            self.change(key.pool, |pool| pool.unready(passed_lane, passed));
         }
     }
 
@@ -163,16 +184,18 @@ impl Front {
         }
     }
 
-    /// The next of a key was looked up; `None` if there is none, or if it is yet to be read in order.
-    pub(super) fn chosen(&mut self, key: &Key, next: Option<Head>) {
+    /// The next of a key was looked up; `None` if there is none.
+    pub(super) fn chosen(&mut self, key: &Key, next: Option<Row>) {
         let is_choosing = |head: &HeadOf| head.place == Place::Choosing;
         if !self.heads.get(key).is_some_and(is_choosing) {
             return;
         }
-        self.heads.remove(key);
-        let next = next.filter(|next| next.high || next.seq <= self.cursor);
-        if let Some(next) = next {
-            self.crown(next);
+        match next {
+            Some(next) => self.crown(key.pool, next),
+            None => {
+                self.heads.remove(key);
+                self.change(key.pool, |pool| pool.heads -= 1);
+            }
         }
     }
 }
