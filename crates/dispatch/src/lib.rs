@@ -56,7 +56,7 @@ pub use settings::{
     UnknownPool,
 };
 pub use source::{
-    BoxFuture, Depth, Found, FoundState, Profile, Publication, PublishError, Published, Settle,
-    Settled, Source, SourceError,
+    BoxFuture, Depth, Found, FoundState, Profile, Publication, PublishError, Published, PutBack,
+    Settle, Settled, Source, SourceError,
 };
 pub use view::{GroupView, MessageState, MessageView, Phase, PoolView, QueueView, WhyWaiting};

@@ -47,18 +47,37 @@ pub enum ParkedCode {
 
 /// Where parked messages are kept.
 pub trait ParkedStore: Send + Sync + 'static {
-    /// Keeps messages, durably, all or none. Those that are there already stay as they are.
+    /// Keeps messages, durably, all or none, in this order. Those that are there already stay as they are, and
+    /// one that was replayed from here comes back to its place.
     fn park(&self, parked: Vec<Parked>) -> BoxFuture<'_, Result<(), SourceError>>;
 
     /// Whether a key was parked with its tail and has messages here: then what comes later must not
     /// overtake them. Cheap, and known from the start on.
     fn holds_key(&self, queue: &str, pool: &str, group: &str) -> bool;
 
-    /// Whether a message was replayed from here: then it comes before those of its key that are still
-    /// here, and their hold on the key is not for it. Cheap, and known from the start on.
-    fn lets_pass(&self, queue: &str, broker_id: &str) -> bool {
-        let _ = (queue, broker_id);
+    /// Whether a message, by the application's id, was replayed from here and nothing of its key that is here
+    /// or was replayed comes before it: then the hold on its key is not for it. Cheap, and known from the start
+    /// on.
+    fn lets_pass(&self, queue: &str, message: &str) -> bool {
+        let _ = (queue, message);
         false
+    }
+
+    /// Whether a message was replayed from here and is not [over](ParkedStore::replay_over). Cheap.
+    fn is_replayed(&self, queue: &str, message: &str) -> bool {
+        let _ = (queue, message);
+        false
+    }
+
+    /// Notes, durably, that messages which were replayed from here are over. It is called before their source
+    /// is told, so that a crash leaves no key held by a message that is gone. Told twice, it changes nothing.
+    fn replay_over(
+        &self,
+        queue: &str,
+        messages: Vec<Arc<str>>,
+    ) -> BoxFuture<'_, Result<(), SourceError>> {
+        let _ = (queue, messages);
+        Box::pin(async { Ok(()) })
     }
 }
 

@@ -200,6 +200,11 @@ impl Recipient for RouterQueue {
         self.pools.runner.parked.park(parked)
     }
 
+    fn replay_over(&self, over: &[&Routed]) -> BoxFuture<'_, Result<(), SourceError>> {
+        let ids = over.iter().map(|entry| Arc::clone(&entry.message.id)).collect();
+        self.pools.runner.parked.replay_over(&self.name, ids)
+    }
+
     fn settled(&self, settling: &Settling<Routed>, answer: &Settled) {
         let id = match &settling.subject {
             Subject::Tracked(tracked) => Some(&tracked.entry.message.id),

@@ -259,7 +259,11 @@ impl Router {
         let place = tracked.entry.standing().place.ok_or(AckError::Busy)?;
         let pool = self.pools.at(&place).ok_or(AckError::Busy)?;
         let item = pool.withdraw(place.item).ok_or(AckError::Busy)?;
-        item.held.settle(Settlement::Ack);
+        if self.pools.runner.is_replayed(&tracked) {
+            item.held.settle_replayed(());
+        } else {
+            item.held.settle(Settlement::Ack);
+        }
         Ok(())
     }
 

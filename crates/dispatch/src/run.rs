@@ -31,6 +31,11 @@ impl Runner {
     pub(crate) fn observe(&self, fact: &Fact<'_>) {
         self.observer.observe(fact);
     }
+
+    /// Whether a message was replayed and is not over: docs/rules.md#park-2.
+    pub(crate) fn is_replayed(&self, tracked: &Tracked<Routed>) -> bool {
+        self.parked.is_replayed(&tracked.entry.queue, &tracked.entry.message.id)
+    }
 }
 
 /// Starts whatever a pool's sluice lets through, until it is closed.
@@ -125,7 +130,7 @@ impl Run<'_> {
         let parked = &self.runner.parked;
         let is_parked = self.pool.parks_key(queue, &key)
             || (parked.holds_key(queue, &self.pool.code, &key)
-                && !parked.lets_pass(queue, &tracked.broker_id));
+                && !parked.lets_pass(queue, &message.id));
         is_parked.then_some(key)
     }
 
@@ -320,13 +325,23 @@ impl Run<'_> {
     /// docs/rules.md#strict-1.
     fn end(&self, turn: Turn<Item>, settlement: Settlement) -> Next {
         self.pool.left(&turn.value().held.tracked().entry.message);
+        let is_replayed =
+            settlement == Settlement::Ack && self.runner.is_replayed(turn.value().held.tracked());
         if self.settings.ordering == Ordering::Strict {
             let (item, hold, next) = turn.linger_and_next();
-            item.held.settle_until(settlement, hold);
+            if is_replayed {
+                item.held.settle_replayed(hold);
+            } else {
+                item.held.settle_until(settlement, hold);
+            }
             return next;
         }
         let (item, next) = turn.finish_and_next();
-        item.held.settle(settlement);
+        if is_replayed {
+            item.held.settle_replayed(());
+        } else {
+            item.held.settle(settlement);
+        }
         next
     }
 

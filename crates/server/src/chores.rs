@@ -10,10 +10,11 @@ use sluicegate_tasks::{Context, TaskGroup};
 use crate::daemon::Daemon;
 use crate::health::leak;
 use crate::incidents;
+use crate::replays;
 use crate::warnings::Code;
 
 /// How many chores there are.
-pub(crate) const COUNT: u32 = 8;
+pub(crate) const COUNT: u32 = 10;
 
 /// How often queues that do not answer are looked for.
 pub const STALLED_SOURCES: Duration = Duration::from_secs(60);
@@ -24,6 +25,7 @@ pub const LEFTOVERS: Duration = Duration::from_secs(10);
 const WARNINGS: Duration = Duration::from_secs(60);
 const INCIDENTS: Duration = Duration::from_secs(1);
 const PARKED: Duration = Duration::from_secs(5);
+const REPLAYS: Duration = Duration::from_secs(60);
 
 /// Starts all of them.
 pub(crate) async fn start(daemon: &Daemon, group: &TaskGroup) {
@@ -39,6 +41,10 @@ pub(crate) async fn start(daemon: &Daemon, group: &TaskGroup) {
     every(daemon, group, "state file watcher", INCIDENTS, incidents::watch_state).await;
     every(daemon, group, "incident watcher", INCIDENTS, incidents::watch_router).await;
     every(daemon, group, "parked message watcher", PARKED, incidents::watch_parked).await;
+    every(daemon, group, "replay forgetter", REPLAYS, replays::forget).await;
+    let own = daemon.clone();
+    // Refused only when the daemon is ending.
+    group.submit_detached("replay follower", |cx| replays::follow(own, cx)).await.ok();
 }
 
 /// Does a chore every so often, until the daemon ends.

@@ -17,6 +17,7 @@ pub mod metrics;
 mod names;
 pub mod plan;
 pub mod record;
+mod replays;
 mod scrape;
 pub mod settings;
 pub mod sync;

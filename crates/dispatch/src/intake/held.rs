@@ -58,6 +58,8 @@ pub struct Settling<E> {
     pub(crate) settlement: Settlement,
     /// To be kept, durably, before the source hears.
     pub(crate) parked: Option<Box<Parked>>,
+    /// That a replayed message is over is to be kept before, too.
+    pub(crate) is_replayed: bool,
     /// Dropped when the source has heard: the key of the message is held that long.
     pub(crate) until: Option<Box<dyn Any + Send + Sync>>,
 }
@@ -96,7 +98,7 @@ impl<E: Entry> Owed<E> {
         parked: Option<Box<Parked>>,
     ) {
         let subject = Subject::Stray(receipt);
-        self.push(Settling { subject, settlement, parked, until: None });
+        self.push(Settling { subject, settlement, parked, is_replayed: false, until: None });
     }
 
     /// Has a delivery settled.
@@ -115,7 +117,7 @@ impl<E: Entry> Owed<E> {
 
     fn lane(&self, settling: &Settling<E>) -> &Lane<E> {
         match settling.settlement {
-            _ if settling.parked.is_some() => &self.parks,
+            _ if settling.parked.is_some() || settling.is_replayed => &self.parks,
             Settlement::Ack => &self.acks,
             Settlement::Retry { .. } => &self.retries,
             Settlement::Park => &self.parks,
@@ -204,7 +206,7 @@ impl<E> Settling<E> {
     }
 
     fn is_ack(&self) -> bool {
-        self.parked.is_none() && self.settlement == Settlement::Ack
+        self.parked.is_none() && !self.is_replayed && self.settlement == Settlement::Ack
     }
 }
 
@@ -229,6 +231,14 @@ impl<E: Entry> Held<E> {
     pub fn settle_until(self, settlement: Settlement, until: impl Any + Send + Sync) {
         let owed = Arc::clone(&self.owed);
         owed.push(Settling { until: Some(Box::new(until)), ..self.settling(settlement) });
+    }
+
+    /// Ends the delivery of a message that was replayed and is done with: that is kept, durably, and then its source
+    /// is told.
+    pub(crate) fn settle_replayed(self, until: impl Any + Send + Sync) {
+        let owed = Arc::clone(&self.owed);
+        let until = Some(Box::new(until) as Box<dyn Any + Send + Sync>);
+        owed.push(Settling { is_replayed: true, until, ..self.settling(Settlement::Ack) });
     }
 
     /// Parks the message: it is kept here, durably, and then its source is told that it is done with.
@@ -258,7 +268,8 @@ impl<E: Entry> Held<E> {
 
 fn settling<E>(tracked: Arc<Tracked<E>>, settlement: Settlement) -> Settling<E> {
     tracked.begin_settling();
-    Settling { subject: Subject::Tracked(tracked), settlement, parked: None, until: None }
+    let subject = Subject::Tracked(tracked);
+    Settling { subject, settlement, parked: None, is_replayed: false, until: None }
 }
 
 impl<E: Entry> Drop for Held<E> {

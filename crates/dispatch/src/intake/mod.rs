@@ -57,6 +57,12 @@ pub trait Recipient: Send + Sync + Sized + 'static {
     /// Keeps messages that are parked here.
     fn park(&self, parked: Vec<Parked>) -> BoxFuture<'_, Result<(), SourceError>>;
 
+    /// Keeps that replayed messages are over.
+    fn replay_over(&self, over: &[&Self::Entry]) -> BoxFuture<'_, Result<(), SourceError>> {
+        let _ = over;
+        Box::pin(async { Ok(()) })
+    }
+
     /// A delivery was settled, durably, or its receipt was not valid any more.
     fn settled(&self, settling: &Settling<Self::Entry>, answer: &Settled);
 

@@ -166,17 +166,23 @@ impl<R: Recipient> Intake<R> {
     }
 }
 
-/// Keeps what is to be parked, before its source hears: docs/rules.md#park-1.
+/// Keeps what must be known before the source hears: what is parked (docs/rules.md#park-1), and which replayed messages
+/// are over (docs/rules.md#park-2).
 async fn keep_parked<R: Recipient>(
     intake: &Intake<R>,
     batch: &[Settling<R::Entry>],
 ) -> Result<(), SourceError> {
     let rows = batch.iter().filter_map(|settling| settling.parked.as_deref().cloned());
     let rows: Vec<Parked> = rows.collect();
-    if rows.is_empty() {
+    if !rows.is_empty() {
+        intake.recipient.park(rows).await?;
+    }
+    let over: Vec<&R::Entry> =
+        batch.iter().filter(|one| one.is_replayed).filter_map(Settling::entry).collect();
+    if over.is_empty() {
         return Ok(());
     }
-    intake.recipient.park(rows).await
+    intake.recipient.replay_over(&over).await
 }
 
 /// Hears what became of a settlement. Delivered anew while it was under way, the message is settled

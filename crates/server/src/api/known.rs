@@ -1,5 +1,7 @@
 //! Names that requests give: what is misspelt is not passed over.
 
+use sluicegate_sources::nearest;
+
 use super::Api;
 use super::problem::{Code, Problem};
 use crate::names::Names;
@@ -12,6 +14,23 @@ pub(crate) fn pool(api: &Api, code: Option<&str>, nothing_found: bool) -> Result
             Err(unknown_pool(api, code))
         }
         _ => Ok(()),
+    }
+}
+
+/// Passes if there is such a queue, or something of one that is gone by now.
+pub(crate) fn queue(api: &Api, name: Option<&str>, nothing_found: bool) -> Result<(), Problem> {
+    let queues = api.daemon.router().queues();
+    match name.filter(|name| nothing_found && !queues.iter().any(|queue| **queue == **name)) {
+        Some(name) => {
+            let known: Vec<&str> = queues.iter().map(|queue| &**queue).collect();
+            let instead = match nearest(name, known.iter().copied()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("there are: {}", known.join(", ")),
+            };
+            let detail = format!("there is no queue `{}`; {instead}", plain(name));
+            Err(Problem::new(Code::UnknownQueue, detail).with("field", "queue"))
+        }
+        None => Ok(()),
     }
 }
 

@@ -59,7 +59,7 @@ codes! {
     SlowRequest, "slow_request", REQUEST_TIMEOUT, "The body did not come in time.";
     Busy, "busy", CONFLICT, "The message runs, or is being settled.";
     BehindEarlier, "behind_earlier", CONFLICT, "An earlier message of its group is parked.";
-    OtherQueue, "other_queue", CONFLICT, "Its queue is not one of the state file.";
+    NoQueue, "no_queue", CONFLICT, "Its queue is not configured any more.";
     NoConfigFile, "no_config_file", CONFLICT, "The daemon was started without a file.";
     TooLarge, "too_large", PAYLOAD_TOO_LARGE, "A message, or all of them, exceed a bound.";
     InvalidMessages, "invalid_messages", UNPROCESSABLE_ENTITY, "Some messages are wrong.";

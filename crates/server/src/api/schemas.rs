@@ -3,6 +3,9 @@
 use serde_json::{Value, json};
 use sluicegate_dispatch::ParkedCode;
 
+use sluicegate_dispatch::ParkedCode;
+
+use super::parked_which::FILTERS;
 use super::problem::Code;
 
 /// A field of an object.
@@ -238,7 +241,38 @@ fn parked() -> Value {
         ("status", maybe_count()),
         ("attempts", count()),
         ("parkedAt", time()),
+        ("place", maybe_count()),
+        ("lastError", json!({ "type": ["object", "null"] })),
         ("message", json!({ "oneOf": [{ "type": "object" }, { "type": "string" }] })),
+    ])
+}
+
+fn replay() -> Value {
+    let mut fields = vec![("ids", list(text())), ("all", flag())];
+    fields.extend(FILTERS.map(|name| (name, text())));
+    fields.extend([("dryRun", flag()), ("rate", count()), ("limit", count()), ("cursor", text())]);
+    options(fields)
+}
+
+fn replayed() -> Value {
+    let refused = object([("id", maybe_text()), ("code", text()), ("detail", text())]);
+    object([
+        ("replayed", count()),
+        ("left", count()),
+        ("why", maybe_text()),
+        ("refused", list(refused)),
+        ("next", maybe_text()),
+    ])
+}
+
+fn imported() -> Value {
+    let errors = list(object([("line", count()), ("message", text())]));
+    object([
+        ("added", count()),
+        ("present", count()),
+        ("refused", count()),
+        ("errors", errors),
+        ("last", text()),
     ])
 }
 
@@ -269,7 +303,6 @@ fn others() -> Vec<Field> {
         ("addedQueues", names()),
         ("removedQueues", names()),
     ]);
-    let (ids, pool, all) = (("ids", names()), ("pool", text()), ("all", json!({ "const": true })));
     let health = one_of(&["UP", "DEGRADED", "DOWN"]);
     vec![
         ("Problem", problem),
@@ -281,8 +314,10 @@ fn others() -> Vec<Field> {
                 ("rateLimitPerMinute", maybe_count()),
             ]),
         ),
-        ("Replay", json!({ "oneOf": [object([ids]), object([pool]), object([all])] })),
-        ("Replayed", object([("replayed", count()), ("left", count()), ("why", maybe_text())])),
+        ("Replay", replay()),
+        ("Replayed", replayed()),
+        ("ParkedLines", text()),
+        ("Imported", imported()),
         (
             "Reloaded",
             object([("applied", applied), ("issues", names()), ("needsRestart", names())]),

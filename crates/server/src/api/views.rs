@@ -15,8 +15,7 @@ use super::page::{Page, bad_cursor, limit, page};
 use super::problem::Problem;
 use super::reply::reply;
 use super::shapes::{
-    BreakerShape, GroupShape, InFlightShape, ParkedShape, PoolShape, QueueShape, Seen, TenantShape,
-    millis,
+    BreakerShape, GroupShape, InFlightShape, PoolShape, QueueShape, Seen, TenantShape, millis,
 };
 use super::{Api, in_effect, known};
 
@@ -129,18 +128,6 @@ pub(crate) async fn warnings(State(api): State<Api>, query: Query) -> Result<Res
     let page = api.daemon.record().warnings.list(severity, cursor, limit(&query)?);
     let items = page.items.iter().map(crate::warnings::Warning::to_json).collect();
     Ok(shown(&Page { items, next: page.next.map(|next| next.to_string()) }))
-}
-
-/// `GET /api/v1/parked?pool=`: in the order in which they were parked.
-pub(crate) async fn parked(State(api): State<Api>, query: Query) -> Result<Response, Problem> {
-    let cursor = query.get("cursor");
-    if cursor.is_some_and(|cursor| cursor.parse::<u64>().is_err()) {
-        return Err(bad_cursor());
-    }
-    let page = api.daemon.store().parked(query.get("pool"), cursor, limit(&query)?).await?;
-    known::pool(&api, query.get("pool"), page.items.is_empty() && cursor.is_none())?;
-    let items = page.items.into_iter().map(ParkedShape::from).collect();
-    Ok(shown(&Page { items, next: page.next }))
 }
 
 /// `GET /api/v1/config`

@@ -5,6 +5,7 @@ mod command;
 mod crash;
 mod demo;
 mod operations;
+mod parking;
 mod publish;
 mod serve;
 mod soak;
