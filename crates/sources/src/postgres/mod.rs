@@ -26,6 +26,7 @@ mod settings;
 mod settle;
 mod shared;
 mod source;
+mod wants;
 
 pub use settings::PostgresSettings;
 pub use source::{PostgresSource, probe};

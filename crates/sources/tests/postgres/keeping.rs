@@ -126,8 +126,7 @@ async fn the_claims_of_the_dead_end() {
 
 /// Begins to receive and gives up, until that has left so many claims behind.
 async fn claim_and_go(source: &PostgresSource, sql: &Sql, count: i64) {
-    let out = "SELECT (SELECT count(*) FROM sluicegate.messages WHERE token IS NOT NULL) \
-               + (SELECT count(*) FROM sluicegate.keys WHERE token IS NOT NULL)";
+    let out = "SELECT count(*) FROM sluicegate.messages WHERE token IS NOT NULL";
     until("claimed", async || {
         match timeout(Duration::from_millis(1), source.receive(Demand::any(5))).await {
             Ok(received) => {
@@ -178,9 +177,7 @@ async fn envelopes_and_bad_bodies() {
     source.publish(vec![publication_in("m1", "P", Some("g"), false)]).await.unwrap();
     let sql = Sql::connect(&url).await;
     sql.run(
-        "INSERT INTO sluicegate.messages
-            (seq, at, place, queue, attempts, state, rank, high, id, pool, grp, body)
-         VALUES (nextval('sluicegate.numbers'), now(), 0, 1, 0, 0, 2, false, 'bad', 'P', 'g', '\\xff00')",
+        "SELECT sluicegate.publish(1, '{bad}', '{P}', '{g}', '{\"\"}', '{f}', '{0}', ARRAY['\\xff00'::bytea])",
     )
     .await;
     let received = receive(&source, 2).await;
