@@ -68,6 +68,12 @@ impl Sql {
         self.client.batch_execute(statement).await.unwrap();
     }
 
+    /// Why a statement does not work.
+    pub(crate) async fn refused(&self, statement: &str) -> String {
+        let error = self.client.batch_execute(statement).await.unwrap_err();
+        error.as_db_error().map_or_else(|| error.to_string(), |error| error.message().to_owned())
+    }
+
     pub(crate) async fn rows(&self, statement: &str) -> Vec<Row> {
         self.client.query(statement, &[]).await.unwrap()
     }
