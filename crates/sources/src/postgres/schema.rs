@@ -132,6 +132,8 @@ pub(crate) async fn prepare(client: &mut Object, names: &Names, queue: &str) -> 
         let table = "CREATE TABLE {s}.version (number int PRIMARY KEY, at timestamptz NOT NULL)";
         transaction.batch_execute(&names.write(table)).await?;
     }
+    // It takes as long as there is much to take over.
+    transaction.batch_execute("SET LOCAL statement_timeout = 0").await?;
     for step in steps(found) {
         transaction.batch_execute(&names.write(step)).await?;
     }

@@ -103,6 +103,14 @@ const BACKLOGS: &[Backlog] = &[
         others: 0,
         ..PLAIN
     },
+    Backlog {
+        name: "a pool for each, none with room",
+        columns: "0, 'p' || lpad((n % least(1000, :size / 50))::text, 4, '0'), n::text, 't' || n % 7",
+        pools: POOLS,
+        rooms: "array_fill(0, ARRAY[1000])",
+        claimed: 0,
+        ..PLAIN
+    },
 ];
 
 /// The pages that a statement touches.

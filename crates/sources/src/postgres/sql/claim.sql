@@ -177,7 +177,8 @@ DECLARE
     left_bytes bigint := most_bytes;
     -- Turns that may come to nothing, so that no claim takes long whatever it meets.
     looks int := 100 + most * 4;
-    is_cut boolean;
+    is_ripe boolean;
+    is_partial boolean := false;
     by_message boolean;
     by_key boolean;
     is_named boolean;
@@ -200,7 +201,6 @@ DECLARE
     chosen bigint[] := '{}';
     next_time timestamptz;
 BEGIN
-    is_cut := {s}.ripen(q, moment);
     PERFORM {s}.confirm(q);
     named_ended := named_at;
     others_ended := others_at;
@@ -255,7 +255,11 @@ BEGIN
             END IF;
             IF is_named <> (room >= 0) THEN
                 skips := skips + 1;
-                EXIT WHEN NOT is_named AND skips >= 16 AND left_in_all < most;
+                -- To pools that nobody named it may be a long way past those that have no room: in steps.
+                IF NOT is_named AND skips >= 32 THEN
+                    is_partial := true;
+                    EXIT;
+                END IF;
                 CONTINUE;
             END IF;
             room := CASE WHEN is_named THEN room ELSE left_for_others END;
@@ -315,6 +319,8 @@ BEGIN
             others_ended := coalesce(next_at, '');
         END IF;
     END LOOP;
+    -- At the end, so that nobody waits for what is locked by this while it waits for another. The next claim sees it.
+    is_ripe := {s}.ripen(q, moment);
     IF cardinality(chosen) > 0 THEN
         RETURN QUERY
             SELECT m.seq, mark, m.attempts, m.base <= 1, m.id, m.grp, m.body, m.pool, m.tenant,
@@ -327,8 +333,11 @@ BEGIN
         UNION ALL
         (SELECT until FROM {s}.keys WHERE queue = q AND until IS NOT NULL ORDER BY until LIMIT 1)
     ) u;
-    rest := CASE WHEN is_cut OR looks <= 0 THEN 0
+    rest := CASE WHEN is_ripe OR looks <= 0 THEN 0
         ELSE {s}.micros(next_time) - {s}.micros(clock_timestamp()) END;
+    IF is_partial THEN
+        rest := least(rest, 50000);
+    END IF;
     RETURN NEXT;
 END
 $$;

@@ -2,7 +2,7 @@
 -- out, by the receipts that were given for it. Old messages are of no tenant.
 INSERT INTO {s}.messages
     (seq, at, until, token, place, queue, holder, attempts, rank, base, high, loose, reason, id, pool, grp, tenant, body)
-SELECT seq, at, until, token, CASE WHEN rank = 4 THEN (extract(epoch FROM until) * 1000000)::bigint ELSE seq END,
+SELECT o.seq, at, until, token, CASE WHEN rank = 4 THEN (extract(epoch FROM until) * 1000000)::bigint ELSE o.seq END,
     queue, holder, attempts, rank, CASE WHEN token IS NOT NULL THEN base END, high, grp = '__DEFAULT__'::bytea,
     reason, id, pool, grp, '', body
 FROM (
@@ -20,7 +20,7 @@ FROM (
         END::smallint AS rank
     FROM {s}.old_messages m
     LEFT JOIN {s}.old_keys k ON m.state = 2 AND k.queue = m.queue AND k.head = m.seq AND k.token IS NOT NULL
-) o ORDER BY seq;
+) o ORDER BY o.seq;
 -- They are looked at by the first claim.
 INSERT INTO {s}.keys (queue, state, rank, high, loose, head, pool, grp, tenant)
 SELECT DISTINCT ON (queue, pool, grp) queue, 0, rank, high, loose, seq, pool, grp, tenant
