@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::OptionFuture;
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Demand, Depth, Found, Message, Order, Profile, Publication,
-    PublishError, Published, Receipt, Settle, Settled, Source, SourceError,
+    BoxFuture, Delivery, Demand, Depth, Found, Message, Order, Profile, Publication, PublishError,
+    Published, Receipt, Settle, Settled, Source, SourceError,
 };
 use sluicegate_tasks::TaskGroup;
 use tokio::time::{Instant, sleep_until, timeout};

@@ -35,8 +35,7 @@ const PLAIN: Backlog = Backlog {
 };
 
 /// The names of a thousand pools.
-const POOLS: &str =
-    "(SELECT array_agg(('p' || lpad(n::text, 4, '0'))::bytea ORDER BY n) FROM generate_series(0, 999) n)";
+const POOLS: &str = "(SELECT array_agg(('p' || lpad(n::text, 4, '0'))::bytea ORDER BY n) FROM generate_series(0, 999) n)";
 
 const BACKLOGS: &[Backlog] = &[
     PLAIN,
@@ -67,11 +66,7 @@ const BACKLOGS: &[Backlog] = &[
         order: 1,
         ..PLAIN
     },
-    Backlog {
-        name: "a tenant for each five",
-        columns: "0, 'P', 'g', 't' || n / 5",
-        ..PLAIN
-    },
+    Backlog { name: "a tenant for each five", columns: "0, 'P', 'g', 't' || n / 5", ..PLAIN },
     Backlog {
         name: "a tenant for each five, in order",
         columns: "0, 'P', n::text, 't' || n / 5",

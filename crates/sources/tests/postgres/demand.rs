@@ -217,9 +217,10 @@ async fn at_once(server: &str, order: Order) -> BTreeSet<String> {
     let source = open(&database(server).await, WINDOW).await;
     source.keep_order(&Arc::new(order));
     let groups = [Some("g"), Some("g"), Some("h"), None, None];
-    let sent = groups.iter().enumerate().flat_map(|(n, group)| {
-        ["A", "B"].map(|pool| of(&format!("{pool}{n}"), pool, "", *group))
-    });
+    let sent = groups
+        .iter()
+        .enumerate()
+        .flat_map(|(n, group)| ["A", "B"].map(|pool| of(&format!("{pool}{n}"), pool, "", *group)));
     publish(&source, sent.collect()).await;
     let places = Places::new(&[("A", 100)], 100);
     let mut received = BTreeSet::new();
@@ -249,10 +250,7 @@ async fn order_is_kept_as_it_is_asked_for() {
         (Order::everywhere(Ordered::Groups), expected(&groups, &groups)),
         (Order::everywhere(Ordered::All), expected(&strict, &strict)),
         (Order::of_pools(["B"]), expected(&all, &strict)),
-        (
-            Order::everywhere(Ordered::Groups).with("A", Ordered::Nothing),
-            expected(&all, &groups),
-        ),
+        (Order::everywhere(Ordered::Groups).with("A", Ordered::Nothing), expected(&all, &groups)),
     ] {
         let came = at_once(server.url(), order.clone()).await;
         assert_eq!(came, expected, "{order:?}");
