@@ -9,6 +9,7 @@ mod kernel;
 mod lint;
 mod load;
 mod probe;
+mod queue;
 mod report;
 mod router;
 mod timing;
@@ -24,14 +25,15 @@ use report::Report;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 const USAGE: &str =
-    "usage: sluicegate-bench [amqp | kernel | lint | router] [--quick] [--json PATH]";
+    "usage: sluicegate-bench [amqp | kernel | lint | queue | router] [--quick] [--json PATH]";
 
 /// A benchmark: quick or not, to its rows.
 type Benchmark = fn(bool) -> Result<Report, String>;
 
-const ALL: [(&str, Benchmark); 4] = [
+const ALL: [(&str, Benchmark); 5] = [
     ("kernel", |quick| Ok(kernel::run(quick))),
     ("lint", lint::run),
+    ("queue", queue::run),
     ("router", router::run),
     ("amqp", amqp::run),
 ];
@@ -58,6 +60,8 @@ fn main() -> ExitCode {
         Some((first, rest)) if first == "spin" => router::spin(rest).map(|()| true),
         Some((first, rest)) if first == "consume" => amqp::spin(rest).map(|()| true),
         Some((first, rest)) if first == "held" => router::held(rest).map(|()| true),
+        Some((first, rest)) if first == "queue-take" => queue::take(rest).map(|()| true),
+        Some((first, rest)) if first == "queue-open" => queue::first(rest).map(|()| true),
         Some((first, rest)) if first == "idle" => router::idle(rest).map(|()| true),
         _ => parse(&words).and_then(|order| benchmark(&order)),
     };

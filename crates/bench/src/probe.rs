@@ -91,33 +91,42 @@ impl Probe {
 
     /// Instructions of one operation, or why they could not be counted.
     pub(crate) fn instructions(self) -> Result<f64, String> {
-        let me = std::env::current_exe().map_err(|error| format!("no path to myself: {error}"))?;
-        let out: PathBuf = std::env::temp_dir().join(format!(
-            "sluicegate-callgrind-{}-{}",
-            std::process::id(),
-            self.counted()
-        ));
-        let run = Command::new("valgrind")
-            .arg("--tool=callgrind")
-            .arg(format!("--callgrind-out-file={}", out.display()))
-            .arg(format!("--toggle-collect=*{}*", self.counted()))
-            .arg(me)
-            .arg("probe")
-            .args(self.words())
-            .stdin(Stdio::null())
-            .output();
-        drop(std::fs::remove_file(&out));
-        let run = run.map_err(|error| format!("valgrind did not start: {error}"))?;
-        let text = String::from_utf8_lossy(&run.stderr);
-        let collected = text.lines().find_map(|line| {
-            line.split_once("Collected :")?.1.split_whitespace().next()?.parse::<u64>().ok()
-        });
-        match collected {
-            Some(total) if run.status.success() && total > 0 => {
-                Ok(total as f64 / self.operations() as f64)
-            }
-            _ => Err(format!("callgrind gave no count: {}", text.trim())),
-        }
+        let mut words = vec!["probe".to_owned()];
+        words.extend(self.words());
+        let total = collected(Some(self.counted()), &words)?;
+        Ok(total as f64 / self.operations() as f64)
+    }
+}
+
+/// Instructions of this program with these words, by all of its threads.
+pub(crate) fn instructions_of(words: &[String]) -> Result<u64, String> {
+    collected(None, words)
+}
+
+fn collected(function: Option<&str>, words: &[String]) -> Result<u64, String> {
+    let me = std::env::current_exe().map_err(|error| format!("no path to myself: {error}"))?;
+    let out: PathBuf = std::env::temp_dir().join(format!(
+        "sluicegate-callgrind-{}-{}",
+        std::process::id(),
+        function.unwrap_or("all")
+    ));
+    let run = Command::new("valgrind")
+        .arg("--tool=callgrind")
+        .arg(format!("--callgrind-out-file={}", out.display()))
+        .args(function.map(|function| format!("--toggle-collect=*{function}*")))
+        .arg(me)
+        .args(words)
+        .stdin(Stdio::null())
+        .output();
+    drop(std::fs::remove_file(&out));
+    let run = run.map_err(|error| format!("valgrind did not start: {error}"))?;
+    let text = String::from_utf8_lossy(&run.stderr);
+    let collected = text.lines().find_map(|line| {
+        line.split_once("Collected :")?.1.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    match collected {
+        Some(total) if run.status.success() && total > 0 => Ok(total),
+        _ => Err(format!("callgrind gave no count: {}", text.trim())),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{BoxFuture, Message, SourceError};
+use crate::{BoxFuture, LastError, Message, SourceError};
 
 /// A message put aside.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub struct Parked {
     pub attempts: u32,
     /// Whether its key is parked with it: what comes later must not overtake it.
     pub holds_key: bool,
+    /// How its last attempt failed.
+    pub last_error: Option<Arc<LastError>>,
     /// The message, or the raw text of what is none.
     pub message: Result<Message, String>,
 }
@@ -39,6 +41,8 @@ pub enum ParkedCode {
     Exhausted,
     /// An earlier message of its key is parked with its tail.
     KeyParked,
+    /// Its pool does not exist.
+    UnknownPool,
 }
 
 /// Where parked messages are kept.
@@ -60,7 +64,8 @@ pub trait ParkedStore: Send + Sync + 'static {
 
 impl ParkedCode {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Malformed, Self::Rejected, Self::Exhausted, Self::KeyParked];
+    pub const ALL: [Self; 5] =
+        [Self::Malformed, Self::Rejected, Self::Exhausted, Self::KeyParked, Self::UnknownPool];
 
     /// Its name where it is stored or shown.
     #[must_use]
@@ -70,6 +75,7 @@ impl ParkedCode {
             Self::Rejected => "rejected",
             Self::Exhausted => "exhausted",
             Self::KeyParked => "key_parked",
+            Self::UnknownPool => "unknown_pool",
         }
     }
 

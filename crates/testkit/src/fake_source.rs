@@ -1,8 +1,10 @@
 //! A source in memory: fast, deterministic, and with faults that are switched on at will.
 //!
 //! It keeps the contract of [`Source`], and runs through the same suite as the real ones. Time is
-//! tokio's, so that it can be paused. What is in it is in order of numbers, and nothing is random.
+//! tokio's, so that it can be paused. Pools and tenants take turns, what one tenant has is in order of numbers,
+//! and nothing is random.
 
+mod ready;
 mod shelf;
 
 use std::fmt;
@@ -133,20 +135,22 @@ impl FakeSource {
         self.len() == 0
     }
 
-    async fn receive_some(&self, max: usize) -> Result<Vec<Delivery>, SourceError> {
+    async fn receive_some(&self, demand: Demand) -> Result<Vec<Delivery>, SourceError> {
         let give_up = Instant::now() + WAIT;
         loop {
             let changed = self.shared.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if *self.is_stopped.lock() || max == 0 {
+            let silent = Notify::new();
+            let opened = demand.openings().map_or_else(|| silent.notified(), |all| all.told());
+            if *self.is_stopped.lock() || demand.most() == 0 {
                 return Ok(Vec::new());
             }
             let now = Instant::now();
             let next = {
                 let mut shelf = self.shared.shelf.lock();
                 shelf.fault(Fault::Receive)?;
-                let taken = shelf.take(now, self.visibility, max);
+                let taken = shelf.take(now, self.visibility, &demand);
                 if !taken.is_empty() || now >= give_up {
                     return Ok(taken);
                 }
@@ -155,6 +159,7 @@ impl FakeSource {
             let until = next.map_or(give_up, |next| next.min(give_up));
             tokio::select! {
                 () = changed => {}
+                () = opened => {}
                 () = sleep_until(until) => {}
             }
         }
@@ -201,11 +206,11 @@ impl Clone for FakeSource {
 
 impl Source for FakeSource {
     fn profile(&self) -> Profile {
-        Profile { keeps_order: true, ..Profile::new(self.visibility, SETTLE_BATCH) }
+        Profile { keeps_order: true, selects: true, ..Profile::new(self.visibility, SETTLE_BATCH) }
     }
 
     fn receive(&self, demand: Demand) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {
-        Box::pin(self.receive_some(demand.most()))
+        Box::pin(self.receive_some(demand))
     }
 
     fn settle(&self, settle: Vec<Settle>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {

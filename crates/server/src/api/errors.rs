@@ -7,7 +7,8 @@ use sluicegate_sources::wire::{BadMessage, FIELDS, MAX_BODY, NotAList};
 
 use super::problem::{Code, Problem};
 use crate::apply::NotReloaded;
-use crate::daemon::NotPublished;
+use crate::daemon::{NotPublished, UnknownPoolOf};
+use crate::warnings::plain;
 
 /// What a source calls a full disk.
 const DISK_FULL: &str = "the disk is full";
@@ -26,6 +27,15 @@ impl From<NotPublished> for Problem {
             NotPublished::ShuttingDown => Self::new(Code::ShuttingDown, detail),
             NotPublished::UnknownQueue { .. } => {
                 Self::new(Code::UnknownQueue, detail).with("field", "queue")
+            }
+            NotPublished::UnknownPools(all) => {
+                let fault = |one: &UnknownPoolOf| {
+                    let UnknownPoolOf { index, id, pool, instead } = one;
+                    let (id, pool) = (plain(id), plain(pool));
+                    let words = format!("poolCode of {id}: there is no pool `{pool}`; {instead}");
+                    self::fault(*index, &words)
+                };
+                Self::of_messages(Code::UnknownPools, all.iter().map(fault).collect())
             }
             NotPublished::Refused(PublishError::NotPublishable) => {
                 Self::new(Code::NotPublishable, detail).with("field", "queue")
@@ -175,14 +185,16 @@ mod tests {
         let bad =
             |is_too_long| vec![BadMessage { index: 3, malformed: malformed.clone(), is_too_long }];
         let unknown = NotPublished::UnknownQueue { name: "q".to_owned(), known: Vec::new() };
+        let no_pool = UnknownPoolOf { index: 0, id: "m".into(), pool: "P".into(), instead: id() };
         let wrong = Settings::parse("f.toml", "[[pool]]\n", &|_| None).unwrap_err();
         let behind = ReplayError::Behind { id: id(), earlier: "6".to_owned() };
         let other = ReplayError::OtherQueue { id: id(), queue: "q".to_owned() };
-        let table: [(Problem, u16, &str); 22] = [
+        let table: [(Problem, u16, &str); 23] = [
             (source(DISK_FULL).into(), 507, "storage_full"),
             (source("the disk failed").into(), 503, "storage_failed"),
             (NotPublished::ShuttingDown.into(), 503, "shutting_down"),
             (unknown.into(), 404, "unknown_queue"),
+            (NotPublished::UnknownPools(vec![no_pool]).into(), 422, "unknown_pool"),
             (refused(PublishError::NotPublishable).into(), 422, "not_publishable"),
             (refused(PublishError::Source(source("x"))).into(), 503, "storage_failed"),
             (refused(PublishError::Source(source(DISK_FULL))).into(), 507, "storage_full"),
@@ -214,7 +226,8 @@ mod tests {
 
     #[test]
     fn codes_are_told_apart() {
-        let mut labels: Vec<_> = Code::ALL.iter().map(|code| code.label()).collect();
+        let mut labels: Vec<_> =
+            Code::ALL.iter().map(|code| (code.label(), code.status().as_u16())).collect();
         labels.sort_unstable();
         labels.dedup();
         assert_eq!(labels.len(), Code::ALL.len());

@@ -1,12 +1,14 @@
 //! The HTTP API: what SURFACE names, over one daemon.
 //!
-//! A request walks: accept (bounded) → guard (token, host, origin) → route → answer. Everything that
+//! A request walks: accept (bounded) → guard (token, host, origin) → audit → route → answer. Everything that
 //! is read is bounded in size and time; every error is a problem as RFC 9457 has it.
 
+mod audited;
 mod connections;
 mod dashboard;
 mod errors;
 mod guard;
+mod in_effect;
 mod intake;
 mod known;
 mod messages;

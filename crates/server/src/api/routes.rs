@@ -302,6 +302,7 @@ fn publishing() -> Route {
         Code::TooLarge,
         Code::InvalidMessages,
         Code::ForbiddenTarget,
+        Code::UnknownPools,
         Code::NotPublishable,
         Code::Starting,
         Code::StorageFailed,

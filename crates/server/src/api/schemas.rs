@@ -1,6 +1,7 @@
 //! The schemas of `/openapi.json`.
 
 use serde_json::{Value, json};
+use sluicegate_dispatch::ParkedCode;
 
 use super::problem::Code;
 
@@ -220,6 +221,8 @@ fn warning() -> Value {
         ("firstSeen", time()),
         ("lastSeen", time()),
         ("acknowledged", flag()),
+        ("resolved", flag()),
+        ("resolvedAt", maybe_time()),
     ])
 }
 
@@ -230,7 +233,7 @@ fn parked() -> Value {
         ("queue", text()),
         ("pool", maybe_text()),
         ("group", maybe_text()),
-        ("code", one_of(&["malformed", "rejected", "exhausted", "key_parked"])),
+        ("code", one_of(&ParkedCode::ALL.map(ParkedCode::label))),
         ("reason", text()),
         ("status", maybe_count()),
         ("attempts", count()),

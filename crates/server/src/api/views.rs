@@ -18,7 +18,7 @@ use super::shapes::{
     BreakerShape, GroupShape, InFlightShape, ParkedShape, PoolShape, QueueShape, Seen, TenantShape,
     millis,
 };
-use super::{Api, known};
+use super::{Api, in_effect, known};
 
 fn shown(page: &Page<impl serde::Serialize>) -> Response {
     reply(StatusCode::OK, page)
@@ -37,10 +37,10 @@ pub(crate) async fn queues(State(api): State<Api>, query: Query) -> Result<Respo
     let views = api.daemon.router().queue_views();
     let key = |view: &QueueView| format!("{}{}", rank(view.phase), view.name);
     let Page { items, next } = page(&query, views, key, |view| view)?;
-    let uris = api.daemon.queue_uris();
+    let in_effect = api.daemon.in_effect();
     let seen = Seen::now();
     let shapes = items.into_iter().map(|view| {
-        let (api, uri) = (&api, uris.get(&*view.name).cloned());
+        let (api, uri) = (&api, in_effect.queue_uri(&view.name));
         async move {
             let depth = api.daemon.depth(&view.name).await;
             QueueShape::new(view, uri, depth, seen)
@@ -145,7 +145,7 @@ pub(crate) async fn parked(State(api): State<Api>, query: Query) -> Result<Respo
 
 /// `GET /api/v1/config`
 pub(crate) async fn config(State(api): State<Api>) -> Response {
-    reply(StatusCode::OK, &api.daemon.settings().shown())
+    reply(StatusCode::OK, &in_effect::shown(&api.daemon))
 }
 
 /// `GET /api/v1/cluster`

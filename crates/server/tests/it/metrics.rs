@@ -157,7 +157,7 @@ async fn the_rest_is_read_off_at_a_scrape() {
         (r#"breaker_state{state="open"}"#, Some(1.0)),
         (r#"warnings{severity="INFO"}"#, Some(2.0)),
         (r#"warnings{severity="WARNING"}"#, Some(3.0)),
-        (r#"warnings{severity="ERROR"}"#, Some(1.0)),
+        (r#"warnings{severity="ERROR"}"#, Some(3.0)),
         (r#"warnings{severity="CRITICAL"}"#, Some(1.0)),
         ("leader", Some(1.0)),
         (r#"pool_limit{pool="P"}"#, Some(4.0)),

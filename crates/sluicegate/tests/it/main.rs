@@ -4,6 +4,7 @@ mod check;
 mod command;
 mod crash;
 mod demo;
+mod operations;
 mod publish;
 mod serve;
 mod soak;

@@ -119,6 +119,7 @@ async fn a_replay_of_nothing_that_was_asked_for_fails() {
         status: None,
         attempts: 0,
         holds_key: false,
+        last_error: None,
         message: Err("{".to_owned()),
     };
     store.park((0..9).map(broken).collect()).await.expect("they are parked");

@@ -27,6 +27,13 @@ pub enum OpenError {
         /// The latest one that is known here.
         known: i64,
     },
+    /// It was written by an earlier version, which serves it.
+    Older {
+        /// The version of its tables.
+        found: i64,
+        /// The one that is known here.
+        known: i64,
+    },
     /// It is a database of something else.
     Foreign,
     /// It is damaged, or no database at all.
@@ -99,6 +106,7 @@ pub(crate) fn writer(
     path: &Path,
     max_pages: Option<u32>,
     busy: Option<Duration>,
+    serves: bool,
 ) -> Result<Connection, OpenError> {
     drop(make(path)?);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -115,9 +123,20 @@ pub(crate) fn writer(
     if let Some(pages) = max_pages {
         connection.pragma_update(None, "max_page_count", pages)?;
     }
-    schema::migrate(&mut connection)?;
+    migrate(path, &mut connection, serves)?;
     connection.busy_timeout(busy.unwrap_or(BUSY))?;
     Ok(connection)
+}
+
+/// Brings the tables up to date, unless another process serves them as they are.
+fn migrate(path: &Path, connection: &mut Connection, serves: bool) -> Result<(), OpenError> {
+    let (found, known) = (schema::inspect(connection)?, schema::KNOWN);
+    let is_old = (1..known).contains(&found);
+    let _lock = match (is_old && !serves).then(|| Lock::take(path)).transpose() {
+        Err(OpenError::Served { .. }) => return Err(OpenError::Older { found, known }),
+        lock => lock?,
+    };
+    schema::migrate(connection)
 }
 
 /// A connection that only reads.
@@ -158,6 +177,11 @@ impl fmt::Display for OpenError {
                 f,
                 "the state file has tables of version {found}, and this program knows up to {known}: \
                  use a later version of the program"
+            ),
+            Self::Older { found, known } => write!(
+                f,
+                "the state file has tables of version {found}, and this program needs {known}: restart \
+                 the program that serves it with this version"
             ),
             Self::Foreign => f.write_str("the file is a database of something else"),
             Self::Corrupt { cause } => write!(f, "the state file is damaged: {cause}"),

@@ -8,8 +8,8 @@ use sluicegate_dispatch::{Found, FoundState, Reason, SourceError};
 
 use tokio::time::Instant;
 
-use super::front::Standing;
-use super::reader::next_of;
+use super::query::next_of;
+use super::read_ahead::Standing;
 use super::row::Key;
 use super::store::{Inner, Queue};
 use crate::wire;
@@ -17,6 +17,7 @@ use crate::wire;
 /// A message in the file.
 struct Stored {
     seq: i64,
+    code: Box<str>,
     key: Key,
     at: i64,
     due: Option<i64>,
@@ -42,29 +43,28 @@ pub(crate) async fn find(
             FoundState::Delayed { rest, reason: reason.unwrap_or(Reason::Scheduled) }
         }
         (None, Standing::Free) => FoundState::Ready,
-        (None, Standing::Behind(head)) => behind(store, queue, &stored, head).await?,
+        (None, Standing::Behind(head)) => behind(store, &stored, head).await?,
     };
     let age = Duration::from_millis(u64::try_from(now - stored.at).unwrap_or(0));
     Ok(Some(Found { body: stored.body, state, attempts: stored.attempts, age }))
 }
 
 fn standing(queue: &Queue, stored: &Stored) -> Standing {
-    queue.front.lock().standing(stored.seq, &stored.key, Instant::now())
+    queue.ahead.lock().standing(stored.seq, &stored.code, &stored.key, Instant::now())
 }
 
 /// It waits behind the head of its key, or behind the one that will be when it is read.
 async fn behind(
     store: &Inner,
-    queue: &Queue,
     stored: &Stored,
     head: Option<i64>,
 ) -> Result<FoundState, SourceError> {
-    let (number, seq, key) = (queue.id, stored.seq, stored.key.clone());
+    let (seq, key) = (stored.seq, stored.key.clone());
     let now = store.clock.now();
     let read = store.readers.read(move |connection| {
         let head = match head {
             Some(head) => Some(head),
-            None => next_of(connection, number, &key, now, true)?.map(|head| head.seq),
+            None => next_of(connection, &key, now, true)?.map(|head| head.seq),
         };
         let Some(head) = head.filter(|&head| head != seq) else { return Ok(None) };
         connection
@@ -79,14 +79,15 @@ async fn behind(
 impl Stored {
     fn read(connection: &Connection, queue: i64, id: &str) -> rusqlite::Result<Option<Self>> {
         let mut statement = connection.prepare_cached(
-            "SELECT m.seq, m.pool, m.grp, m.at, m.due, m.reason, m.attempts, m.body \
-             FROM ids JOIN messages m ON m.seq = ids.seq WHERE ids.queue = ?1 AND ids.id = ?2",
+            "SELECT m.seq, m.pool, m.grp, m.at, m.due, m.reason, m.attempts, m.body, lanes.code \
+             FROM ids JOIN messages m ON m.seq = ids.seq JOIN lanes ON lanes.id = m.lane \
+             WHERE ids.queue = ?1 AND ids.id = ?2",
         )?;
         let read = |row: &Row<'_>| {
             let key = Key { pool: row.get(1)?, group: row.get(2)? };
             let (at, due, reason) = (row.get(3)?, row.get(4)?, row.get(5)?);
-            let (attempts, body) = (row.get(6)?, row.get(7)?);
-            Ok(Self { seq: row.get(0)?, key, at, due, reason, attempts, body })
+            let (attempts, body, code) = (row.get(6)?, row.get(7)?, row.get(8)?);
+            Ok(Self { seq: row.get(0)?, code, key, at, due, reason, attempts, body })
         };
         statement.query_row(params![queue, id], read).optional()
     }

@@ -11,10 +11,11 @@
 //!    writer; it takes all requests that wait, writes them in one transaction and syncs once.
 //! 2. Receiving writes nothing. Which messages are out, and until when, is known in memory only: a
 //!    crash makes everything unsettled deliverable again, in order.
-//! 3. Memory does not grow with the backlog: it holds what is out, a bounded read-ahead, and a mark
-//!    for each key whose head is one of these or waits for its time.
-//! 4. Locks are taken in this order: the queues by name, the front of a queue, the index of what is
-//!    parked. None of them is held while the file is read or written, or over an await.
+//! 3. Memory does not grow with the backlog: it holds what is out, a bounded read-ahead, a few words for each
+//!    lane (a tenant of a pool) that has messages, and a mark for each key whose head is read, out or waits for
+//!    its time.
+//! 4. Locks are taken in this order: the queues by name, the read-ahead of a queue, the rooms of the demand, the
+//!    index of what is parked. None of them is held while the file is read or written, or over an await.
 //!
 //! Nothing of it needs a thread while nothing happens: writer and readers run, in task groups, while
 //! there is something to write or to read.
@@ -22,9 +23,12 @@
 mod clock;
 mod file;
 mod find;
-mod front;
+mod health;
+mod lanes;
 mod parked;
 mod publish;
+mod query;
+mod read_ahead;
 mod reader;
 mod replay;
 mod row;

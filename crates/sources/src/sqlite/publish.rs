@@ -6,7 +6,8 @@ use rusqlite::{Connection, params};
 use sluicegate_dispatch::{Publication, Published, Reason};
 
 use super::clock::Clock;
-use super::row::Key;
+use super::lanes::{LaneOf, Lanes};
+use super::row::{Raised, Touched, group_of};
 use super::store::Queue;
 use super::writer::{ROW_BYTES, Write};
 
@@ -27,8 +28,9 @@ pub(crate) struct Publish {
 /// What became of them.
 pub(crate) struct Accepted {
     pub(crate) published: Published,
-    /// Those of high priority that can be handed out.
-    raised: Vec<(Key, i64)>,
+    /// The first and the last number of those that were stored.
+    numbers: (i64, i64),
+    touched: Vec<Touched>,
 }
 
 impl Write for Publish {
@@ -46,7 +48,7 @@ impl Write for Publish {
              ON CONFLICT (queue, id) DO UPDATE SET seq = excluded.seq, at = excluded.at \
              WHERE at <= excluded.at - ?5",
         )?;
-        let mut raised = Vec::new();
+        let mut lanes = Lanes::of(self.queue.id);
         for Publication { message, body, delay } in &self.messages {
             let seq = numbers.next;
             let id = &message.id;
@@ -54,23 +56,28 @@ impl Write for Publish {
                 continue;
             }
             numbers.next += 1;
-            let key = Key::of(message);
             let due = (!delay.is_zero()).then(|| Clock::after(self.now, *delay));
-            let high = message.high_priority;
-            insert(connection, seq, self.queue.id, &key, high, due, self.now, body)?;
+            let (lane, high) = (lanes.lane_of(connection, message)?, message.high_priority);
+            let group = group_of(message);
+            insert(connection, seq, self.queue.id, lane, &group, high, due, self.now, body)?;
+            let touched = lanes.touched(lane);
+            touched.add(high, due);
             if high && due.is_none() {
-                raised.push((key, seq));
+                touched.raised.push(Raised { seq, lane: lane.id, group });
             }
         }
+        lanes.sweep(connection, &self.queue)?;
         let stored = numbers.give_back(connection)?;
         sweep(connection, &self.queue, self.now, self.messages.len())?;
         let accepted = self.messages.len() as u64;
         let published = Published { accepted, duplicates: accepted - stored };
-        Ok(Accepted { published, raised })
+        let numbers = (numbers.first, numbers.next - 1);
+        Ok(Accepted { published, numbers, touched: lanes.into_touched() })
     }
 
     fn written(&mut self, answer: &Accepted) {
-        self.queue.front.lock().published(&answer.raised);
+        let (first, last) = answer.numbers;
+        self.queue.ahead.lock().published(first, last, &answer.touched);
         self.queue.changed.notify_waiters();
     }
 }
@@ -107,18 +114,20 @@ pub(crate) fn insert(
     connection: &Connection,
     seq: i64,
     queue: i64,
-    key: &Key,
+    lane: LaneOf,
+    group: &str,
     high: bool,
     due: Option<i64>,
     at: i64,
     body: &str,
 ) -> rusqlite::Result<()> {
     let mut statement = connection.prepare_cached(
-        "INSERT INTO messages (seq, queue, pool, grp, high, attempts, due, reason, at, body) \
-         VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6, ?7, ?8, ?9)",
+        "INSERT INTO messages (seq, queue, lane, pool, grp, high, attempts, due, reason, at, body) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, ?7, ?8, ?9, ?10)",
     )?;
     let reason = due.map(|_| Reason::Scheduled.label());
-    statement.execute(params![seq, queue, key.pool, key.group, high, due, reason, at, body])?;
+    let LaneOf { id, pool } = lane;
+    statement.execute(params![seq, queue, id, pool, group, high, due, reason, at, body])?;
     Ok(())
 }
 

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use rusqlite::{Connection, OptionalExtension, params};
 use sluicegate_dispatch::{ParkedCode, SourceError};
 
+use super::lanes::Lanes;
 use super::parked::{HeldKey, ParkedIndex};
 use super::publish::{self, Numbers};
-use super::row::Key;
+use super::row::group_of;
 use super::store::{Queue, Queues, Store};
 use super::writer::Write;
 use crate::wire;
@@ -196,7 +197,7 @@ struct Moved {
 struct Refilled {
     queue: Arc<Queue>,
     numbers: Numbers,
-    raised: Vec<(Key, i64)>,
+    lanes: Lanes,
 }
 
 /// A parked message, as far as it matters here.
@@ -271,17 +272,19 @@ impl Replay {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::btree_map::Entry::Vacant(entry) => {
                 let numbers = Numbers::take(connection, queue.id)?;
-                entry.insert(Refilled { queue, numbers, raised: Vec::new() })
+                let lanes = Lanes::of(queue.id);
+                entry.insert(Refilled { queue, numbers, lanes })
             }
         };
         let (seq, queue) = (refilled.numbers.next, refilled.queue.id);
         refilled.numbers.next += 1;
-        let key = Key::of(&message);
+        let lane = refilled.lanes.lane_of(connection, &message)?;
         publish::insert(
             connection,
             seq,
             queue,
-            &key,
+            lane,
+            &group_of(&message),
             message.high_priority,
             None,
             self.now,
@@ -295,9 +298,6 @@ impl Replay {
         connection
             .prepare_cached("INSERT INTO replays (seq, number) VALUES (?1, ?2)")?
             .execute([seq, number])?;
-        if message.high_priority {
-            refilled.raised.push((key, seq));
-        }
         moved.replays.push((seq, number));
         moved.keys.push(row.take(connection)?);
         Ok(Ok(()))
@@ -331,7 +331,7 @@ impl Write for Replay {
         let Ok(moved) = answer else { return };
         self.index.removed(&moved.keys, &moved.replays);
         for refilled in moved.queues.values() {
-            refilled.queue.front.lock().published(&refilled.raised);
+            refilled.queue.ahead.lock().may_have_more();
             refilled.queue.changed.notify_waiters();
         }
     }

@@ -3,34 +3,47 @@
 use std::sync::Arc;
 
 use rusqlite::Row as SqlRow;
-use sluicegate_dispatch::{DEFAULT_GROUP, Malformed, Message, Order};
+use sluicegate_dispatch::{DEFAULT_GROUP, Malformed, Message};
 
 use crate::wire;
 
 /// What stays in order, where order is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
-    pub(crate) pool: Arc<str>,
+    /// The number of the pool in the file.
+    pub(crate) pool: i64,
     pub(crate) group: Arc<str>,
 }
 
-impl Key {
-    pub(crate) fn of(message: &Message) -> Self {
-        let group = message.group.clone().unwrap_or_else(|| DEFAULT_GROUP.into());
-        Self { pool: Arc::clone(&message.pool), group }
-    }
+/// A lane that has messages which are to be read.
+#[derive(Clone, Debug)]
+pub(crate) struct Touched {
+    pub(crate) pool: i64,
+    /// The pool's code.
+    pub(crate) code: Arc<str>,
+    pub(crate) lane: i64,
+    /// Whether there are messages of high priority, and others.
+    pub(crate) unread: [bool; 2],
+    /// The first time of one that may not be handed out yet.
+    pub(crate) due: Option<i64>,
+    /// Those of high priority that can be handed out.
+    pub(crate) raised: Vec<Raised>,
+}
 
-    /// Whether it stays in order.
-    pub(crate) fn is_kept(&self, order: &Order) -> bool {
-        order.keeps(&self.pool, &self.group)
-    }
+/// A message of high priority.
+#[derive(Clone, Debug)]
+pub(crate) struct Raised {
+    pub(crate) seq: i64,
+    pub(crate) lane: i64,
+    pub(crate) group: Arc<str>,
 }
 
 /// A message without its body.
 #[derive(Clone, Debug)]
-pub(crate) struct Head {
+pub(crate) struct Row {
     pub(crate) seq: i64,
-    pub(crate) key: Key,
+    pub(crate) lane: i64,
+    pub(crate) group: Arc<str>,
     pub(crate) high: bool,
     /// Not before this time.
     pub(crate) due: Option<i64>,
@@ -46,15 +59,38 @@ pub(crate) struct Content {
     pub(crate) bytes: usize,
 }
 
-impl Head {
+/// The group of a message as it is stored.
+pub(crate) fn group_of(message: &Message) -> Arc<str> {
+    message.group.clone().unwrap_or_else(|| DEFAULT_GROUP.into())
+}
+
+impl Touched {
+    pub(crate) const fn new(pool: i64, code: Arc<str>, lane: i64) -> Self {
+        Self { pool, code, lane, unread: [false; 2], due: None, raised: Vec::new() }
+    }
+
+    /// A message of it is to be read.
+    pub(crate) fn add(&mut self, high: bool, due: Option<i64>) {
+        self.unread[usize::from(!high)] = true;
+        self.due = self.due.into_iter().chain(due).min();
+    }
+}
+
+impl Raised {
+    pub(crate) fn of(row: &Row) -> Self {
+        Self { seq: row.seq, lane: row.lane, group: Arc::clone(&row.group) }
+    }
+}
+
+impl Row {
     /// The columns that it is read from.
     pub(crate) const COLUMNS: &str =
-        "seq, pool, grp, high, due, attempts > 0 OR ifnull(reason, 'scheduled') <> 'scheduled'";
+        "seq, lane, grp, high, due, attempts > 0 OR ifnull(reason, 'scheduled') <> 'scheduled'";
 
     pub(crate) fn read(row: &SqlRow<'_>) -> rusqlite::Result<Self> {
-        let key = Key { pool: row.get(1)?, group: row.get(2)? };
+        let (seq, lane, group) = (row.get(0)?, row.get(1)?, row.get(2)?);
         let (high, due, held) = (row.get(3)?, row.get(4)?, row.get(5)?);
-        Ok(Self { seq: row.get(0)?, key, high, due, held })
+        Ok(Self { seq, lane, group, high, due, held })
     }
 }
 

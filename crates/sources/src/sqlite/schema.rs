@@ -2,6 +2,9 @@
 //!
 //! The number of a message carries the number of its queue in its upper bits, so the messages of a
 //! queue lie beside each other, in order, and need no index for that.
+//!
+//! A lane is a tenant of a pool in a queue. Lanes have numbers, which are never used again; the number of a pool is
+//! that of its first lane.
 
 use rusqlite::{Connection, TransactionBehavior};
 
@@ -66,10 +69,59 @@ const STEPS: &[&str] = &["
         seq INTEGER PRIMARY KEY,
         number INTEGER NOT NULL
     );
+", "
+    CREATE TABLE lanes (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        queue INTEGER NOT NULL,
+        code TEXT NOT NULL,
+        tenant TEXT NOT NULL,
+        pool INTEGER NOT NULL,
+        UNIQUE (queue, code, tenant)
+    );
+    CREATE TEMP TABLE tenants AS
+        SELECT seq, queue, pool AS code, CASE
+            WHEN NOT json_valid(body) OR trim(ifnull(json_extract(body, '$.tenant'), '')) = '' THEN ''
+            ELSE CAST(json_extract(body, '$.tenant') AS TEXT)
+        END AS tenant FROM messages;
+    INSERT INTO lanes (queue, code, tenant, pool)
+        SELECT queue, code, tenant, 0 FROM tenants GROUP BY queue, code, tenant ORDER BY min(seq);
+    UPDATE lanes SET pool = (
+        SELECT min(id) FROM lanes AS first
+        WHERE first.queue = lanes.queue AND first.code = lanes.code
+    );
+    ALTER TABLE messages RENAME TO messages_1;
+    CREATE TABLE messages (
+        seq INTEGER PRIMARY KEY,
+        queue INTEGER NOT NULL,
+        lane INTEGER NOT NULL,
+        pool INTEGER NOT NULL,
+        grp TEXT NOT NULL,
+        high INTEGER NOT NULL,
+        attempts INTEGER NOT NULL,
+        due INTEGER,
+        reason TEXT,
+        at INTEGER NOT NULL,
+        body TEXT NOT NULL
+    );
+    INSERT INTO messages
+        SELECT old.seq, old.queue, lanes.id, lanes.pool, old.grp, old.high, old.attempts, old.due,
+            old.reason, old.at, old.body
+        FROM messages_1 AS old
+        JOIN temp.tenants USING (seq)
+        JOIN lanes ON lanes.queue = tenants.queue AND lanes.code = tenants.code
+            AND lanes.tenant = tenants.tenant
+        ORDER BY old.seq;
+    DROP TABLE messages_1;
+    DROP TABLE temp.tenants;
+    CREATE INDEX messages_lane ON messages (lane, high);
+    CREATE INDEX messages_key ON messages (pool, grp, high);
+    CREATE INDEX messages_high ON messages (queue) WHERE high;
+    CREATE INDEX messages_due ON messages (queue, due) WHERE due IS NOT NULL;
+    CREATE INDEX messages_lane_due ON messages (lane, due) WHERE due IS NOT NULL;
 "];
 
 /// The latest version that is known.
-const KNOWN: i64 = STEPS.len() as i64;
+pub(crate) const KNOWN: i64 = STEPS.len() as i64;
 
 /// The version of the tables, if they are ours and not from the future. Changes nothing.
 pub(crate) fn inspect(connection: &Connection) -> Result<i64, OpenError> {

@@ -6,7 +6,7 @@ use rusqlite::{Connection, params};
 use sluicegate_dispatch::{Settled, Settlement};
 
 use super::clock::Clock;
-use super::front::Back;
+use super::read_ahead::Back;
 use super::store::Queue;
 use super::writer::Write;
 
@@ -69,17 +69,17 @@ impl Write for Settlements {
 
     fn written(&mut self, settled: &Vec<Settled>) {
         self.is_written = true;
-        let mut front = self.queue.front.lock();
+        let mut ahead = self.queue.ahead.lock();
         for (item, settled) in self.items.iter().zip(settled) {
             let Some((seq, settlement)) = *item else { continue };
             // What someone else deleted does not come back.
             let is_gone = self.back(settlement) == Back::Gone || *settled == Settled::Stale;
-            front.back(seq, if is_gone { Back::Gone } else { self.back(settlement) });
+            ahead.back(seq, if is_gone { Back::Gone } else { self.back(settlement) });
             if is_gone {
                 self.queue.parked.forgotten(seq);
             }
         }
-        drop(front);
+        drop(ahead);
         self.queue.changed.notify_waiters();
     }
 }
@@ -90,11 +90,11 @@ impl Drop for Settlements {
         if self.is_written {
             return;
         }
-        let mut front = self.queue.front.lock();
+        let mut ahead = self.queue.ahead.lock();
         for &(seq, _) in self.items.iter().flatten() {
-            front.not_settled(seq);
+            ahead.not_settled(seq);
         }
-        drop(front);
+        drop(ahead);
         self.queue.changed.notify_waiters();
     }
 }

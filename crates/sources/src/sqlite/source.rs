@@ -9,6 +9,7 @@ use sluicegate_dispatch::{
     BoxFuture, Delivery, Demand, Depth, Found, Order, Profile, Publication, PublishError,
     Published, Receipt, Settle, Settled, Source, SourceError,
 };
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::find::find;
@@ -41,31 +42,29 @@ impl SqliteSource {
     }
 
     /// What can be handed out now, and else when to look again at the latest.
-    fn look(&self, max: usize) -> Result<Result<Vec<Delivery>, Option<Instant>>, SourceError> {
+    fn look(&self, demand: &Demand) -> Result<Result<Vec<Delivery>, Option<Instant>>, SourceError> {
         let now = Instant::now();
         let time = self.store.clock.now();
-        let mut front = self.queue.front.lock();
-        let taken = front.take(now, self.visibility, max);
+        let mut ahead = self.queue.ahead.lock();
+        let taken = ahead.take(now, time, self.visibility, demand);
         if taken.is_empty()
-            && let Some(cause) = front.take_read_error()
+            && let Some(cause) = ahead.take_read_error()
         {
             return Err(SourceError::new(cause));
         }
-        let errand = front.errand(time);
-        // A time that has come is what someone reads for right now.
-        let due = front.next_due().filter(|&due| due > time);
-        let due = due.map(|due| self.store.clock.instant_of(due));
-        let next = front.next_end().into_iter().chain(due).min();
-        drop(front);
-        if let Some(errand) = errand {
-            self.store.readers.fetch(Arc::clone(&self.queue), errand);
+        let fetch = ahead.fetch(time);
+        let due = ahead.next_due().map(|due| self.store.clock.instant_of(due));
+        let next = ahead.next_end().into_iter().chain(due).min();
+        drop(ahead);
+        if let Some(fetch) = fetch {
+            self.store.readers.fetch(Arc::clone(&self.queue), fetch);
         }
         Ok(if taken.is_empty() { Err(next) } else { Ok(taken) })
     }
 
     async fn receive_within(
         &self,
-        max: usize,
+        demand: Demand,
         wait: Duration,
     ) -> Result<Vec<Delivery>, SourceError> {
         let give_up = Instant::now() + wait;
@@ -74,11 +73,13 @@ impl SqliteSource {
             tokio::pin!(changed);
             // From here on nothing that happens is missed, though nobody waits yet.
             changed.as_mut().enable();
-            if self.is_stopped.load(Ordering::Acquire) || max == 0 {
+            let silent = Notify::new();
+            let opened = demand.openings().map_or_else(|| silent.notified(), |all| all.told());
+            if self.is_stopped.load(Ordering::Acquire) || demand.most() == 0 {
                 return Ok(Vec::new());
             }
             // What it takes it answers at once: there is no await at which it could be dropped.
-            let next = match self.look(max)? {
+            let next = match self.look(&demand)? {
                 Ok(taken) => return Ok(taken),
                 Err(next) => next,
             };
@@ -89,6 +90,7 @@ impl SqliteSource {
             let _idle = self.store.idle.begin();
             tokio::select! {
                 () = changed => {}
+                () = opened => {}
                 () = sleep_until(until) => {}
             }
         }
@@ -100,9 +102,9 @@ impl SqliteSource {
         }
         let write = || {
             let now = Instant::now();
-            let mut front = self.queue.front.lock();
+            let mut ahead = self.queue.ahead.lock();
             let item = |settle: Settle| {
-                front.begin_settling(&settle.receipt, now).map(|seq| (seq, settle.settlement))
+                ahead.begin_settling(&settle.receipt, now).map(|seq| (seq, settle.settlement))
             };
             let items = settle.into_iter().map(item).collect();
             let (queue, now) = (Arc::clone(&self.queue), self.store.clock.now());
@@ -124,18 +126,18 @@ impl SqliteSource {
                 statement.query_row(params![queue, now], |row| Ok((row.get(0)?, row.get(1)?)))
             })
             .await?;
-        let out = self.queue.front.lock().out(Instant::now()) as u64;
+        let out = self.queue.ahead.lock().out(Instant::now()) as u64;
         Ok(Depth { waiting: stored.saturating_sub(delayed + out), delayed, out })
     }
 }
 
 impl Source for SqliteSource {
     fn profile(&self) -> Profile {
-        Profile { keeps_order: true, ..Profile::new(self.visibility, SETTLE_BATCH) }
+        Profile { keeps_order: true, selects: true, ..Profile::new(self.visibility, SETTLE_BATCH) }
     }
 
     fn receive(&self, demand: Demand) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {
-        Box::pin(self.receive_within(demand.most(), WAIT))
+        Box::pin(self.receive_within(demand, WAIT))
     }
 
     fn settle(&self, settle: Vec<Settle>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
@@ -144,8 +146,8 @@ impl Source for SqliteSource {
 
     fn extend(&self, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
         let now = Instant::now();
-        let mut front = self.queue.front.lock();
-        let extend = |receipt: &Receipt| match front.extend(receipt, now, self.visibility) {
+        let mut ahead = self.queue.ahead.lock();
+        let extend = |receipt: &Receipt| match ahead.extend(receipt, now, self.visibility) {
             true => Settled::Done,
             false => Settled::Stale,
         };
@@ -179,7 +181,7 @@ impl Source for SqliteSource {
     }
 
     fn keep_order(&self, order: &Arc<Order>) {
-        self.queue.front.lock().keep_order(order);
+        self.queue.ahead.lock().keep_order(order);
         self.queue.changed.notify_waiters();
     }
 }

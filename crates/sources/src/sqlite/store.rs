@@ -13,9 +13,9 @@ use tokio::sync::Notify;
 
 use super::clock::Clock;
 use super::file::{self, Lock, OpenError};
-use super::front::{AHEAD, Front};
 use super::parked::ParkedIndex;
 use super::publish::Publish;
+use super::read_ahead::{AHEAD, ReadAhead};
 use super::reader::Readers;
 use super::schema::{MAX_QUEUES, base};
 use super::source::SqliteSource;
@@ -74,12 +74,14 @@ pub(crate) struct Queue {
     pub(crate) id: i64,
     pub(crate) name: Arc<str>,
     pub(crate) clock: Clock,
-    pub(crate) front: Mutex<Front>,
+    pub(crate) ahead: Mutex<ReadAhead>,
     /// Whoever waits to receive looks again.
     pub(crate) changed: Notify,
     pub(crate) parked: Arc<ParkedIndex>,
     /// How far the sweep of the remembered ids is.
     pub(crate) swept: Mutex<String>,
+    /// How far the sweep of the lanes is.
+    pub(crate) swept_lanes: Mutex<i64>,
 }
 
 impl Store {
@@ -179,10 +181,11 @@ impl Inner {
                 id,
                 name,
                 clock: self.clock.clone(),
-                front: Mutex::new(Front::new(id, generation, self.read_ahead)),
+                ahead: Mutex::new(ReadAhead::new(id, generation, self.read_ahead)),
                 changed: Notify::new(),
                 parked: Arc::clone(&self.parked),
                 swept: Mutex::default(),
+                swept_lanes: Mutex::default(),
             })
         });
         Ok(Arc::clone(queue))
@@ -197,7 +200,7 @@ impl Queues {
     /// Someone else wrote to the file.
     pub(crate) fn may_have_more(&self) {
         for queue in self.by_name.lock().values() {
-            queue.front.lock().may_have_more();
+            queue.ahead.lock().may_have_more();
             queue.changed.notify_waiters();
         }
     }
@@ -214,7 +217,7 @@ async fn open(path: PathBuf, settings: StoreSettings, serves: bool) -> Result<In
             return Err(OpenError::Sqlite("it was given up".to_owned()));
         }
         let lock = serves.then(|| Lock::take(&beside)).transpose()?;
-        let connection = file::writer(&beside, max_pages, busy)?;
+        let connection = file::writer(&beside, max_pages, busy, serves)?;
         let parked = if serves { ParkedIndex::load(&connection)? } else { ParkedIndex::default() };
         Ok((lock, connection, parked))
     });

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use rusqlite::Connection;
-use sluicegate_dispatch::{Demand, Publication, Source};
+use sluicegate_dispatch::{Delivery, Demand, FoundState, Order, Publication, Source};
 use sluicegate_sources::sqlite::{OpenError, Store, StoreSettings};
-use sluicegate_testkit::conformance::source::publication;
+use sluicegate_testkit::conformance::source::{
+    of_tenant, publication, publication_in, publication_of,
+};
 
 use crate::stage::{Stage, state};
 
@@ -45,10 +47,10 @@ async fn a_file_of_a_later_version_is_refused_and_left_alone() {
         Store::open_serving(state(&folder)).await.unwrap_err(),
         Store::open_publishing(state(&folder)).await.unwrap_err(),
     ] {
-        assert!(matches!(error, OpenError::Newer { found: 99, known: 1 }), "{error:?}");
+        assert!(matches!(error, OpenError::Newer { found: 99, known: 2 }), "{error:?}");
         assert!(error.to_string().contains("version 99"), "{error}");
     }
-    change(1);
+    change(2);
     assert_eq!(Stage::open_in(folder).await.take_ids(9).await, ["m1"]);
 }
 
@@ -189,6 +191,7 @@ async fn a_full_disk_leaves_what_is_out_as_it_was() {
         status: None,
         attempts: 0,
         holds_key: false,
+        last_error: None,
         message: Err("raw".to_owned()),
     };
     let park = sluicegate_dispatch::ParkedStore::park(&stage.store, vec![parked]);
@@ -209,4 +212,143 @@ async fn the_log_does_not_grow_for_ever() {
     // 24 MB went through.
     assert!(size("state.db-wal") < 24 * 1024 * 1024, "{}", size("state.db-wal"));
     assert!(size("state.db") < 8 * 1024 * 1024, "{}", size("state.db"));
+}
+
+/// The tables as version 1 had them, and how it wrote messages.
+const VERSION_1: &str = "
+    CREATE TABLE queues (
+        id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, next INTEGER NOT NULL,
+        stored INTEGER NOT NULL
+    );
+    CREATE TABLE messages (
+        seq INTEGER PRIMARY KEY, queue INTEGER NOT NULL, pool TEXT NOT NULL, grp TEXT NOT NULL,
+        high INTEGER NOT NULL, attempts INTEGER NOT NULL, due INTEGER, reason TEXT,
+        at INTEGER NOT NULL, body TEXT NOT NULL
+    );
+    CREATE INDEX messages_key ON messages (pool, grp, high);
+    CREATE INDEX messages_high ON messages (queue) WHERE high;
+    CREATE INDEX messages_due ON messages (queue, due) WHERE due IS NOT NULL;
+    CREATE TABLE ids (
+        queue INTEGER NOT NULL, id TEXT NOT NULL, seq INTEGER NOT NULL, at INTEGER NOT NULL,
+        PRIMARY KEY (queue, id)
+    ) WITHOUT ROWID;
+    CREATE TABLE parked (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, queue TEXT NOT NULL, broker_id TEXT NOT NULL,
+        pool TEXT, grp TEXT, code TEXT NOT NULL, reason TEXT NOT NULL, status INTEGER,
+        attempts INTEGER NOT NULL, holds INTEGER NOT NULL, at INTEGER NOT NULL, body TEXT NOT NULL,
+        UNIQUE (queue, broker_id)
+    );
+    CREATE INDEX parked_pool ON parked (pool);
+    CREATE INDEX parked_key ON parked (queue, pool, grp) WHERE holds;
+    CREATE TABLE replays (seq INTEGER PRIMARY KEY, number INTEGER NOT NULL);
+    PRAGMA user_version = 1;
+    PRAGMA application_id = 0x534C4754;
+";
+
+/// A file of version 1 with messages of two tenants in a pool that keeps order and one that does not, and with what
+/// is no message.
+fn old_file(path: &std::path::Path) {
+    let connection = Connection::open(path).unwrap();
+    connection.pragma_update(None, "journal_mode", "WAL").unwrap();
+    connection.execute_batch(VERSION_1).unwrap();
+    let base = 1i64 << 47;
+    let sent = [
+        of_tenant(publication_in("s1", "STRICT", Some("g"), false), "a"),
+        of_tenant(publication_in("s2", "STRICT", Some("g"), false), "b"),
+        of_tenant(publication_in("s3", "STRICT", Some("g"), false), " "),
+        publication_of("p1", "PLAIN", "a"),
+        publication_of("p2", "PLAIN", "a"),
+        publication_of("p3", "PLAIN", "b"),
+        publication("raw"),
+    ];
+    for (n, sent) in sent.iter().enumerate() {
+        let (seq, message) = (base + 1 + n as i64, &sent.message);
+        let body = if &*message.id == "raw" { "no message" } else { &sent.body };
+        let group = message.group.as_deref().unwrap_or(sluicegate_dispatch::DEFAULT_GROUP);
+        let row = rusqlite::params![seq, &*message.pool, group, u32::from(n == 4), body];
+        let insert = "INSERT INTO messages (seq, queue, pool, grp, high, attempts, due, reason, at, body) \
+                      VALUES (?1, 1, ?2, ?3, 0, ?4, NULL, NULL, 1, ?5)";
+        connection.execute(insert, row).unwrap();
+        let insert = "INSERT INTO ids (queue, id, seq, at) VALUES (1, ?1, ?2, 1)";
+        connection.execute(insert, rusqlite::params![&*message.id, seq]).unwrap();
+    }
+    let queue = "INSERT INTO queues (id, name, next, stored) VALUES (1, 'orders', ?1, ?2)";
+    connection.execute(queue, [base + 1 + sent.len() as i64, sent.len() as i64]).unwrap();
+}
+
+#[tokio::test]
+async fn a_file_of_version_1_is_brought_up_to_date() {
+    let folder = tempfile::tempdir().unwrap();
+    old_file(&state(&folder));
+    let stage = Stage::open_in(folder).await;
+    let order = Order::of_pools(["STRICT"]);
+    stage.queue.keep_order(&std::sync::Arc::new(order));
+    assert_eq!(stage.queue.depth().await.unwrap().waiting, 7);
+    let mut received = stage.take(9).await;
+    received.sort_by_key(|delivery| delivery.receipt.tag);
+    let id = |delivery: &Delivery| match &delivery.message {
+        Ok(message) => message.id.to_string(),
+        Err(malformed) => malformed.raw.clone(),
+    };
+    let ids: Vec<String> = received.iter().map(id).collect();
+    assert_eq!(ids, ["s1", "p1", "p2", "p3", "no message"]);
+    assert_eq!(received[2].attempts, 1);
+    let behind = stage.queue.find("s3").await.unwrap().unwrap();
+    assert_eq!(behind.state, FoundState::Behind("s1".into()));
+    stage.done(&received[0]).await;
+    assert_eq!(stage.take_ids(9).await, ["s2"]);
+    stage.publish(&["p4"]).await;
+    assert_eq!(stage.take_ids(9).await, ["p4"]);
+    let connection = Connection::open(state(&stage.folder)).unwrap();
+    let mut lanes = connection.prepare("SELECT code, tenant FROM lanes ORDER BY 1, 2").unwrap();
+    let lanes = lanes.query_map((), |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    let lanes: Vec<(String, String)> = lanes.collect::<Result<_, _>>().unwrap();
+    let expected = [
+        ("PLAIN", "a"),
+        ("PLAIN", "b"),
+        ("POOL", ""),
+        ("STRICT", ""),
+        ("STRICT", "a"),
+        ("STRICT", "b"),
+    ];
+    assert_eq!(lanes, expected.map(|(code, tenant)| (code.to_owned(), tenant.to_owned())));
+}
+
+#[tokio::test]
+async fn a_publisher_leaves_an_old_file_alone_while_it_is_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = state(&folder);
+    old_file(&path);
+    // As an older program does.
+    let lock = std::fs::File::create(folder.path().join("state.db.lock")).unwrap();
+    lock.try_lock().unwrap();
+    let error = Store::open_publishing(&path).await.unwrap_err();
+    assert!(matches!(error, OpenError::Older { found: 1, known: 2 }), "{error:?}");
+    assert!(error.to_string().contains("restart"), "{error}");
+    let version = || {
+        let connection = Connection::open(&path).unwrap();
+        connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0)).unwrap()
+    };
+    assert_eq!(version(), 1);
+    drop(lock);
+    let publisher = Store::open_publishing(&path).await.unwrap();
+    publisher.publish("orders", vec![publication("late")]).await.unwrap();
+    assert_eq!(version(), 2);
+    let stage = Stage::open_in(folder).await;
+    assert_eq!(stage.queue.depth().await.unwrap().waiting, 8);
+}
+
+#[tokio::test]
+async fn lanes_without_messages_are_forgotten() {
+    let stage = Stage::open().await;
+    for round in 0..20 {
+        let sent = (0..50)
+            .map(|n| publication_of(&format!("{round}/{n}"), "POOL", &format!("{round}-{n}")));
+        stage.queue.publish(sent.collect()).await.unwrap();
+        stage.all_done(stage.take(50).await).await;
+    }
+    let connection = Connection::open(state(&stage.folder)).unwrap();
+    let lanes: i64 =
+        connection.query_row("SELECT count(*) FROM lanes", (), |row| row.get(0)).unwrap();
+    assert!(lanes <= 250, "{lanes} lanes");
 }

@@ -3,17 +3,19 @@
 //! Time is paused and goes in ticks; windows and delays end between two ticks, so that both agree on
 //! what has ended at a tick.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use sluicegate_dispatch::{
-    Delivery, Demand, Order, Publication, Reason, Receipt, Settle, Settlement, Source,
+    Delivery, Demand, Order, Publication, Reason, Receipt, Room, Rooms, Settle, Settlement, Source,
 };
 use sluicegate_sources::sqlite::{Clock, SqliteSource, Store, StoreSettings};
 use sluicegate_testkit::FakeSource;
-use sluicegate_testkit::conformance::source::publication_in;
+use sluicegate_testkit::conformance::source::{of_tenant, publication_in};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -23,7 +25,8 @@ const WINDOW: Duration = Duration::from_millis(205);
 #[derive(Clone, Debug)]
 enum Step {
     Publish(Vec<Sent>),
-    Receive(usize),
+    /// At most so many, of all pools or of those with so many places.
+    Receive(usize, Option<[u32; 3]>),
     Settle(Vec<(Index, How)>),
     Extend(Vec<Index>),
     Wait(u32),
@@ -35,6 +38,7 @@ enum Step {
 struct Sent {
     pool: &'static str,
     group: Option<&'static str>,
+    tenant: &'static str,
     high: bool,
     late: u32,
 }
@@ -51,10 +55,11 @@ fn sent() -> impl Strategy<Value = Sent> {
     let group = prop_oneof![4 => Just(Some("a")), 2 => Just(Some("b")), 1 => Just(None)];
     let late = prop_oneof![6 => Just(0), 1 => 1u32..15];
     let high = proptest::bool::weighted(0.2);
-    (pool, group, high, late).prop_map(|(pool, group, high, late)| {
+    let tenant = proptest::sample::select(&["t", "u", "v"][..]);
+    (pool, group, tenant, high, late).prop_map(|(pool, group, tenant, high, late)| {
         // Which of two is first when both become the first at a time is not said.
         let late = if high { 0 } else { late };
-        Sent { pool, group, high, late }
+        Sent { pool, group, tenant, high, late }
     })
 }
 
@@ -67,7 +72,8 @@ fn step() -> impl Strategy<Value = Step> {
     const ORDERS: &[&[&str]] = &[&[], &["STRICT"], &["STRICT", "OTHER"], &["PLAIN"]];
     prop_oneof![
         4 => proptest::collection::vec(sent(), some(7)).prop_map(Step::Publish),
-        8 => some(8).prop_map(Step::Receive),
+        4 => some(8).prop_map(|most| Step::Receive(most, None)),
+        4 => (some(8), [0..4u32, 0..4, 0..4]).prop_map(|(most, rooms)| Step::Receive(most, Some(rooms))),
         8 => proptest::collection::vec((any::<Index>(), how()), some(5)).prop_map(Step::Settle),
         2 => proptest::collection::vec(any::<Index>(), some(4)).prop_map(Step::Extend),
         4 => (1u32..25).prop_map(Step::Wait),
@@ -135,7 +141,8 @@ impl Pair {
             // Some ids come twice.
             let number = self.sent + n;
             let id = if number % 17 == 16 { number - 1 } else { number };
-            let mut message = publication_in(&format!("m{id}"), sent.pool, sent.group, sent.high);
+            let message = publication_in(&format!("m{id}"), sent.pool, sent.group, sent.high);
+            let mut message = of_tenant(message, sent.tenant);
             message.delay = delay(sent.late);
             message
         };
@@ -145,9 +152,18 @@ impl Pair {
         assert_eq!(real, self.fake.publish(messages).await.unwrap());
     }
 
-    async fn receive(&mut self, max: usize) -> usize {
-        let real = all(self.real(), max).await;
+    /// Whatever order the two hand out in: what comes may come, and what does not come may not.
+    async fn receive(&mut self, max: usize, rooms: Option<[u32; 3]>) -> usize {
+        let places = rooms.map(|rooms| Arc::new(Places::of(rooms)));
+        let demand = |max| match &places {
+            None => Demand::any(max),
+            Some(places) => Demand::of(max, Arc::clone(places) as _, Arc::default()),
+        };
+        let real = all(self.real(), max, demand).await;
         let received = real.len();
+        if let Some(places) = &places {
+            assert_eq!(places.taken(), received, "places that were taken");
+        }
         for real in real {
             let fake = self.fake.receive_this(&real.broker_id);
             let fake = fake.unwrap_or_else(|| panic!("too early: {real:?}"));
@@ -155,7 +171,7 @@ impl Pair {
             self.receipts.push((real.receipt, fake.receipt));
         }
         if received < max {
-            let left = timeout(Duration::ZERO, self.fake.receive(Demand::any(1))).await;
+            let left = timeout(Duration::ZERO, self.fake.receive(demand(1))).await;
             assert!(left.is_err(), "too late: {left:?}");
         }
         received
@@ -197,7 +213,7 @@ impl Pair {
         self.tick(1).await;
         match step {
             Step::Publish(sent) => self.publish(sent).await,
-            Step::Receive(max) => drop(self.receive(*max).await),
+            Step::Receive(max, rooms) => drop(self.receive(*max, *rooms).await),
             Step::Settle(chosen) => self.settle(chosen).await,
             Step::Extend(chosen) => self.extend(chosen).await,
             Step::Wait(ticks) => self.tick(*ticks).await,
@@ -220,7 +236,7 @@ impl Pair {
             }
             self.tick(3).await;
             let from = self.receipts.len();
-            self.receive(5).await;
+            self.receive(5, None).await;
             for n in from..self.receipts.len() {
                 let (real, fake) = self.receipts[n].clone();
                 let gone = |receipt| vec![Settle { receipt, settlement: Settlement::Ack }];
@@ -247,12 +263,40 @@ fn ending(how: How) -> Settlement {
     }
 }
 
+/// So many places in each pool.
+struct Places {
+    free: Mutex<BTreeMap<&'static str, u32>>,
+    all: u32,
+}
+
+impl Places {
+    fn of(rooms: [u32; 3]) -> Self {
+        let free = ["STRICT", "PLAIN", "OTHER"].into_iter().zip(rooms).collect();
+        Self { free: Mutex::new(free), all: rooms.iter().sum() }
+    }
+
+    fn taken(&self) -> usize {
+        (self.all - self.free.lock().values().sum::<u32>()) as usize
+    }
+}
+
+impl Rooms for Places {
+    fn take(&self, pool: &str) -> bool {
+        let mut free = self.free.lock();
+        let free = free.get_mut(pool).filter(|free| **free > 0);
+        free.map(|free| *free -= 1).is_some()
+    }
+
+    fn room(&self) -> Room {
+        Room::default()
+    }
+}
+
 /// What can be received now.
-async fn all(source: &dyn Source, max: usize) -> Vec<Delivery> {
+async fn all(source: &dyn Source, max: usize, demand: impl Fn(usize) -> Demand) -> Vec<Delivery> {
     let mut all = Vec::new();
     while all.len() < max {
-        match timeout(Duration::from_millis(1), source.receive(Demand::any(max - all.len()))).await
-        {
+        match timeout(Duration::from_millis(1), source.receive(demand(max - all.len()))).await {
             Ok(some) => all.extend(some.unwrap()),
             Err(_) => break,
         }

@@ -24,6 +24,7 @@ fn parked(broker_id: &str, group: Option<&str>, code: ParkedCode, holds_key: boo
         status: Some(400),
         attempts: 3,
         holds_key,
+        last_error: None,
         message: Ok(message),
     }
 }

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_dispatch::{
-    DEFAULT_GROUP, Delivery, Depth, Found, FoundState, Malformed, Message, Order, Publication,
-    Reason, Receipt, Settle, Settled, Settlement, SourceError,
+    DEFAULT_GROUP, Delivery, Demand, Depth, Found, FoundState, Malformed, Message, Order,
+    Publication, Reason, Receipt, Settle, Settled, Settlement, SourceError,
 };
 use tokio::time::Instant;
 
 use super::Fault;
+use super::ready::Ready;
 
 /// How long an id is remembered.
 const DEDUPE: Duration = Duration::from_secs(300);
@@ -23,7 +24,7 @@ const DEDUPE: Duration = Duration::from_secs(300);
 #[derive(Debug, Default)]
 pub(super) struct Shelf {
     stored: BTreeMap<u64, Stored>,
-    ready: BTreeSet<u64>,
+    ready: Ready,
     delayed: BTreeSet<(Instant, u64)>,
     /// When what is out comes back.
     ends: BTreeSet<(Instant, u64)>,
@@ -186,7 +187,7 @@ impl Shelf {
         let passed = line.head.replace(first);
         line.is_fixed = self.stored.get(&first).is_some_and(|stored| stored.is_held);
         if let Some(passed) = passed {
-            self.ready.remove(&passed);
+            self.ready.remove(passed);
             match self.stored.get_mut(&passed) {
                 Some(Stored { state: State::Delayed(..), .. }) | None => {}
                 Some(stored) => stored.state = State::Behind,
@@ -205,16 +206,22 @@ impl Shelf {
             State::Out { .. } => {}
             State::Ready | State::Behind => {
                 stored.state = State::Ready;
-                self.ready.insert(number);
+                self.ready.insert(number, stored.message.as_ref().ok());
             }
         }
     }
 
-    pub(super) fn take(&mut self, now: Instant, window: Duration, max: usize) -> Vec<Delivery> {
+    pub(super) fn take(
+        &mut self,
+        now: Instant,
+        window: Duration,
+        demand: &Demand,
+    ) -> Vec<Delivery> {
         self.advance(now);
-        let mut taken = Vec::with_capacity(max.min(self.ready.len()));
-        while taken.len() < max
-            && let Some(number) = self.ready.pop_first()
+        self.ready.hear(demand);
+        let mut taken = Vec::with_capacity(demand.most().min(self.ready.len()));
+        while taken.len() < demand.most()
+            && let Some(number) = self.ready.next(demand)
         {
             taken.extend(self.hand_out(number, now + window));
         }
@@ -229,7 +236,7 @@ impl Shelf {
         window: Duration,
     ) -> Option<Delivery> {
         self.advance(now);
-        self.ready.remove(&number).then(|| self.hand_out(number, now + window))?
+        self.ready.remove(number).then(|| self.hand_out(number, now + window))?
     }
 
     fn hand_out(&mut self, number: u64, until: Instant) -> Option<Delivery> {

@@ -13,7 +13,7 @@ struct Fakes;
 
 impl Rig for Fakes {
     fn abilities(&self) -> Abilities {
-        Abilities::all(Duration::from_secs(10))
+        Abilities::all(Duration::from_secs(10)).selecting()
     }
 
     fn queue(&self, visibility: Duration) -> BoxFuture<'_, Box<dyn Subject>> {

@@ -163,6 +163,7 @@ async fn park(stage: &Stage, at: usize, url: Option<&str>) {
         status: None,
         attempts: 3,
         holds_key: url.is_some(),
+        last_error: None,
         message: url.map(message).ok_or_else(|| "{\"authToken\":\"tok-secret-1\", 7".to_owned()),
     };
     stage.daemon.store().park(vec![parked]).await.expect("it is parked");

@@ -109,16 +109,17 @@ fn a_leak_is_a_warning() {
 // § GROUP_THREAD_RESTART and GROUP_THREAD_EXIT_WITH_MESSAGES cannot be: a group has no thread. #3
 // § SEMAPHORE_RELEASE_FAILED cannot be: a permit comes back by drop.
 // § MEDIATOR_NULL_RESULT cannot be: an executor answers with an `Outcome`.
-// § There are no other codes, and severities have one spelling.
+// § There are no other codes of the paper, and severities have one spelling.
 #[test]
 fn the_codes() {
     let mut codes: Vec<&str> = Code::ALL.iter().map(|code| code.label()).collect();
     codes.sort_unstable();
     #[rustfmt::skip]
     assert_eq!(codes, [
-        "CONFIGURATION", "CONFIG_SYNC_FAILED", "CONSUMER_RESTART", "CONSUMER_RESTART_FAILED",
-        "PIPELINE_MAP_LEAK", "POOL_LIMIT", "PROCESSING", "QUEUE_FULL", "ROUTING",
-        "SHUTDOWN_CLEANUP_ERRORS", "UNGROUPED_SERIAL", "UNKNOWN_FIELD",
+        "BREAKER_OPEN", "CONFIGURATION", "CONFIG_INVALID", "CONFIG_SYNC_FAILED", "CONSUMER_RESTART",
+        "CONSUMER_RESTART_FAILED", "GROUP_BLOCKED", "PARKED", "PIPELINE_MAP_LEAK", "POOL_LIMIT",
+        "PROCESSING", "QUEUE_FULL", "ROUTING", "SHUTDOWN_CLEANUP_ERRORS", "SOURCE_DOWN",
+        "STATE_FAILED", "UNGROUPED_SERIAL", "UNKNOWN_FIELD",
     ]);
     let severities = [Severity::Info, Severity::Warning, Severity::Error, Severity::Critical];
     assert_eq!(severities.map(Severity::label), ["INFO", "WARNING", "ERROR", "CRITICAL"]);

@@ -5,9 +5,11 @@
 //! whatever time the runtime has: windows are short, lower bounds are exact and upper ones generous.
 
 mod delays;
+mod demand;
 mod life;
 mod load;
 mod order;
+mod places;
 mod priority;
 mod receiving;
 mod settling;
@@ -24,7 +26,7 @@ use futures_util::{FutureExt, StreamExt, stream};
 use sluicegate_dispatch::{BoxFuture, Publication, PublishError, Published, Source};
 
 use stage::Stage;
-pub use stage::{publication, publication_in};
+pub use stage::{of_tenant, publication, publication_in, publication_of};
 
 /// Makes queues of one kind of source.
 pub trait Rig: Send + Sync {
@@ -80,6 +82,8 @@ pub struct Abilities {
     pub counts_at_once: bool,
     /// It keeps order across deliveries for the pools it is told.
     pub keeps_order: bool,
+    /// It hands out by pool and tenant, as far as there is demand.
+    pub selects: bool,
     /// Ids that were seen shortly before are not stored again.
     pub dedupes: bool,
     /// It finds messages by their ids.
@@ -91,7 +95,7 @@ pub struct Abilities {
 }
 
 impl Abilities {
-    /// Everything.
+    /// Everything that any source may be able to do.
     #[must_use]
     pub const fn all(window: Duration) -> Self {
         Self {
@@ -102,11 +106,18 @@ impl Abilities {
             counts_delayed: true,
             counts_at_once: true,
             keeps_order: true,
+            selects: false,
             dedupes: true,
             finds: true,
             many: 10_000,
             at_once: 100,
         }
+    }
+
+    /// The same, and it hands out by demand.
+    #[must_use]
+    pub const fn selecting(self) -> Self {
+        Self { selects: true, ..self }
     }
 }
 
@@ -125,6 +136,7 @@ pub fn checks() -> impl Iterator<Item = &'static Check> {
         receiving::CHECKS,
         windows::CHECKS,
         delays::CHECKS,
+        demand::CHECKS,
         settling::CHECKS,
         life::CHECKS,
         order::CHECKS,

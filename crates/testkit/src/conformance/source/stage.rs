@@ -60,6 +60,22 @@ pub fn publication_in(id: &str, pool: &str, group: Option<&str>, high: bool) -> 
     Publication { message, body: body.to_string().into(), delay: Duration::ZERO }
 }
 
+/// A message with this id, pool and tenant.
+#[must_use]
+pub fn publication_of(id: &str, pool: &str, tenant: &str) -> Publication {
+    of_tenant(publication_in(id, pool, None, false), tenant)
+}
+
+/// The same message of a tenant.
+#[must_use]
+pub fn of_tenant(publication: Publication, tenant: &str) -> Publication {
+    let Publication { mut message, body, delay } = publication;
+    message.tenant = Some(tenant.into());
+    let open = body.strip_suffix('}').expect("it is an object");
+    let body = format!("{open},\"tenant\":{}}}", json!(tenant));
+    Publication { message, body: body.into(), delay }
+}
+
 /// A message of the pool that keeps order.
 pub(super) fn strict(id: &str, group: &str) -> Publication {
     publication_in(id, "STRICT", Some(group), false)

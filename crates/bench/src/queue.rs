@@ -1,0 +1,196 @@
+//! The embedded queue by itself: what a hand-out and its settlement cost, however many tenants, pools and messages
+//! wait; what opening a full file takes.
+//!
+//! Instructions are those of all threads of a program that takes some messages of a file, beside the same program
+//! that takes fewer: what opening the file costs is in both.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sluicegate_dispatch::{Demand, Message, Openings, Room, Rooms, Settle, Source};
+use sluicegate_sources::sqlite::{SqliteSource, Store, StoreSettings};
+use sluicegate_sources::wire;
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::child::{figures, number};
+use crate::probe::instructions_of;
+use crate::report::{Promise, Report, Row};
+
+/// How many messages one receive asks for.
+const BATCH: usize = 32;
+/// How many are read ahead: few, so that reading is counted with the fewest messages too.
+const AHEAD: usize = 64;
+/// How many messages are taken by the two programs.
+const TAKEN: (u64, u64) = (160, 672);
+const VISIBILITY: Duration = Duration::from_secs(600);
+
+/// What waits in a file.
+#[derive(Clone, Copy)]
+struct Load {
+    tenants: u64,
+    pools: u64,
+    messages: u64,
+}
+
+const ONE: Load = Load { tenants: 1, pools: 1, messages: 1_000 };
+
+/// Runs all of it.
+pub(crate) fn run(quick: bool) -> Result<Report, String> {
+    let mut report = Report::new("queue", quick);
+    let most = if quick { 20_000 } else { 1_000_000 };
+    let many = Load { tenants: 10_000, pools: 1_000, messages: most };
+    let loads = [
+        ("10,000 tenants", Load { messages: 20_000, pools: 1, ..many }),
+        ("1,000 pools", Load { messages: 20_000, tenants: 1, ..many }),
+        ("10,000 tenants, 1,000 pools", many),
+        ("one tenant, one pool", Load { tenants: 1, pools: 1, ..many }),
+    ];
+    eprintln!("instructions of a hand-out and its settlement …");
+    let counted = |file: &Full| file.instructions();
+    let baseline = counted(&Full::of(ONE)?)?;
+    report.rows.push(Row::new(
+        "hand-out, settle: one tenant, one pool, 1,000 messages",
+        "instr",
+        baseline,
+    ));
+    for (name, load) in loads {
+        let file = Full::of(load)?;
+        let what = format!("hand-out, settle: {name}, {} messages", load.messages);
+        let row = Row::new(what, "instr", counted(&file)?)
+            .beside("one of each, 1,000", baseline)
+            .promised(Promise::RatioAtMost(1.2));
+        report.rows.push(row);
+        if load.messages == most && load.pools > 1 {
+            let [millis, mebibytes] = figures(&["queue-open".to_owned(), file.path()])?;
+            let row = Row::new(format!("open, first message of {most}"), "ms", millis);
+            report.rows.push(row.promised(Promise::AtMost(1_000.0)));
+            let row = Row::new("  memory after it", "MiB", mebibytes);
+            report.rows.push(row.promised(Promise::AtMost(100.0)));
+            report.rows.push(Row::new("publish, 1,000 a call", "/s", file.rate));
+        }
+    }
+    Ok(report)
+}
+
+/// A file full of messages.
+struct Full {
+    folder: TempDir,
+    /// How many were published in a second.
+    rate: f64,
+}
+
+impl Full {
+    fn of(load: Load) -> Result<Self, String> {
+        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let runtime = runtime()?;
+        let rate = runtime.block_on(async {
+            let source = open(&state(folder.path())).await?;
+            let mut took = Duration::ZERO;
+            for first in (0..load.messages).step_by(1_000) {
+                let count = 1_000.min(load.messages - first);
+                let messages = (first..first + count).map(|n| publication(n, load)).collect();
+                let begun = Instant::now();
+                source.publish(messages).await.map_err(|error| error.to_string())?;
+                took += begun.elapsed();
+            }
+            Ok::<f64, String>(load.messages as f64 / took.as_secs_f64())
+        })?;
+        Ok(Self { folder, rate })
+    }
+
+    fn path(&self) -> String {
+        state(self.folder.path()).display().to_string()
+    }
+
+    /// Instructions of one message.
+    fn instructions(&self) -> Result<f64, String> {
+        let take = |count: u64| {
+            instructions_of(&["queue-take".to_owned(), self.path(), count.to_string()])
+        };
+        let (less, more) = (take(TAKEN.0)?, take(TAKEN.1)?);
+        Ok((more as f64 - less as f64) / (TAKEN.1 - TAKEN.0) as f64)
+    }
+}
+
+fn state(folder: &Path) -> PathBuf {
+    folder.join("state.db")
+}
+
+fn runtime() -> Result<Runtime, String> {
+    Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())
+}
+
+fn publication(number: u64, load: Load) -> sluicegate_dispatch::Publication {
+    let (tenant, pool) = (number % load.tenants, number % load.pools);
+    let body = format!(
+        r#"{{"id":"msg-{number:016}","poolCode":"POOL-{pool:04}","tenant":"tenant-{tenant:05}",
+            "messageGroupId":"customer-{number:011}","authToken":"tok-0123456789abcdef",
+            "mediationTarget":"http://hooks.example.com/v1/orders/created?source=shop-00001",
+            "payload":{{"order":{number},"amount":"19.90"}}}}"#
+    );
+    wire::publication(&body).expect("it is a message")
+}
+
+async fn open(path: &Path) -> Result<SqliteSource, String> {
+    let mut settings = StoreSettings::default();
+    settings.read_ahead = Some(AHEAD);
+    let store = Store::open_with(path, settings).await.map_err(|error| error.to_string())?;
+    store.queue("queue", VISIBILITY).await.map_err(|error| error.to_string())
+}
+
+/// Every pool has room.
+struct Wide;
+
+impl Rooms for Wide {
+    fn take(&self, _pool: &str) -> bool {
+        true
+    }
+
+    fn room(&self) -> Room {
+        Room::default()
+    }
+}
+
+/// In a process of its own: takes some messages of a file, and settles them.
+pub(crate) fn take(words: &[String]) -> Result<(), String> {
+    let path = words.first().ok_or("which file?")?;
+    let count = number(words, 1)?;
+    runtime()?.block_on(async {
+        let source = open(Path::new(path)).await?;
+        let openings = Arc::new(Openings::default());
+        let mut taken = 0;
+        while taken < count {
+            let most = BATCH.min((count - taken) as usize);
+            let demand = Demand::of(most, Arc::new(Wide), Arc::clone(&openings));
+            let received = source.receive(demand).await.map_err(|error| error.to_string())?;
+            taken += received.len() as u64;
+            let settle = received.into_iter().map(|delivery| {
+                let _: &Message = delivery.message.as_ref().expect("it is a message");
+                Settle::ack(delivery.receipt)
+            });
+            source.settle(settle.collect()).await.map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    })
+}
+
+/// In a process of its own: says how many milliseconds it takes to open a file and receive a message, and how many
+/// mebibytes are in memory then.
+pub(crate) fn first(words: &[String]) -> Result<(), String> {
+    let path = words.first().ok_or("which file?")?;
+    runtime()?.block_on(async {
+        let begun = Instant::now();
+        let store = Store::open_serving(path).await.map_err(|error| error.to_string())?;
+        let queue = store.queue("queue", VISIBILITY).await.map_err(|error| error.to_string())?;
+        let received = queue.receive(Demand::any(1)).await.map_err(|error| error.to_string())?;
+        assert_eq!(received.len(), 1, "there are messages");
+        let millis = begun.elapsed().as_secs_f64() * 1e3;
+        let statm =
+            std::fs::read_to_string("/proc/self/statm").map_err(|error| error.to_string())?;
+        let pages = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<f64>().ok());
+        println!("{millis} {}", pages.unwrap_or(f64::NAN) * 4096.0 / 1024.0 / 1024.0);
+        Ok(())
+    })
+}

@@ -1,0 +1,321 @@
+//! What is read from the file for the read-ahead of a queue, on one snapshot.
+//!
+//! Every statement goes through an index that it names, to as many rows as it answers: none of them takes longer
+//! for more messages, lanes or keys.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+use sluicegate_dispatch::{DEFAULT_GROUP, Ordered};
+
+use super::read_ahead::{Fetch, Fetched, Found, LaneFetch, LaneFetched};
+use super::row::{Content, Key, Row, Touched};
+use super::schema;
+
+/// How many messages are looked at at once for the lanes that they touch.
+const BEYOND: usize = 4096;
+
+/// Reads what is to be read.
+pub(crate) fn read(
+    connection: &Connection,
+    queue: i64,
+    fetch: &Fetch,
+) -> rusqlite::Result<Fetched> {
+    let snapshot = connection.unchecked_transaction()?;
+    let mut fetched = Fetched::default();
+    if fetch.opens {
+        open(&snapshot, queue, &mut fetched)?;
+    } else if let Some(known) = fetch.beyond {
+        beyond(&snapshot, queue, known, &mut fetched)?;
+    }
+    if fetch.lanes.is_empty() && fetch.choosing.is_empty() {
+        return Ok(fetched);
+    }
+    let mut reading = Reading::new(&snapshot, queue, fetch)?;
+    for lane in &fetch.lanes {
+        fetched.lanes.push(reading.lane(lane)?);
+    }
+    for key in &fetch.choosing {
+        let next = next_of(&snapshot, key, fetch.now, reading.has_high)?;
+        let next = next.map(|row| reading.with_content(row)).transpose()?;
+        fetched.chosen.push((key.clone(), next));
+    }
+    Ok(fetched)
+}
+
+/// All lanes that have messages.
+fn open(connection: &Connection, queue: i64, fetched: &mut Fetched) -> rusqlite::Result<()> {
+    let next: i64 = connection
+        .prepare_cached("SELECT next FROM queues WHERE id = ?1")?
+        .query_row([queue], |row| row.get(0))?;
+    fetched.known = next - 1;
+    let mut lanes = connection.prepare_cached(
+        "SELECT id, pool, code, \
+         EXISTS (SELECT 1 FROM messages INDEXED BY messages_lane WHERE lane = id AND high = 1), \
+         EXISTS (SELECT 1 FROM messages INDEXED BY messages_lane WHERE lane = id AND high = 0), \
+         (SELECT due FROM messages INDEXED BY messages_lane_due \
+          WHERE lane = id AND due IS NOT NULL ORDER BY due LIMIT 1) \
+         FROM lanes WHERE lanes.queue = ?1 ORDER BY id",
+    )?;
+    let mut codes: HashMap<i64, Arc<str>> = HashMap::new();
+    let mut rows = lanes.query([queue])?;
+    while let Some(row) = rows.next()? {
+        let unread = [row.get(3)?, row.get(4)?];
+        if unread == [false; 2] {
+            continue;
+        }
+        let pool = row.get(1)?;
+        let code = match codes.get(&pool) {
+            Some(code) => Arc::clone(code),
+            None => Arc::clone(codes.entry(pool).or_insert(row.get(2)?)),
+        };
+        let touched = Touched::new(pool, code, row.get(0)?);
+        fetched.touched.push(Touched { unread, due: row.get(5)?, ..touched });
+    }
+    Ok(())
+}
+
+/// The lanes that messages beyond a number touch.
+fn beyond(
+    connection: &Connection,
+    queue: i64,
+    known: i64,
+    fetched: &mut Fetched,
+) -> rusqlite::Result<()> {
+    let mut messages = connection.prepare_cached(
+        "SELECT seq, lane, high, due FROM messages NOT INDEXED \
+         WHERE seq > ?1 AND seq < ?2 ORDER BY seq LIMIT ?3",
+    )?;
+    let mut lane_of = connection.prepare_cached("SELECT pool, code FROM lanes WHERE id = ?1")?;
+    let mut touched: HashMap<i64, Touched> = HashMap::new();
+    let mut rows = messages.query(params![known, schema::base(queue + 1), BEYOND])?;
+    fetched.known = known;
+    let mut count = 0;
+    while let Some(row) = rows.next()? {
+        fetched.known = row.get(0)?;
+        let lane = row.get(1)?;
+        if !touched.contains_key(&lane) {
+            let (pool, code) = lane_of.query_row([lane], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            touched.insert(lane, Touched::new(pool, code, lane));
+        }
+        if let Some(touched) = touched.get_mut(&lane) {
+            touched.add(row.get(2)?, row.get(3)?);
+        }
+        count += 1;
+    }
+    fetched.more = count == BEYOND;
+    fetched.touched = touched.into_values().collect();
+    fetched.touched.sort_unstable_by_key(|touched| touched.lane);
+    Ok(())
+}
+
+/// The lanes of a fetch, one after the other.
+struct Reading<'c> {
+    connection: &'c Connection,
+    queue: i64,
+    now: i64,
+    rows: CachedStatement<'c>,
+    content: CachedStatement<'c>,
+    /// How long the bodies that it reads may be, together.
+    room: usize,
+    /// Whether any body was read.
+    has_read: bool,
+    /// Whether the queue has messages of high priority at all.
+    has_high: bool,
+    /// Whether the keys of a pool may be in several lanes.
+    is_split: HashMap<i64, bool>,
+}
+
+impl<'c> Reading<'c> {
+    fn new(connection: &'c Connection, queue: i64, fetch: &Fetch) -> rusqlite::Result<Self> {
+        let columns = Row::COLUMNS;
+        let rows = connection.prepare_cached(&format!(
+            "SELECT {columns}, attempts, body FROM messages INDEXED BY messages_lane \
+             WHERE lane = ?1 AND high = ?2 AND seq > ?3 ORDER BY seq LIMIT ?4"
+        ))?;
+        let content =
+            connection.prepare_cached("SELECT attempts, body FROM messages WHERE seq = ?1")?;
+        let is_ordered = |lane: &LaneFetch| lane.ordered != Ordered::Nothing;
+        let needs_high = !fetch.choosing.is_empty() || fetch.lanes.iter().any(is_ordered);
+        let has_high = needs_high && has_high(connection, queue)?;
+        let (now, room) = (fetch.now, fetch.room);
+        let (has_read, is_split) = (false, HashMap::new());
+        Ok(Self { connection, queue, now, rows, content, room, has_read, has_high, is_split })
+    }
+
+    fn lane(&mut self, fetch: &LaneFetch) -> rusqlite::Result<LaneFetched> {
+        let mut fetched = LaneFetched::default();
+        for &(class, seq) in &fetch.bare {
+            // As far as there is room; one in any case.
+            if self.room == 0 && self.has_read {
+                break;
+            }
+            fetched.loaded.push(((class, seq), self.content(seq)?));
+        }
+        if let Some(after) = fetch.due {
+            due(self.connection, fetch, after, self.now, &mut fetched)?;
+        }
+        let mut left = fetch.limit;
+        let mut seen = HashSet::new();
+        for (class, cursor) in fetch.cursors.into_iter().enumerate() {
+            let Some(cursor) = cursor.filter(|_| left > 0) else { continue };
+            let count = self.class(fetch, class, cursor, left, &mut seen, &mut fetched)?;
+            fetched.ended[class] = count < left;
+            left -= count;
+        }
+        Ok(fetched)
+    }
+
+    /// Messages of a class in order of their numbers; with their bodies where they will most likely be handed
+    /// out.
+    fn class(
+        &mut self,
+        fetch: &LaneFetch,
+        class: usize,
+        cursor: i64,
+        limit: usize,
+        seen: &mut HashSet<Arc<str>>,
+        fetched: &mut LaneFetched,
+    ) -> rusqlite::Result<usize> {
+        let looks_up = self.has_high || self.is_split(fetch)?;
+        let mut rows = self.rows.query(params![fetch.lane, class == 0, cursor, limit])?;
+        let mut count = 0;
+        while let Some(row) = rows.next()? {
+            count += 1;
+            let (attempts, body) = (row.get(6)?, row.get_ref(7)?.as_str()?);
+            let row = Row::read(row)?;
+            // Of a key that is kept in order no other can be the head.
+            let is_kept = keeps(fetch.ordered, &row.group);
+            let is_first = !is_kept || seen.insert(Arc::clone(&row.group));
+            if is_kept && is_first && looks_up {
+                let key = Key { pool: fetch.pool, group: Arc::clone(&row.group) };
+                let next = next_of(self.connection, &key, self.now, self.has_high)?;
+                fetched.first.extend(next.map(|next| (key.group, next)));
+            }
+            let is_wanted = is_first && self.room > 0 && row.due.is_none();
+            let content = is_wanted.then(|| Content::new(attempts, body));
+            self.room = self.room.saturating_sub(bytes(content.as_ref()));
+            fetched.rows[class].push(Found { row, content });
+        }
+        Ok(count)
+    }
+
+    /// Whether the keys of a lane that is kept in order may be in other lanes too.
+    fn is_split(&mut self, fetch: &LaneFetch) -> rusqlite::Result<bool> {
+        if fetch.ordered == Ordered::Nothing {
+            return Ok(false);
+        }
+        if let Some(&is_split) = self.is_split.get(&fetch.pool) {
+            return Ok(is_split);
+        }
+        let sql =
+            "SELECT count(*) > 1 FROM (SELECT 1 FROM lanes WHERE queue = ?1 AND code = ?2 LIMIT 2)";
+        let is_split = self
+            .connection
+            .prepare_cached(sql)?
+            .query_row(params![self.queue, fetch.code], |row| row.get(0))?;
+        self.is_split.insert(fetch.pool, is_split);
+        Ok(is_split)
+    }
+
+    /// The message with its body, if there is room for it.
+    fn with_content(&mut self, row: Row) -> rusqlite::Result<Found> {
+        let content = if self.room == 0 { None } else { self.content(row.seq)? };
+        Ok(Found { row, content })
+    }
+
+    fn content(&mut self, seq: i64) -> rusqlite::Result<Option<Content>> {
+        let read =
+            |row: &rusqlite::Row<'_>| Ok(Content::new(row.get(0)?, row.get_ref(1)?.as_str()?));
+        let content = self.content.query_row([seq], read).optional()?;
+        self.has_read = true;
+        self.room = self.room.saturating_sub(bytes(content.as_ref()));
+        Ok(content)
+    }
+}
+
+fn bytes(content: Option<&Content>) -> usize {
+    content.map_or(0, |content| content.bytes)
+}
+
+fn keeps(ordered: Ordered, group: &str) -> bool {
+    match ordered {
+        Ordered::Nothing => false,
+        Ordered::Groups => group != DEFAULT_GROUP,
+        Ordered::All => true,
+    }
+}
+
+/// Whether a queue has messages of high priority at all.
+fn has_high(connection: &Connection, queue: i64) -> rusqlite::Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM messages INDEXED BY messages_high \
+               WHERE queue = ?1 AND high)";
+    connection.prepare_cached(sql)?.query_row([queue], |row| row.get(0))
+}
+
+/// The message of a key that is to be handed out next: one that was tried before, else the first of
+/// high priority whose time has come, else the first.
+pub(crate) fn next_of(
+    connection: &Connection,
+    key: &Key,
+    now: i64,
+    has_high: bool,
+) -> rusqlite::Result<Option<Row>> {
+    let first = |high, until| first_of(connection, key, high, until);
+    let regular = first(false, i64::MAX)?;
+    if !has_high || regular.as_ref().is_some_and(|row| row.held) {
+        return Ok(regular);
+    }
+    let Some(high) = first(true, i64::MAX)? else { return Ok(regular) };
+    if high.held || high.due.is_none_or(|due| due <= now) {
+        return Ok(Some(high));
+    }
+    let due = first(true, now)?;
+    Ok(due.or(regular.into_iter().chain([high]).min_by_key(|row| row.seq)))
+}
+
+/// The first of a key whose time comes by then.
+fn first_of(
+    connection: &Connection,
+    key: &Key,
+    high: bool,
+    until: i64,
+) -> rusqlite::Result<Option<Row>> {
+    let columns = Row::COLUMNS;
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {columns} FROM messages INDEXED BY messages_key \
+         WHERE pool = ?1 AND grp = ?2 AND high = ?3 AND ifnull(due, ?4) <= ?4 ORDER BY seq LIMIT 1"
+    ))?;
+    statement.query_row(params![key.pool, key.group, high, until], Row::read).optional()
+}
+
+/// Messages of a lane in order of their times, and the first time that is still to come.
+fn due(
+    connection: &Connection,
+    fetch: &LaneFetch,
+    after: (i64, i64),
+    now: i64,
+    fetched: &mut LaneFetched,
+) -> rusqlite::Result<()> {
+    // Many may have the same time: those that were read are not stepped over one by one.
+    for later in ["due = ?2 AND seq > ?3", "due > ?2 AND ?3 IS NOT NULL"] {
+        let left = fetch.limit - fetched.due.len();
+        let columns = Row::COLUMNS;
+        let mut statement = connection.prepare_cached(&format!(
+            "SELECT {columns} FROM messages INDEXED BY messages_lane_due \
+             WHERE lane = ?1 AND due IS NOT NULL AND {later} ORDER BY due, seq LIMIT ?4"
+        ))?;
+        let mut rows = statement.query(params![fetch.lane, after.0, after.1, left])?;
+        while let Some(row) = rows.next()? {
+            let row = Row::read(row)?;
+            if let Some(due) = row.due.filter(|&due| due > now) {
+                fetched.next_due = Some(due);
+                return Ok(());
+            }
+            fetched.due.push(row);
+        }
+    }
+    fetched.more_due = fetched.due.len() == fetch.limit;
+    Ok(())
+}

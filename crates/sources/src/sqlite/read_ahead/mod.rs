@@ -1,0 +1,484 @@
+//! What of a queue is in memory: what is out, what is read ahead of the file, and whose turn it is.
+//!
+//! It is plain state, told the time and changed under one lock; nobody reads the file under it.
+//!
+//! ```text
+//! ReadAhead ─┬─ Pool (by number) ─┬─ Lane (by number): ready, cursors, what is due
+//!            │                    └─ Turns: virtual time between the lanes of the pool
+//!            ├─ turns of the pools that may have something to hand out
+//!            ├─ hungry: pools to read for          ──▶ Fetch ──▶ the file ──▶ Fetched
+//!            ├─ heads: of each key that is kept in order, the one that the others wait behind
+//!            └─ out: what was handed out
+//! ```
+//!
+//! A lane is a tenant of a pool. What is published tells which lanes it touched; what another process wrote is
+//! found by number and tells the same. Each lane is read by itself: by number with a cursor for each class
+//! of priority, by time with another. [`ReadAhead::take`] asks the pool that was served longest ago, and of it
+//! the lane that was served least. A pool whose next message must be read waits for that, and one that has no
+//! room is shut until it is said to be open: neither is looked at again before, and no other waits for them.
+//!
+//! Invariants:
+//! 1. Of each message that is not out, either it is `ready` in its lane, or it lies beyond the lane's cursor,
+//!    or its time is beyond the lane's `due_cursor`, or its key has a head (where order is kept), and whichever
+//!    of these ends last brings it into `ready`: once.
+//! 2. A key is in `heads` exactly while a message of it is ready, out, or waits for its time with
+//!    nothing of its key before it.
+//! 3. A message is out exactly while it is in `out`; its receipt is valid exactly as long.
+//! 4. A pool has a turn exactly while it is not shut, does not await reading and has a lane with a turn. A lane
+//!    has one exactly while it has anything to hand out or to read.
+//! 5. No step takes longer for more lanes, pools, keys or messages, but by the depth of a tree.
+
+mod fetch;
+mod lane;
+mod order;
+mod pool;
+#[cfg(test)]
+mod tests;
+mod turns;
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluicegate_dispatch::{Delivery, Demand, Openings, Order, Receipt};
+use tokio::time::Instant;
+
+use super::row::{Key, Raised, Touched};
+use super::schema;
+pub(crate) use fetch::{Fetch, Fetched, Found, LaneFetch, LaneFetched};
+use lane::{Next, rank};
+use order::HeadOf;
+use pool::Pool;
+
+/// Why and until when a message is not deliverable, after it was settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Back {
+    /// It is deleted.
+    Gone,
+    /// It is deliverable at once.
+    Now,
+    /// It is deliverable at this time.
+    At(i64),
+}
+
+/// How a message stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It was handed out.
+    Out,
+    /// It is kept back by nothing of its key.
+    Free,
+    /// It waits behind this head of its key, or behind one that is not known here.
+    Behind(Option<i64>),
+}
+
+/// A message that was handed out.
+#[derive(Debug)]
+struct Out {
+    generation: u64,
+    until: Instant,
+    /// It is being settled: it stays out until that has ended.
+    settling: bool,
+    lane: i64,
+    key: Key,
+    high: bool,
+}
+
+/// Whether the lanes of the queue are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lanes {
+    /// Nobody has asked yet.
+    Unknown,
+    Looking,
+    Known,
+}
+
+#[derive(Debug)]
+pub(crate) struct ReadAhead {
+    /// The first number of this queue.
+    base: i64,
+    /// How many messages are read ahead.
+    ahead: usize,
+    /// What stays in order.
+    order: Arc<Order>,
+    pools: HashMap<i64, Pool>,
+    /// The pools that may have something to hand out, by when they were last served.
+    turns: BTreeSet<(u64, i64)>,
+    served: u64,
+    /// The pools that are shut, and who says when they open.
+    shut: HashMap<Arc<str>, i64>,
+    openings: Option<Arc<Openings>>,
+    /// The pools to read for.
+    hungry: VecDeque<i64>,
+    /// When the next time of a lane comes, for each pool and lane.
+    alarms: BTreeSet<(i64, i64, i64)>,
+    /// How many bodies are read ahead, and how long they are together.
+    loaded: usize,
+    bytes: usize,
+    out: HashMap<i64, Out>,
+    /// When each message that is out comes back.
+    ends: BTreeSet<(Instant, i64)>,
+    heads: HashMap<Key, HeadOf>,
+    /// Keys whose head is gone: the next is looked up.
+    choosing: Vec<Key>,
+    lanes: Lanes,
+    /// The last number of which it is known which lane it touches.
+    known: i64,
+    /// Whether there may be messages beyond `known`.
+    fresh: bool,
+    /// Whether someone reads for it.
+    fetching: bool,
+    /// Counts rebuilds: what was read for an earlier one is worth nothing.
+    epoch: u64,
+    /// Messages of high priority that came while someone read.
+    raised: Vec<(Key, Raised)>,
+    /// Messages that came back while someone read: what was read of them is out of date.
+    came_back: HashSet<i64>,
+    generation: u64,
+    read_error: Option<String>,
+}
+
+/// How many messages are read ahead, unless told. Below half of that more are read.
+pub(crate) const AHEAD: usize = 1024;
+/// How long the bodies that were read ahead may be, together.
+const AHEAD_BYTES: usize = 8 * 1024 * 1024;
+
+impl ReadAhead {
+    pub(crate) fn new(queue: i64, generation: u64, ahead: usize) -> Self {
+        let base = schema::base(queue);
+        Self {
+            base,
+            ahead: ahead.max(1),
+            order: Arc::default(),
+            pools: HashMap::new(),
+            turns: BTreeSet::new(),
+            served: 0,
+            shut: HashMap::new(),
+            openings: None,
+            hungry: VecDeque::new(),
+            alarms: BTreeSet::new(),
+            loaded: 0,
+            bytes: 0,
+            out: HashMap::new(),
+            ends: BTreeSet::new(),
+            heads: HashMap::new(),
+            choosing: Vec::new(),
+            lanes: Lanes::Unknown,
+            known: base,
+            fresh: false,
+            fetching: false,
+            epoch: 0,
+            raised: Vec::new(),
+            came_back: HashSet::new(),
+            generation,
+            read_error: None,
+        }
+    }
+
+    /// Hands out what there is demand for, as far as it is read.
+    pub(crate) fn take(
+        &mut self,
+        now: Instant,
+        time: i64,
+        visibility: Duration,
+        demand: &Demand,
+    ) -> Vec<Delivery> {
+        self.expire(now);
+        self.wake(time);
+        self.hear(demand);
+        let mut taken = Vec::with_capacity(demand.most().min(self.loaded));
+        while taken.len() < demand.most()
+            && let Some(&(_, id)) = self.turns.first()
+        {
+            let Some(pool) = self.pools.get_mut(&id) else { break };
+            match pool.next() {
+                Some((lane, Next::Take)) if demand.take(&pool.code) => {
+                    taken.extend(self.hand_out(id, lane, now + visibility));
+                }
+                Some((_, Next::Take)) => {
+                    pool.is_shut = true;
+                    self.shut.insert(Arc::clone(&pool.code), id);
+                    self.place(id);
+                }
+                Some((_, Next::Read | Next::Nothing)) | None => {
+                    pool.awaits_reading = true;
+                    self.place(id);
+                }
+            }
+        }
+        taken
+    }
+
+    fn hand_out(&mut self, id: i64, lane: i64, until: Instant) -> Option<Delivery> {
+        self.served += 1;
+        let served = self.served;
+        let ((class, seq), group, content) = self.change(id, |pool| {
+            let taken = pool.take(lane);
+            pool.served = served;
+            taken
+        })??;
+        self.generation += 1;
+        let generation = self.generation;
+        let key = Key { pool: id, group };
+        if let Some(head) = self.heads.get_mut(&key) {
+            head.is_out();
+        }
+        let high = class == lane::HIGH;
+        self.ends.insert((until, seq));
+        self.out.insert(seq, Out { generation, until, settling: false, lane, key, high });
+        Some(Delivery {
+            broker_id: schema::within(seq).to_string().into(),
+            receipt: Receipt { tag: seq.cast_unsigned(), generation, handle: None },
+            attempts: content.attempts,
+            message: content.message,
+        })
+    }
+
+    /// Hears which pools have room again.
+    fn hear(&mut self, demand: &Demand) {
+        let Some(openings) = demand.openings() else { return self.open_all() };
+        if !self.openings.as_ref().is_some_and(|known| Arc::ptr_eq(known, openings)) {
+            self.openings = Some(Arc::clone(openings));
+            self.open_all();
+        }
+        let opened = openings.opened();
+        if opened.all {
+            self.open_all();
+        }
+        for code in opened.pools {
+            if let Some(id) = self.shut.remove(&code) {
+                self.open(id);
+            }
+        }
+    }
+
+    fn open_all(&mut self) {
+        for (_, id) in std::mem::take(&mut self.shut) {
+            self.open(id);
+        }
+    }
+
+    fn open(&mut self, id: i64) {
+        self.change(id, |pool| pool.is_shut = false);
+    }
+
+    /// Changes a pool; then it takes its place, or leaves it.
+    fn change<T>(&mut self, id: i64, change: impl FnOnce(&mut Pool) -> T) -> Option<T> {
+        let pool = self.pools.get_mut(&id)?;
+        let (loaded, bytes, served) = (pool.loaded, pool.bytes, pool.served);
+        let changed = change(pool);
+        self.loaded = self.loaded - loaded + pool.loaded;
+        self.bytes = self.bytes - bytes + pool.bytes;
+        if pool.served != served && pool.has_turn {
+            pool.has_turn = false;
+            self.turns.remove(&(served, id));
+        }
+        self.place(id);
+        Some(changed)
+    }
+
+    fn place(&mut self, id: i64) {
+        let (share, is_short) = (self.share(), self.bytes < AHEAD_BYTES / 2);
+        let Some(pool) = self.pools.get_mut(&id) else { return };
+        if pool.is_spent() {
+            self.turns.remove(&(pool.served, id));
+            if pool.is_shut {
+                self.shut.remove(&pool.code);
+            }
+            self.pools.remove(&id);
+            return;
+        }
+        pool.awaits_reading &= matches!(pool.next(), Some((_, Next::Read)));
+        let has_turn = !pool.is_shut && !pool.awaits_reading && !pool.turns.is_empty();
+        if has_turn != pool.has_turn {
+            pool.has_turn = has_turn;
+            match has_turn {
+                true => self.turns.insert((pool.served, id)),
+                false => self.turns.remove(&(pool.served, id)),
+            };
+        }
+        let is_low = pool.loaded < share.div_ceil(2) && is_short && pool.turns.has_unread();
+        if !pool.is_shut && !pool.is_hungry && (is_low || pool.must_read()) {
+            pool.is_hungry = true;
+            self.hungry.push_back(id);
+        }
+    }
+
+    /// How many messages of a pool are read ahead. Those of shut pools stay where they are, so that they need not
+    /// be read again for each place; so where there are many pools, each has few.
+    fn share(&self) -> usize {
+        const LEAST: usize = 8;
+        let open = (self.pools.len() - self.shut.len().min(self.pools.len())).max(1);
+        let share = if self.loaded < 2 * self.ahead { self.ahead / open } else { LEAST };
+        share.max(LEAST).min(self.ahead)
+    }
+
+    /// Takes back what was out too long.
+    fn expire(&mut self, now: Instant) {
+        while let Some(&(until, seq)) = self.ends.first()
+            && until <= now
+        {
+            self.ends.pop_first();
+            // One that is being settled is looked at again when that has ended.
+            if self.out.get(&seq).is_some_and(|out| !out.settling) {
+                self.back(seq, Back::Now);
+            }
+        }
+    }
+
+    /// The times of lanes come.
+    fn wake(&mut self, time: i64) {
+        while let Some(&(due, pool, lane)) = self.alarms.first()
+            && due <= time
+        {
+            self.alarms.pop_first();
+            self.change(pool, |pool| {
+                pool.change(lane, |lane| (lane.next_due, lane.has_due) = (None, true));
+            });
+        }
+    }
+
+    /// Begins to settle: answers whether the receipt is valid, and if so keeps the message out.
+    pub(crate) fn begin_settling(&mut self, receipt: &Receipt, now: Instant) -> Option<i64> {
+        self.expire(now);
+        let seq = receipt.tag.cast_signed();
+        let out = self.out.get_mut(&seq).filter(|out| out.generation == receipt.generation)?;
+        if out.settling {
+            return None;
+        }
+        out.settling = true;
+        Some(seq)
+    }
+
+    /// It could not be settled: its receipt is valid again, until its window ends.
+    pub(crate) fn not_settled(&mut self, seq: i64) {
+        if let Some(out) = self.out.get_mut(&seq) {
+            out.settling = false;
+            // Its end may have come meanwhile, and have been passed over.
+            self.ends.insert((out.until, seq));
+        }
+    }
+
+    /// A message that was out is out no more.
+    pub(crate) fn back(&mut self, seq: i64, back: Back) {
+        let Some(out) = self.out.remove(&seq) else { return };
+        self.ends.remove(&(out.until, seq));
+        if self.fetching {
+            self.came_back.insert(seq);
+        }
+        let (pool, lane) = (out.key.pool, out.lane);
+        let Some(of_pool) = self.pools.get_mut(&pool) else { return };
+        let of_lane = of_pool.lane(lane);
+        of_lane.outs = of_lane.outs.saturating_sub(1);
+        let back = match back {
+            // Whoever reads by time has passed it already.
+            Back::At(due) if of_lane.is_due(Some(due), seq) => Back::Now,
+            Back::At(due) => {
+                self.await_due(pool, lane, due);
+                back
+            }
+            Back::Gone | Back::Now => back,
+        };
+        if self.keeps(&out.key) {
+            self.head_back(seq, out, back);
+        } else if back == Back::Now {
+            self.make_ready(seq, out.high, out.key, lane);
+        }
+        // Now that it is said what becomes of it: a lane with nothing in it is forgotten.
+        self.change(pool, |pool| pool.change(lane, |_| ()));
+    }
+
+    fn await_due(&mut self, id: i64, lane_id: i64, due: i64) {
+        let Some(pool) = self.pools.get_mut(&id) else { return };
+        let lane = pool.lane(lane_id);
+        if lane.next_due.is_some_and(|next| next <= due) {
+            return;
+        }
+        let passed = lane.next_due.replace(due);
+        self.alarms.insert((due, id, lane_id));
+        if let Some(passed) = passed {
+            self.alarms.remove(&(passed, id, lane_id));
+        }
+    }
+
+    /// Whether a key stays in order.
+    fn keeps(&self, key: &Key) -> bool {
+        self.pools.get(&key.pool).is_some_and(|pool| pool.keeps(&key.group))
+    }
+
+    fn make_ready(&mut self, seq: i64, high: bool, key: Key, lane: i64) {
+        self.change(key.pool, |pool| pool.make_ready(lane, rank(seq, high), key.group));
+    }
+
+    /// Begins a window anew, if the receipt is valid.
+    pub(crate) fn extend(&mut self, receipt: &Receipt, now: Instant, visibility: Duration) -> bool {
+        self.expire(now);
+        let seq = receipt.tag.cast_signed();
+        let Some(out) = self.out.get_mut(&seq) else { return false };
+        if out.generation != receipt.generation {
+            return false;
+        }
+        self.ends.remove(&(out.until, seq));
+        out.until = now + visibility;
+        self.ends.insert((out.until, seq));
+        true
+    }
+
+    /// Messages with the numbers from `first` to `last` came, in these lanes.
+    pub(crate) fn published(&mut self, first: i64, last: i64, touched: &[Touched]) {
+        if self.lanes == Lanes::Unknown {
+            // Whoever asks first finds them.
+            return;
+        }
+        if self.known + 1 >= first {
+            self.known = self.known.max(last);
+        } else {
+            self.fresh = true;
+        }
+        for touched in touched {
+            self.touch(touched);
+            for raised in &touched.raised {
+                let key = Key { pool: touched.pool, group: Arc::clone(&raised.group) };
+                self.raise(key, raised.clone());
+            }
+        }
+    }
+
+    /// Someone else may have written.
+    pub(crate) const fn may_have_more(&mut self) {
+        self.fresh = true;
+    }
+
+    /// When something happens by itself: a window ends or a message's time comes.
+    pub(crate) fn next_end(&self) -> Option<Instant> {
+        self.ends.first().map(|(until, _)| *until)
+    }
+
+    pub(crate) fn next_due(&self) -> Option<i64> {
+        self.alarms.first().map(|(due, _, _)| *due)
+    }
+
+    pub(crate) fn out(&mut self, now: Instant) -> usize {
+        self.expire(now);
+        self.out.len()
+    }
+
+    /// How a message that is in the file stands here; its pool is known by its code too.
+    pub(crate) fn standing(&mut self, seq: i64, code: &str, key: &Key, now: Instant) -> Standing {
+        self.expire(now);
+        if self.out.contains_key(&seq) {
+            Standing::Out
+        } else if self.order.keeps(code, &key.group) {
+            match self.head_of(key) {
+                Some(head) if head == seq => Standing::Free,
+                head => Standing::Behind(head),
+            }
+        } else {
+            Standing::Free
+        }
+    }
+
+    pub(crate) const fn take_read_error(&mut self) -> Option<String> {
+        self.read_error.take()
+    }
+}

@@ -1,0 +1,201 @@
+//! Pools that keep order: of each key one message at most is ready or out.
+//! `docs/rules.md#fifo-1`.
+//!
+//! A key is a group of a pool, whatever the tenants of its messages: its head is in one lane, and the next may be
+//! in another.
+
+use std::sync::Arc;
+
+use sluicegate_dispatch::Order;
+
+use super::super::row::{Key, Raised, Row};
+use super::lane::rank;
+use super::{Back, Lanes, Out, ReadAhead};
+
+/// The message that the others of its key wait behind.
+#[derive(Debug)]
+pub(super) struct HeadOf {
+    seq: i64,
+    lane: i64,
+    place: Place,
+    high: bool,
+    /// It was out before: nothing overtakes it.
+    held: bool,
+    /// How many of the key are out.
+    outs: u32,
+    /// They were out when order began to be kept: there may be several, and others before them.
+    inherited: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Ready,
+    Out,
+    /// It waits for its time.
+    Delayed,
+    /// It is gone, and the next is looked up.
+    Choosing,
+}
+
+impl HeadOf {
+    pub(super) const fn is_out(&mut self) {
+        self.place = Place::Out;
+        self.held = true;
+        self.outs = 1;
+    }
+}
+
+impl ReadAhead {
+    /// Keeps this order from now on. What is in memory is derived anew from the file, but for what is out.
+    pub(crate) fn keep_order(&mut self, order: &Arc<Order>) {
+        if *order == self.order {
+            return;
+        }
+        self.order = Arc::clone(order);
+        self.rebuild();
+    }
+
+    fn rebuild(&mut self) {
+        self.epoch += 1;
+        let order = &self.order;
+        self.pools.retain(|_, pool| pool.reset(order.of(&pool.code)));
+        let pools = &self.pools;
+        self.shut.retain(|_, id| pools.contains_key(id));
+        self.turns.clear();
+        self.hungry.clear();
+        self.alarms.clear();
+        (self.loaded, self.bytes) = (0, 0);
+        self.heads.clear();
+        self.choosing.clear();
+        self.raised.clear();
+        self.lanes = Lanes::Unknown;
+        self.fresh = false;
+        for (&seq, out) in &self.out {
+            let Some(pool) = self.pools.get_mut(&out.key.pool) else { continue };
+            if !pool.keeps(&out.key.group) {
+                continue;
+            }
+            let head = self.heads.entry(out.key.clone()).or_insert_with(|| {
+                pool.heads += 1;
+                HeadOf {
+                    seq,
+                    lane: out.lane,
+                    place: Place::Out,
+                    high: out.high,
+                    held: true,
+                    outs: 0,
+                    inherited: true,
+                }
+            });
+            head.outs += 1;
+            head.seq = head.seq.min(seq);
+        }
+    }
+
+    /// A message of a key that is kept in order was out and is no more.
+    pub(super) fn head_back(&mut self, seq: i64, out: Out, back: Back) {
+        let Some(head) = self.heads.get_mut(&out.key) else { return };
+        head.outs = head.outs.saturating_sub(1);
+        if head.outs > 0 {
+            return;
+        }
+        match back {
+            Back::Now if !head.inherited => {
+                head.place = Place::Ready;
+                self.make_ready(seq, out.high, out.key, out.lane);
+            }
+            Back::At(_) if !head.inherited => head.place = Place::Delayed,
+            Back::Gone | Back::Now | Back::At(_) => {
+                head.place = Place::Choosing;
+                self.choosing.push(out.key);
+            }
+        }
+    }
+
+    /// Whether a key has a head: then the rest of it is found when that is gone.
+    pub(super) fn has_head(&self, key: &Key) -> bool {
+        self.heads.contains_key(key)
+    }
+
+    /// The head of a key, while it is known.
+    pub(super) fn head_of(&self, key: &Key) -> Option<i64> {
+        let head = self.heads.get(key).filter(|head| head.place != Place::Choosing);
+        head.map(|head| head.seq)
+    }
+
+    /// Makes a message the head of its key.
+    pub(super) fn crown(&mut self, pool_id: i64, row: Row) {
+        let Row { seq, lane, group, high, due, held } = row;
+        let Some(pool) = self.pools.get_mut(&pool_id) else { return };
+        let waits = due.filter(|_| !pool.lane(lane).is_due(due, seq));
+        let place = if waits.is_some() { Place::Delayed } else { Place::Ready };
+        let head = HeadOf { seq, lane, place, high, held, outs: 0, inherited: false };
+        let key = Key { pool: pool_id, group };
+        if self.heads.insert(key.clone(), head).is_none() {
+            pool.heads += 1;
+        }
+        match waits {
+            Some(due) => self.await_due(pool_id, lane, due),
+            None => self.make_ready(seq, high, key, lane),
+        }
+    }
+
+    /// The time of a message has come, and it is in a pool that keeps order.
+    pub(super) fn head_due(&mut self, key: Key, row: Row) {
+        let Some(head) = self.heads.get_mut(&key) else { return };
+        if head.seq == row.seq && head.place == Place::Delayed {
+            head.place = Place::Ready;
+            self.make_ready(row.seq, row.high, key, row.lane);
+        } else if row.high {
+            self.raise(key, Raised::of(&row));
+        }
+    }
+
+    /// A message of high priority came, or its time did: it goes before a head that only waits.
+    pub(super) fn raise(&mut self, key: Key, raised: Raised) {
+        if !self.keeps(&key) {
+            return;
+        }
+        let Raised { seq, lane, .. } = raised;
+        if self.fetching {
+            self.raised.push((key.clone(), raised));
+        }
+        let Some(head) = self.heads.get_mut(&key) else { return };
+        let yields = match head.place {
+            Place::Delayed => true,
+            Place::Ready => !head.high || seq < head.seq,
+            Place::Out | Place::Choosing => false,
+        };
+        if yields && !head.held && head.seq != seq {
+            let passed = rank(std::mem::replace(&mut head.seq, seq), head.high);
+            let passed_lane = std::mem::replace(&mut head.lane, lane);
+            head.high = true;
+            head.place = Place::Ready;
+            self.make_ready(seq, true, key.clone(), lane);
+            self.change(key.pool, |pool| pool.unready(passed_lane, passed));
+        }
+    }
+
+    /// The head of a key vanished from the file, or the key has no head yet: the next is looked up.
+    pub(super) fn choose_again(&mut self, key: &Key) {
+        if let Some(head) = self.heads.get_mut(key) {
+            head.place = Place::Choosing;
+            self.choosing.push(key.clone());
+        }
+    }
+
+    /// The next of a key was looked up; `None` if there is none.
+    pub(super) fn chosen(&mut self, key: &Key, next: Option<Row>) {
+        let is_choosing = |head: &HeadOf| head.place == Place::Choosing;
+        if !self.heads.get(key).is_some_and(is_choosing) {
+            return;
+        }
+        match next {
+            Some(next) => self.crown(key.pool, next),
+            None => {
+                self.heads.remove(key);
+                self.change(key.pool, |pool| pool.heads -= 1);
+            }
+        }
+    }
+}
