@@ -206,9 +206,9 @@ async fn claim<M: Content>(
         let rest = rest.map_or(POLL, |rest| Duration::from_micros(rest + 1000));
         return Ok(Answer::None(rest));
     }
-    let mut claimed: Vec<_> = rows.iter().map(|row| read(shared, row)).collect();
-    claimed.sort_by_key(|it| it.delivery.receipt.tag);
-    Ok(Answer::Some(claimed))
+    let mut in_turn: Vec<&Row> = rows.iter().collect();
+    in_turn.sort_by_key(|row| row.get::<_, i32>(9));
+    Ok(Answer::Some(in_turn.into_iter().map(|row| read(shared, row)).collect()))
 }
 
 impl Turns {

@@ -84,7 +84,7 @@ async fn publish(source: &PostgresSource, sent: Vec<Publication>) {
     }
 }
 
-/// So many deliveries of a demand.
+/// So many deliveries of a demand, in the order in which they were published.
 async fn receive(source: &PostgresSource, demand: &Demand, count: usize) -> Vec<Delivery> {
     let end = Instant::now() + PATIENCE;
     let mut received = Vec::new();
@@ -93,6 +93,7 @@ async fn receive(source: &PostgresSource, demand: &Demand, count: usize) -> Vec<
         let rest = demand.clone().at_most(count - received.len());
         received.extend(source.receive(rest).await.unwrap());
     }
+    received.sort_by_key(|delivery| delivery.receipt.tag);
     received
 }
 

@@ -101,7 +101,7 @@ pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) 
     }
 }
 
-/// Exactly so many deliveries, whatever goes wrong on the way.
+/// Exactly so many deliveries, whatever goes wrong on the way, in the order in which they were published.
 pub(crate) async fn receive(source: &PostgresSource, count: usize) -> Vec<Delivery> {
     let end = Instant::now() + PATIENCE;
     let mut received = Vec::new();
@@ -113,6 +113,7 @@ pub(crate) async fn receive(source: &PostgresSource, count: usize) -> Vec<Delive
             Err(_) => sleep(Duration::from_millis(50)).await,
         }
     }
+    received.sort_by_key(|delivery| delivery.receipt.tag);
     received
 }
 
