@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use sluicegate_dispatch::{Phase, Severity};
+use sluicegate_sources::sqlite::ParkedFilter;
 use tokio::time::Instant;
 
 use crate::daemon::Daemon;
@@ -91,7 +92,9 @@ fn watch_groups(daemon: &Daemon) {
 pub(crate) async fn watch_parked(daemon: Daemon) {
     let record = daemon.record();
     for warning in record.warnings.open(Code::Parked) {
-        let parked = daemon.store().parked(Some(&warning.subject), None, 1).await;
+        let pool = Some(warning.subject.to_string());
+        let of_pool = ParkedFilter { pool, ..ParkedFilter::default() };
+        let parked = daemon.store().parked(&of_pool, None, 1).await;
         if parked.is_ok_and(|page| page.items.is_empty()) {
             record.resolve(Code::Parked, &warning.subject);
         }
