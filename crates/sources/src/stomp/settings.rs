@@ -13,7 +13,7 @@ use crate::network::parameters;
 
 const PORT: u16 = 61_613;
 const TLS_PORT: u16 = 61_614;
-/// More than a router's window, so that it can be filled.
+/// More than a router's window; by its defaults the broker sends 1,000 at most.
 const PREFETCH: u32 = 2_500;
 const MAX_PREFETCH: u32 = 10_000;
 const VISIBILITY: Duration = Duration::from_secs(30);

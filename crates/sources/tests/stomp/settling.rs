@@ -270,25 +270,25 @@ async fn a_copy_made_by_others_is_another_message() {
     assert_eq!(settle(&source, &retried, Settlement::Ack).await, Settled::Done);
 }
 
-/// As many as a router's window holds are out at once.
+/// As many as the broker sends ahead are out at once: 1,000 by its defaults.
 #[tokio::test]
-async fn two_thousand_are_out_and_kept_alive() {
+async fn a_thousand_are_out_and_kept_alive() {
     let Some(broker) = start_or_skip(Kind::ActiveMq) else { return };
     let source = open(settings(&broker, &fresh_name())).await;
-    for n in 0..4 {
+    for n in 0..2 {
         let some = (0..500).map(|m| publication(&format!("m{:04}", n * 500 + m))).collect();
         within(source.publish(some)).await.unwrap();
     }
     let mut received = Vec::new();
-    while received.len() < 2_000 {
+    while received.len() < 1_000 {
         received.extend(receive(&source, 100).await);
     }
     let distinct: BTreeSet<_> = received.iter().map(|delivery| &delivery.broker_id).collect();
-    assert_eq!(distinct.len(), 2_000);
+    assert_eq!(distinct.len(), 1_000);
     let extended = within(source.extend(receipts(&received))).await.unwrap();
-    assert_eq!(extended, vec![Settled::Done; 2_000]);
+    assert_eq!(extended, vec![Settled::Done; 1_000]);
     let depth = within(source.depth()).await.unwrap();
-    assert_eq!((depth.waiting, depth.out), (0, 2_000));
+    assert_eq!((depth.waiting, depth.out), (0, 1_000));
     for some in received.chunks(source.profile().settle_batch) {
         let settled = settle_all(&source, receipts(some), Settlement::Ack).await.unwrap();
         assert_eq!(settled, vec![Settled::Done; some.len()]);
