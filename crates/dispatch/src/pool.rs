@@ -44,7 +44,7 @@ pub(crate) struct Pool {
     /// How many were let in.
     admitted: AtomicU64,
     /// The keys that were parked while messages of them waited here, and who was the last.
-    tails: Mutex<HashMap<(Arc<str>, Arc<str>), u64>>,
+    tails: Mutex<Tails>,
     ungrouped: AtomicU32,
     looked: Mutex<Option<Instant>>,
     closed: AtomicBool,
@@ -60,6 +60,8 @@ pub(crate) struct Counts {
     pub(crate) failed: AtomicU64,
     pub(crate) retried: AtomicU64,
     pub(crate) parked: AtomicU64,
+    /// Messages that went back for want of room before they reached the sluice.
+    pub(crate) refused: AtomicU64,
 }
 
 /// A message in a pool.
@@ -86,6 +88,9 @@ struct BatchState {
     failed: bool,
     places: Vec<(PoolId, ItemId)>,
 }
+
+/// By queue and key: the number that those let in later have.
+type Tails = HashMap<(Arc<str>, Arc<str>), u64>;
 
 /// By queue and key, as in the parked list: what is parked holds up its own queue only.
 type ParkingKeys = HashMap<(Arc<str>, Arc<str>), u32>;

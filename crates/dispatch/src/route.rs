@@ -1,6 +1,7 @@
 //! Routing a batch, in the paper's three phases: dedupe, find the pool, admit.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering as Memory;
 
 use tokio::time::Instant;
 
@@ -191,8 +192,11 @@ fn admit(queue: &Arc<Queue>, part: Part) {
         Vec::new()
     });
     if !refused.is_empty() {
-        let (pool, count) = (&pool.code, refused.len());
-        queue.recipient.observe(&Fact::PoolFull { pool, count });
+        let count = refused.len();
+        if !is_selected {
+            pool.counts.refused.fetch_add(count as u64, Memory::Relaxed);
+        }
+        queue.recipient.observe(&Fact::PoolFull { pool: &pool.code, count });
         queue.recipient.refused();
         for item in refused {
             item.held.hand_back(DEFAULT_DELAY, Reason::PoolFull);

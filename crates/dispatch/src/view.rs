@@ -403,12 +403,24 @@ impl<'a> Look<'a> {
 }
 
 impl Pool {
+    /// What its sluice has counted, and what did not get that far.
+    fn stats(&self) -> Stats {
+        let mut stats = self.sluice.stats();
+        let refused = self.counts.refused.load(Memory::Relaxed);
+        match stats.rejected.iter_mut().find(|(reason, _)| *reason == "queue_full") {
+            Some((_, count)) => *count += refused,
+            None if refused > 0 => stats.rejected.push(("queue_full", refused)),
+            None => {}
+        }
+        stats
+    }
+
     fn view(&self, phase: Phase, groups: Option<&usize>) -> PoolView {
         let count = |count: &std::sync::atomic::AtomicU64| count.load(Memory::Relaxed);
         PoolView {
             settings: self.settings(),
             phase,
-            stats: self.sluice.stats(),
+            stats: self.stats(),
             capacity: self.sluice.capacity(),
             groups: groups.copied().unwrap_or_default(),
             succeeded: count(&self.counts.succeeded),

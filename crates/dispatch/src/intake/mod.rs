@@ -200,11 +200,10 @@ impl<R: Recipient> Intake<R> {
             &'a dyn Source<R::Message>,
         ) -> BoxFuture<'a, Result<A, SourceError>>,
     ) -> Result<A, SourceError> {
-        let (source, replaced, questions) = {
-            let Life { source, replaced, questions, .. } = &*self.life.lock();
-            (Arc::clone(source), replaced.clone(), Arc::clone(questions))
+        let (source, replaced) = {
+            let Life { source, replaced, .. } = &*self.life.lock();
+            (Arc::clone(source), replaced.clone())
         };
-        let _asked = questions.ask();
         let answer = replaced.until_interrupted(question(&*source)).await;
         answer.unwrap_or_else(|_| Err(SourceError::new("it was replaced before it answered")))
     }
@@ -256,7 +255,8 @@ impl<R: Recipient> Intake<R> {
         self.living.cancel();
     }
 
-    /// Whether the source has left a question unanswered for too long.
+    /// Whether the source has not answered a receive for too long. Settlements may wait: a broker that takes no
+    /// copies for a while is well.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
         let questions = Arc::clone(&self.life.lock().questions);

@@ -2,6 +2,7 @@
 
 mod breaker;
 mod drain;
+mod intake;
 mod live;
 mod ordering;
 mod routing;
