@@ -1,7 +1,7 @@
 //! Declarations: exchanges, queues, bindings and consumers, collected and then checked together before
 //! anything connects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
 
 use sluicegate_sources::amqp::{Argument, Binding, Exchange, Queue, Topology};
@@ -67,7 +67,8 @@ impl Declarations {
         self.queues.push((queue, Location::caller()));
     }
 
-    /// A queue that stands at the broker already and is somebody else's to declare.
+    /// A queue that is somebody else's to declare. Where it is missing it is not made: its consumers wait for it
+    /// and say so.
     #[track_caller]
     pub fn standing_queue(&mut self, name: impl Into<String>) {
         self.standing_queues.push((name.into(), Location::caller()));
@@ -160,6 +161,22 @@ impl Declarations {
             problems.extend(find("queue", &known_queues, consumer.queue(), &wanted_by, at));
         }
         problems
+    }
+
+    /// All of this and all of the other.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.exchanges.extend(other.exchanges);
+        self.queues.extend(other.queues);
+        self.bindings.extend(other.bindings);
+        self.consumers.extend(other.consumers);
+        self.standing_exchanges.extend(other.standing_exchanges);
+        self.standing_queues.extend(other.standing_queues);
+        self
+    }
+
+    /// The queues that are somebody else's to declare.
+    pub(crate) fn standing_queues(&self) -> BTreeSet<String> {
+        self.standing_queues.iter().map(|(name, _)| name.clone()).collect()
     }
 
     /// What is declared at every connect, and what is consumed then.

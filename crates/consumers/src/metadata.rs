@@ -2,23 +2,37 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 use sluicegate_dispatch::Envelope;
+use sluicegate_dispatch::intake::{Entry, Tracked};
 
-/// A message that was taken in, as long as anybody here needs it.
+/// What a consumer keeps of a message while it is in flight.
 #[derive(Debug)]
-pub(crate) struct Letter {
-    pub(crate) broker_id: Arc<str>,
-    /// Which taking in it is; a message that is taken in again has another.
-    pub(crate) number: u64,
+pub(crate) struct Consumed {
     pub(crate) envelope: Envelope,
+    /// What it stays in order with.
+    pub(crate) key: Option<Arc<str>>,
+    /// Whether nobody here wanted it.
+    pub(crate) is_ignored: AtomicBool,
+}
+
+impl Entry for Consumed {
+    /// A message of the same id is another message: its sender may well mean it.
+    fn id(&self) -> Option<&Arc<str>> {
+        None
+    }
+
+    fn same_key(&self, other: &Self) -> bool {
+        self.key.is_some() && self.key == other.key
+    }
 }
 
 /// What is known of a message beside its payload. Cheap to clone.
 #[derive(Clone)]
 pub struct Metadata {
-    pub(crate) letter: Arc<Letter>,
+    pub(crate) tracked: Arc<Tracked<Consumed>>,
     pub(crate) whose: Arc<Whose>,
     pub(crate) attempt: u32,
     pub(crate) worker: u32,
@@ -35,48 +49,48 @@ impl Metadata {
     /// The sender's id of the message, where the broker carries one.
     #[must_use]
     pub fn id(&self) -> Option<&str> {
-        self.letter.envelope.id.as_deref()
+        self.tracked.entry.envelope.id.as_deref()
     }
 
     /// The broker's id of the message, the same at every delivery of it.
     #[must_use]
     pub fn broker_id(&self) -> &str {
-        &self.letter.broker_id
+        &self.tracked.broker_id
     }
 
     /// The value of a header.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.letter.envelope.header(name)
+        self.tracked.entry.envelope.header(name)
     }
 
     /// All headers, as they came.
     pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.letter.envelope.headers.iter().map(|(name, value)| (&**name, &**value))
+        self.tracked.entry.envelope.headers.iter().map(|(name, value)| (&**name, &**value))
     }
 
     /// What kind of event it is, where the sender said so.
     #[must_use]
     pub fn event_type(&self) -> Option<&str> {
-        self.letter.envelope.event_type.as_deref()
+        self.tracked.entry.envelope.event_type.as_deref()
     }
 
     /// What it was sent by.
     #[must_use]
     pub fn routing_key(&self) -> Option<&str> {
-        self.letter.envelope.routing_key.as_deref()
+        self.tracked.entry.envelope.routing_key.as_deref()
     }
 
     /// Its message group, where the broker knows one.
     #[must_use]
     pub fn group(&self) -> Option<&str> {
-        self.letter.envelope.group.as_deref()
+        self.tracked.entry.envelope.group.as_deref()
     }
 
     /// Whether it may have been delivered before.
     #[must_use]
     pub fn redelivered(&self) -> bool {
-        self.letter.envelope.redelivered
+        self.tracked.entry.envelope.redelivered
     }
 
     /// Which attempt this is, from 1.
@@ -106,7 +120,7 @@ impl Metadata {
     /// The body as it came.
     #[must_use]
     pub fn body(&self) -> &Bytes {
-        &self.letter.envelope.body
+        &self.tracked.entry.envelope.body
     }
 }
 

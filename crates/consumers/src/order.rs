@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use sluicegate_dispatch::Envelope;
+use sluicegate_dispatch::{Envelope, Ordered};
 
 type KeyOf = dyn Fn(&Envelope) -> Option<Arc<str>> + Send + Sync;
 
@@ -60,6 +60,15 @@ impl OrderBy {
     /// ```
     pub fn function(key: impl Fn(&Envelope) -> Option<Arc<str>> + Send + Sync + 'static) -> Self {
         Self(By::Function(Arc::new(key)))
+    }
+
+    /// What of it the source can see to: it knows groups, and nothing of headers and functions.
+    pub(crate) const fn at_source(&self) -> Ordered {
+        match self.0 {
+            By::Group => Ordered::Groups,
+            By::All(_) => Ordered::All,
+            By::Header(_) | By::RoutingKey | By::Function(_) => Ordered::Groups,
+        }
     }
 
     pub(crate) fn key(&self, envelope: &Envelope) -> Option<Arc<str>> {

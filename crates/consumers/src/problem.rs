@@ -69,6 +69,13 @@ pub enum Problem {
         /// Where.
         at: Place,
     },
+    /// Declarations for two brokers in one service.
+    TwoBrokers {
+        /// The one that was declared for first, and where.
+        first: (String, Place),
+        /// The other one.
+        second: (String, Place),
+    },
     /// A retry would come later than any source can promise.
     LongDelay {
         /// The consumer.
@@ -125,6 +132,13 @@ impl fmt::Display for Problem {
                     write!(f, "{at}: the consumer `{consumer}` has two handlers for all events")
                 }
             },
+            Self::TwoBrokers { first: (one, first), second: (other, second) } => {
+                write!(
+                    f,
+                    "{second}: these declarations are for the broker {other}, and those of {first} for \
+                     {one} or another of its users or vhosts: make a service for each"
+                )
+            }
             Self::LongDelay { consumer, at } => {
                 let most = LONGEST_DELAY.as_secs();
                 write!(f, "{at}: the consumer `{consumer}` retries after more than {most} seconds")

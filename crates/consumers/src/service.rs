@@ -12,7 +12,7 @@ use sluicegate_tasks::Invalid;
 use tokio::time::{Instant, timeout_at};
 
 use crate::problem::{Place, Problem, Problems, check_each, duplicates};
-use crate::run::{Intake, Running};
+use crate::run::{Bound, Running};
 use crate::{Consumer, ConsumerStats, Declarations, Envelopes, Fact, Observer};
 
 /// How long closing the connection may take, after everything else is over.
@@ -36,14 +36,16 @@ struct Broker {
 #[must_use = "start() makes the service"]
 pub struct ServiceBuilder {
     pairs: Vec<Pair>,
-    declared: Option<(AmqpAddress, Declarations)>,
+    declared: Option<(AmqpAddress, Declarations, Place)>,
+    /// Declarations for other brokers than the first.
+    elsewhere: Vec<Problem>,
     observer: Option<Observer>,
 }
 
 struct Pair {
     consumer: Consumer,
     source: Arc<dyn Source<Envelope>>,
-    intake: Intake,
+    bound: Bound,
     at: Place,
 }
 
@@ -154,20 +156,34 @@ impl ServiceBuilder {
     /// Has a consumer take its messages from a source.
     #[track_caller]
     pub fn consume(self, source: Arc<impl Source<Envelope>>, consumer: Consumer) -> Self {
-        self.pair(source, consumer, Intake::BoundedHere)
+        self.pair(source, consumer, Bound::Here)
     }
 
     /// Has a consumer take its messages from a source of the router: the payload is the body, and
     /// the pool's code is the event type.
     #[track_caller]
     pub fn consume_messages(self, source: Arc<dyn Source<Message>>, consumer: Consumer) -> Self {
-        self.pair(Arc::new(Envelopes::of(source)), consumer, Intake::BoundedHere)
+        self.pair(Arc::new(Envelopes::of(source)), consumer, Bound::Here)
     }
 
     /// Has the declared consumers take their messages from RabbitMQ: over one connection, each on a
-    /// channel of its own. What is declared is declared again at every reconnect.
+    /// channel of its own. What is declared is declared again at every reconnect. Several calls for one broker
+    /// add up; one service has one broker.
+    #[track_caller]
     pub fn declared(mut self, address: AmqpAddress, declarations: Declarations) -> Self {
-        self.declared = Some((address, declarations));
+        let at = std::panic::Location::caller();
+        self.declared = Some(match self.declared.take() {
+            None => (address, declarations, at),
+            Some((known, first, first_at)) if known == address => {
+                (known, first.and(declarations), first_at)
+            }
+            Some(known) => {
+                let first = (known.0.host(), known.2);
+                let second = (address.host(), at);
+                self.elsewhere.push(Problem::TwoBrokers { first, second });
+                known
+            }
+        });
         self
     }
 
@@ -178,14 +194,9 @@ impl ServiceBuilder {
     }
 
     #[track_caller]
-    fn pair(
-        mut self,
-        source: Arc<dyn Source<Envelope>>,
-        consumer: Consumer,
-        intake: Intake,
-    ) -> Self {
+    fn pair(mut self, source: Arc<dyn Source<Envelope>>, consumer: Consumer, bound: Bound) -> Self {
         let at = std::panic::Location::caller();
-        self.pairs.push(Pair { consumer, source, intake, at });
+        self.pairs.push(Pair { consumer, source, bound, at });
         self
     }
 
@@ -197,22 +208,22 @@ impl ServiceBuilder {
     pub async fn start(mut self) -> Result<Service, StartError> {
         Problems::refuse(self.problems()).map_err(StartError::Declared)?;
         let broker = match self.declared.take() {
-            Some((address, declarations)) => Some(self.connect(address, declarations).await?),
+            Some((address, declarations, _)) => Some(self.connect(address, declarations).await?),
             None => None,
         };
         let mut consumers = Vec::with_capacity(self.pairs.len());
-        for Pair { consumer, source, intake, .. } in self.pairs {
+        for Pair { consumer, source, bound, .. } in self.pairs {
             let observer = self.observer.clone();
-            let running = Running::start(consumer, source, intake, observer).await;
+            let running = Running::start(consumer, source, bound, observer).await;
             consumers.push(running.map_err(StartError::Invalid)?);
         }
         Ok(Service { consumers, broker })
     }
 
     fn problems(&self) -> Vec<Problem> {
-        let mut problems = Vec::new();
+        let mut problems = self.elsewhere.clone();
         let mut names: Vec<(&str, Place)> = Vec::new();
-        if let Some((_, declarations)) = &self.declared {
+        if let Some((_, declarations, _)) = &self.declared {
             problems.extend(declarations.problems());
             names.extend(declarations.consumer_names());
         }
@@ -229,19 +240,23 @@ impl ServiceBuilder {
         address: AmqpAddress,
         declarations: Declarations,
     ) -> Result<Broker, StartError> {
+        let standing = declarations.standing_queues();
         let (topology, consumers) = declarations.into_parts();
         let connection = Connection::open(address, topology).await.map_err(StartError::Open)?;
         let mut sources = Vec::with_capacity(consumers.len());
         for (consumer, at) in consumers {
             let prefetch = u16::try_from(consumer.size().prefetch).unwrap_or(u16::MAX);
-            let consume = AmqpConsume::new(consumer.queue())
+            let mut consume = AmqpConsume::new(consumer.queue())
                 .with_tag(consumer.name())
                 .with_prefetch(prefetch)
                 .without_visibility();
+            if standing.contains(consumer.queue()) {
+                consume = consume.with_standing_queue();
+            }
             let source = AmqpSource::on(&connection, consume).await.map_err(StartError::Open)?;
-            let (source, intake) = (Arc::new(source), Intake::BoundedAtSource);
+            let (source, bound) = (Arc::new(source), Bound::AtSource);
             sources.push(Arc::clone(&source));
-            self.pairs.push(Pair { consumer, source, intake, at });
+            self.pairs.push(Pair { consumer, source, bound, at });
         }
         Ok(Broker { connection, sources })
     }

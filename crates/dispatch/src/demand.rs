@@ -1,5 +1,6 @@
 //! What a source is asked for: as many messages as can run, of pools that have room.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -37,7 +38,7 @@ pub struct Room {
 /// Tells a source that pools have room again. It belongs to one queue, whoever receives from it.
 #[derive(Debug, Default)]
 pub struct Openings {
-    opened: Mutex<Opened>,
+    opened: Mutex<(bool, BTreeSet<Arc<str>>)>,
     told: Notify,
 }
 
@@ -96,20 +97,21 @@ impl Demand {
 impl Openings {
     /// A pool that was refused has room again.
     pub fn open(&self, pool: Arc<str>) {
-        self.opened.lock().pools.push(pool);
+        self.opened.lock().1.insert(pool);
         self.told.notify_waiters();
     }
 
     /// Any pool may have room now: pools came, went or were changed.
     pub fn open_all(&self) {
-        *self.opened.lock() = Opened { all: true, pools: Vec::new() };
+        self.opened.lock().0 = true;
         self.told.notify_waiters();
     }
 
     /// The pools that have room again since this was last asked.
     #[must_use]
     pub fn opened(&self) -> Opened {
-        std::mem::take(&mut *self.opened.lock())
+        let (all, pools) = std::mem::take(&mut *self.opened.lock());
+        Opened { all, pools: pools.into_iter().collect() }
     }
 
     /// Waits until a pool has room again. What happens after this was called is not missed.

@@ -15,22 +15,23 @@ mod demand;
 mod envelope;
 mod executor;
 mod fact;
-mod in_flight;
-mod ledger;
+pub mod intake;
 mod message;
 mod order;
 mod outcome;
 mod parked;
+mod places;
 mod pool;
-mod questions;
+mod pools;
 mod queue;
 mod route;
+mod routed;
 mod router;
 mod run;
 mod settings;
-mod settler;
 mod source;
 mod view;
+mod window;
 
 pub use breaker::{
     Breaker, BreakerChange, BreakerSettings, BreakerState, BreakerView, Pass, Verdict,
@@ -48,10 +49,14 @@ pub use outcome::{
 };
 pub use parked::{Parked, ParkedCode, ParkedStore};
 pub use queue::QueueSettings;
+pub use routed::LastError;
 pub use router::{AckError, Router, ShutdownReport};
-pub use settings::{DEFAULT_GROUP, DEFAULT_POOL, OnExhausted, Ordering, PoolSettings, Ungrouped};
+pub use settings::{
+    DEFAULT_GROUP, DEFAULT_POOL, OnExhausted, OnRejected, Ordering, PoolSettings, Ungrouped,
+    UnknownPool,
+};
 pub use source::{
-    BoxFuture, Depth, Found, FoundState, Profile, Publication, PublishError, Published, Settle,
-    Settled, Source, SourceError,
+    BoxFuture, Depth, Found, FoundState, Profile, Publication, PublishError, Published, PutBack,
+    Settle, Settled, Source, SourceError,
 };
 pub use view::{GroupView, MessageState, MessageView, Phase, PoolView, QueueView, WhyWaiting};

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::DEFAULT_GROUP;
+use crate::{DEFAULT_GROUP, Message};
 
 /// Which messages stay in order across deliveries, by their pools: a later message of a group is not handed
 /// out while an earlier one is out or waits.
@@ -52,6 +52,12 @@ impl Order {
             Ordered::Groups => group != DEFAULT_GROUP,
             Ordered::All => true,
         }
+    }
+
+    /// Whether a message stays in order with others.
+    #[must_use]
+    pub fn keeps_message(&self, message: &Message) -> bool {
+        self.keeps(&message.pool, message.group.as_deref().unwrap_or(DEFAULT_GROUP))
     }
 
     /// Which messages of a pool stay in order.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{BoxFuture, Message, SourceError};
+use crate::{BoxFuture, LastError, Message, SourceError};
 
 /// A message put aside.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub struct Parked {
     pub attempts: u32,
     /// Whether its key is parked with it: what comes later must not overtake it.
     pub holds_key: bool,
+    /// How its last attempt failed.
+    pub last_error: Option<Arc<LastError>>,
     /// The message, or the raw text of what is none.
     pub message: Result<Message, String>,
 }
@@ -39,28 +41,50 @@ pub enum ParkedCode {
     Exhausted,
     /// An earlier message of its key is parked with its tail.
     KeyParked,
+    /// Its pool does not exist.
+    UnknownPool,
 }
 
 /// Where parked messages are kept.
 pub trait ParkedStore: Send + Sync + 'static {
-    /// Keeps messages, durably, all or none. Those that are there already stay as they are.
+    /// Keeps messages, durably, all or none, in this order. Those that are there already stay as they are, and
+    /// one that was replayed from here comes back to its place.
     fn park(&self, parked: Vec<Parked>) -> BoxFuture<'_, Result<(), SourceError>>;
 
     /// Whether a key was parked with its tail and has messages here: then what comes later must not
     /// overtake them. Cheap, and known from the start on.
     fn holds_key(&self, queue: &str, pool: &str, group: &str) -> bool;
 
-    /// Whether a message was replayed from here: then it comes before those of its key that are still
-    /// here, and their hold on the key is not for it. Cheap, and known from the start on.
-    fn lets_pass(&self, queue: &str, broker_id: &str) -> bool {
-        let _ = (queue, broker_id);
+    /// Whether a message, by the application's id, was replayed from here and nothing of its key that is here
+    /// or was replayed comes before it: then the hold on its key is not for it. Cheap, and known from the start
+    /// on.
+    fn lets_pass(&self, queue: &str, message: &str) -> bool {
+        let _ = (queue, message);
         false
+    }
+
+    /// Whether a message was replayed from here and is not [over](ParkedStore::replay_over). Cheap.
+    fn is_replayed(&self, queue: &str, message: &str) -> bool {
+        let _ = (queue, message);
+        false
+    }
+
+    /// Notes, durably, that messages which were replayed from here are over. It is called before their source
+    /// is told, so that a crash leaves no key held by a message that is gone. Told twice, it changes nothing.
+    fn replay_over(
+        &self,
+        queue: &str,
+        messages: Vec<Arc<str>>,
+    ) -> BoxFuture<'_, Result<(), SourceError>> {
+        let _ = (queue, messages);
+        Box::pin(async { Ok(()) })
     }
 }
 
 impl ParkedCode {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Malformed, Self::Rejected, Self::Exhausted, Self::KeyParked];
+    pub const ALL: [Self; 5] =
+        [Self::Malformed, Self::Rejected, Self::Exhausted, Self::KeyParked, Self::UnknownPool];
 
     /// Its name where it is stored or shown.
     #[must_use]
@@ -70,6 +94,7 @@ impl ParkedCode {
             Self::Rejected => "rejected",
             Self::Exhausted => "exhausted",
             Self::KeyParked => "key_parked",
+            Self::UnknownPool => "unknown_pool",
         }
     }
 

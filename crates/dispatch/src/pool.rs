@@ -1,4 +1,4 @@
-//! A pool: a bounded, ordered, fair line before a crew.
+//! A pool: a bounded, ordered, fair queue before its workers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,12 +10,15 @@ use sluicegate_schedule::{Class, Invalid, ItemId, Rate};
 use sluicegate_tasks::{Entry, Refused, Sluice, TaskGroup};
 use tokio::time::Instant;
 
-use crate::in_flight::{Place, PoolId, Tracked};
-use crate::ledger::Held;
-use crate::{DEFAULT_GROUP, FAST_FAIL_DELAY, Message, Ordering, PoolSettings, Reason, Ungrouped};
+use crate::intake::Held;
+use crate::places::Places;
+use crate::routed::{InFlightMessage, Now, Place, PoolId, Routed};
+use crate::{
+    DEFAULT_GROUP, FAST_FAIL_DELAY, Message, Ordered, Ordering, PoolSettings, Reason, Ungrouped,
+};
 
-/// The most tasks a crew can have; the sluice decides how many it has.
-const CREW: u32 = 1 << 20;
+/// The most workers a pool can have; the sluice decides how many it has.
+const MOST_WORKERS: u32 = 1 << 20;
 
 /// How often a pool looks whether messages without a group wait beside idle permits.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
@@ -29,12 +32,19 @@ pub(crate) struct Pool {
     /// How often they were changed.
     revision: AtomicU32,
     pub(crate) sluice: Sluice<Item>,
-    pub(crate) crew: TaskGroup,
+    pub(crate) places: Arc<Places>,
+    pub(crate) workers: TaskGroup,
+    /// How many wait here to be tried again, or for a person.
+    resting: AtomicU32,
     pauses: Mutex<HashMap<Box<str>, Instant>>,
     /// Whether there may be any.
     any_paused: AtomicBool,
     /// Keys whose parking is decided and not durable yet, by how many messages of them.
     parking: Arc<Mutex<ParkingKeys>>,
+    /// How many were let in.
+    admitted: AtomicU64,
+    /// The keys that were parked while messages of them waited here, and who was the last.
+    tails: Mutex<HashMap<(Arc<str>, Arc<str>), u64>>,
     ungrouped: AtomicU32,
     looked: Mutex<Option<Instant>>,
     closed: AtomicBool,
@@ -55,9 +65,11 @@ pub(crate) struct Counts {
 /// A message in a pool.
 #[derive(Debug)]
 pub(crate) struct Item {
-    pub(crate) held: Held,
-    /// Those of its group that came in the same batch, if there are any and that matters.
-    pub(crate) fellows: Option<Arc<Fellows>>,
+    pub(crate) held: Held<Routed>,
+    /// In which order it was let in, among all of its pool.
+    pub(crate) number: u64,
+    /// Those of its group that were received with it, if there are any and that matters.
+    pub(crate) batch: Option<Arc<BatchGroup>>,
 }
 
 /// The messages that came in one batch and are of one group.
@@ -65,14 +77,14 @@ pub(crate) struct Item {
 /// A failure takes the places that are known by then. One that becomes known later is told, and one
 /// that runs before that looks first: so none runs after a failure, whatever the interleaving.
 #[derive(Debug, Default)]
-pub(crate) struct Fellows {
-    state: Mutex<Fellowship>,
+pub(crate) struct BatchGroup {
+    state: Mutex<BatchState>,
 }
 
 #[derive(Debug, Default)]
-struct Fellowship {
+struct BatchState {
     failed: bool,
-    places: Vec<ItemId>,
+    places: Vec<(PoolId, ItemId)>,
 }
 
 /// By queue and key, as in the parked list: what is parked holds up its own queue only.
@@ -97,12 +109,16 @@ impl Pool {
             id: PoolId::next(),
             code: Arc::clone(&settings.code),
             sluice: builder.build()?,
-            crew: TaskGroup::new(&*settings.code, CREW)?,
+            places: Places::new(concurrency, capacity),
+            workers: TaskGroup::new(&*settings.code, MOST_WORKERS)?,
+            resting: AtomicU32::new(0),
             settings: RwLock::new(Arc::new(settings)),
             revision: AtomicU32::new(0),
             pauses: Mutex::default(),
             any_paused: AtomicBool::new(false),
             parking: Arc::default(),
+            admitted: AtomicU64::new(0),
+            tails: Mutex::default(),
             ungrouped: AtomicU32::new(0),
             looked: Mutex::new(None),
             closed: AtomicBool::new(false),
@@ -135,6 +151,7 @@ impl Pool {
         if current.rate_limit_per_minute != settings.rate_limit_per_minute {
             self.sluice.set_rate(rate);
         }
+        self.places.resize(settings.concurrency, settings.capacity());
         *current = Arc::new(settings);
         self.revision.fetch_add(1, Memory::Release);
         Ok(())
@@ -145,20 +162,31 @@ impl Pool {
         &self,
         part: Vec<Item>,
         settings: &PoolSettings,
-    ) -> Result<Vec<Arc<Tracked>>, Vec<Item>> {
+    ) -> Result<Vec<InFlightMessage>, Vec<Item>> {
         let tracked: Vec<_> = part.iter().map(|item| Arc::clone(item.held.tracked())).collect();
-        let fellows: Vec<_> = part.iter().map(|item| item.fellows.clone()).collect();
-        let items = part.into_iter().map(|item| (entry(settings, &item), item)).collect();
+        let batches: Vec<_> = part.iter().map(|item| item.batch.clone()).collect();
+        let count = u32::try_from(part.len()).unwrap_or(u32::MAX);
+        let first = self.admitted.fetch_add(u64::from(count), Memory::Relaxed);
+        let numbered =
+            |(number, item): (u64, Item)| (entry(settings, &item), Item { number, ..item });
+        let items = (first..).zip(part).map(numbered).collect();
+        // Before one of them can start or be settled.
+        self.places.entered(count);
         let ids = match self.sluice.admit_all(items) {
             Ok(ids) => ids,
             Err(Refused { work, .. }) => {
+                for _ in 0..count {
+                    self.places.started();
+                    self.places.settled();
+                }
                 return Err(work.into_iter().map(|(_, item)| item).collect());
             }
         };
-        for ((tracked, fellows), id) in tracked.iter().zip(fellows).zip(ids) {
-            let place = Place { code: Arc::clone(&self.code), pool: self.id, item: id };
-            tracked.change(|standing| standing.place = Some(place));
-            if fellows.is_some_and(|fellows| !fellows.record(id)) {
+        for ((tracked, batch), id) in tracked.iter().zip(batches).zip(ids) {
+            let (code, places) = (Arc::clone(&self.code), Arc::clone(&self.places));
+            tracked.entry.set_place(Place { code, pool: self.id, item: id, places });
+            let batch = batch.filter(|_| settings.turns_back(&tracked.entry.message));
+            if batch.is_some_and(|batch| !batch.record(self.id, id)) {
                 self.turn_back(id);
             }
         }
@@ -167,28 +195,56 @@ impl Pool {
 
     /// Hands back those that came in one batch with a message of theirs that failed:
     /// docs/rules.md#fifo-2.
-    pub(crate) fn cascade(&self, fellows: &Fellows) {
-        fellows.fail().into_iter().for_each(|id| self.turn_back(id));
+    pub(crate) fn cascade(&self, batch: &BatchGroup) {
+        // Those that went to another pool meanwhile look when they would start.
+        let own = batch.fail().into_iter().filter(|(pool, _)| *pool == self.id);
+        own.for_each(|(_, id)| self.turn_back(id));
     }
 
     fn turn_back(&self, id: ItemId) {
-        if let Some(item) = self.sluice.withdraw(id) {
+        if let Some(item) = self.withdraw(id) {
             self.cascaded(item);
         }
     }
 
+    /// Takes out a message that waits.
+    pub(crate) fn withdraw(&self, id: ItemId) -> Option<Item> {
+        let item = self.sluice.withdraw(id)?;
+        self.places.started();
+        let entry = &item.held.tracked().entry;
+        self.rests(&entry.set_now(Now::Waiting), &Now::Waiting);
+        self.left(&entry.message);
+        Some(item)
+    }
+
     /// Hands back a message that must not run before one of its batch and group.
     pub(crate) fn cascaded(&self, item: Item) {
-        self.left(&item.held.tracked().message);
         item.held.hand_back(FAST_FAIL_DELAY, Reason::Cascade);
+    }
+
+    /// A message that rested does so no more, or one that did not does.
+    pub(crate) fn rests(&self, before: &Now, after: &Now) {
+        match (before.is_resting(), after.is_resting()) {
+            (false, true) => self.resting.fetch_add(1, Memory::Relaxed),
+            (true, false) => self.resting.fetch_sub(1, Memory::Relaxed),
+            _ => return,
+        };
+    }
+
+    /// Whether as many rest here as may: the next goes back to its source, so that others have room:
+    /// docs/rules.md#pool-4.
+    pub(crate) fn is_resting_full(&self, settings: &PoolSettings) -> bool {
+        self.resting.load(Memory::Relaxed) >= settings.capacity() / 2
     }
 
     /// Lets nothing more in and hands back all that wait: docs/rules.md#pool-3.
     pub(crate) fn close(&self) {
         self.closed.store(true, Memory::Release);
         for item in self.sluice.close() {
+            self.places.started();
             item.held.hand_back(Duration::ZERO, Reason::Draining);
         }
+        self.places.tell();
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -229,6 +285,7 @@ impl Pool {
     pub(crate) fn park_key(&self, queue: &Arc<str>, key: &Arc<str>) -> ParkingKey {
         let key = (Arc::clone(queue), Arc::clone(key));
         *self.parking.lock().entry(key.clone()).or_insert(0) += 1;
+        self.tails.lock().insert(key.clone(), self.admitted.load(Memory::Relaxed));
         ParkingKey { key, keys: Arc::clone(&self.parking) }
     }
 
@@ -236,6 +293,26 @@ impl Pool {
         let parking = self.parking.lock();
         // Nearly always there is none, and then no names are copied.
         !parking.is_empty() && parking.contains_key(&(Arc::clone(queue), Arc::clone(key)))
+    }
+
+    /// The key of a message that waited here when an earlier one of its key was parked: then it is parked too, also
+    /// if somebody has freed the key or changed the settings since.
+    pub(crate) fn tail_of(
+        &self,
+        queue: &Arc<str>,
+        message: &Message,
+        number: u64,
+    ) -> Option<Arc<str>> {
+        let mut tails = self.tails.lock();
+        if tails.is_empty() {
+            return None;
+        }
+        let key = message.group.clone().unwrap_or_else(default_group);
+        let last = tails.get(&(Arc::clone(queue), Arc::clone(&key))).copied();
+        if self.places.is_idle() {
+            tails.clear();
+        }
+        last.filter(|last| number < *last).map(|_| key)
     }
 
     /// A message came in. `true` if it is one without a group that waits for another beside idle
@@ -285,6 +362,20 @@ impl PoolSettings {
         }
     }
 
+    /// Whether a failure turns back what was received with it of its group: docs/rules.md#fifo-2.
+    pub(crate) fn turns_back(&self, message: &Message) -> bool {
+        self.ordering == Ordering::Batch && self.key_name(message).is_some()
+    }
+
+    /// What of this pool stays in order across deliveries.
+    pub(crate) const fn ordered(&self) -> Ordered {
+        match (self.ordering, self.ungrouped) {
+            (Ordering::Strict, Ungrouped::Fifo) => Ordered::All,
+            (Ordering::Strict, Ungrouped::Parallel) => Ordered::Groups,
+            (Ordering::Batch | Ordering::None, _) => Ordered::Nothing,
+        }
+    }
+
     /// What a message stays in order with in this pool, if with anything.
     #[must_use]
     pub fn key(&self, message: &Message) -> Option<Arc<str>> {
@@ -310,7 +401,7 @@ fn no_tenant() -> Arc<str> {
 
 /// Its key and its class: docs/rules.md#fifo-1.
 fn entry(settings: &PoolSettings, item: &Item) -> Entry {
-    let message = &item.held.tracked().message;
+    let message = &item.held.tracked().entry.message;
     let entry = Entry::of(message.tenant.clone().unwrap_or_else(no_tenant));
     let class = if message.high_priority { Class::Admin } else { Class::Normal };
     match settings.key(message) {
@@ -319,16 +410,16 @@ fn entry(settings: &PoolSettings, item: &Item) -> Entry {
     }
 }
 
-impl Fellows {
+impl BatchGroup {
     /// Remembers a place. `false` if one of them has failed already.
-    fn record(&self, id: ItemId) -> bool {
+    fn record(&self, pool: PoolId, id: ItemId) -> bool {
         let mut state = self.state.lock();
-        state.places.push(id);
+        state.places.push((pool, id));
         !state.failed
     }
 
     /// Says that one of them failed, and takes the places of all.
-    fn fail(&self) -> Vec<ItemId> {
+    fn fail(&self) -> Vec<(PoolId, ItemId)> {
         let mut state = self.state.lock();
         state.failed = true;
         std::mem::take(&mut state.places)

@@ -2,96 +2,98 @@
 
 use std::sync::Arc;
 
-use sluicegate_tasks::Context;
 use tokio::time::Instant;
 
-use crate::ledger::{Held, Taken};
-use crate::pool::{Fellows, Item, Pool};
+use crate::intake::{Begin, Entry as _, Held};
+use crate::places::AwaitsRoom;
+use crate::pool::{BatchGroup, Item, Pool};
 use crate::queue::Queue;
-use crate::router::Core;
+use crate::routed::Routed;
+use crate::window::State;
 use crate::{
-    DEFAULT_DELAY, DEFAULT_POOL, Delivery, Fact, Malformed, Message, OnExhausted, Ordering, Parked,
-    ParkedCode, PoolSettings, Reason, Receipt, Settlement,
+    DEFAULT_DELAY, DEFAULT_POOL, Delivery, Fact, Malformed, Message, Order, Ordering, Parked,
+    ParkedCode, PoolSettings, Reason, Receipt, Settlement, UnknownPool,
 };
 
 /// The part of a batch that goes to one pool, in order.
 struct Part {
     pool: Arc<Pool>,
-    held: Vec<Held>,
+    items: Vec<Item>,
 }
 
-/// Routes a batch. Returns the pools it went to.
-///
-/// Dropped while it waits for room, it hands back what is not admitted yet.
-pub(crate) async fn route(
-    core: &Arc<Core>,
-    queue: &Arc<Queue>,
-    batch: Vec<Delivery>,
-    cx: &Context,
-) -> Vec<Arc<Pool>> {
-    let fresh = dedupe(core, queue, batch);
-    let parts = by_pool(core, fresh);
-    let pools = parts.iter().map(|part| Arc::clone(&part.pool)).collect();
-    let mut waiting = Vec::new();
-    for part in parts {
-        waiting.extend(admit(core, queue, part));
+/// Routes a batch.
+pub(crate) fn take_in(queue: &Arc<Queue>, batch: Vec<Delivery>) {
+    let fresh = dedupe(queue, batch);
+    let fresh = fresh.into_iter().map(|held| Item { held, number: 0, batch: None });
+    for mut part in by_pool(queue, fresh) {
+        group(&mut part.items);
+        admit(queue, part);
     }
-    for part in waiting {
-        admit_in_pieces(core, part, cx).await;
-    }
-    pools
 }
 
 /// Phase 1: what is here already is not taken in twice.
-fn dedupe(core: &Core, queue: &Arc<Queue>, batch: Vec<Delivery>) -> Vec<Held> {
+fn dedupe(queue: &Arc<Queue>, batch: Vec<Delivery>) -> Vec<Held<Routed>> {
     let now = Instant::now();
-    let leaving = core.leaving_before(queue);
+    let (recipient, order) = (&queue.recipient, queue.recipient.pools.order());
+    let leaving = recipient.leaving_before();
     let mut fresh = Vec::with_capacity(batch.len());
     for delivery in batch {
-        if leaving.iter().any(|before| before.ledger.in_flight.runs(&delivery)) {
-            return_later(core, queue, delivery);
+        if leaving.iter().any(|before| runs(before, &delivery)) {
+            return_later(queue, delivery);
             continue;
         }
         let is_first = delivery.attempts == 0;
-        match queue.ledger.begin(delivery, now) {
-            Taken::New(held) => {
+        match queue.begin(routed(queue, &order, delivery), now) {
+            Ok(Begin::New(held)) => {
                 if is_first {
-                    name_unknown_fields(core, queue, &held.tracked().message);
+                    name_unknown_fields(queue, &held.tracked().entry.message);
                 }
                 fresh.push(held);
             }
-            Taken::Redelivered { id } => {
-                core.observe(&Fact::Redelivered { queue: &queue.name, id: &id });
+            Ok(Begin::Redelivered(tracked)) => {
+                let id = &tracked.entry.message.id;
+                recipient.observe(&Fact::Redelivered { queue: queue.name(), id });
             }
-            Taken::Requeued { id, receipt } => {
-                core.observe(&Fact::Requeued { queue: &queue.name, id: &id });
-                queue.ledger.end_stray(receipt, Settlement::Ack, None);
+            Ok(Begin::Requeued { id, receipt }) => {
+                recipient.observe(&Fact::Requeued { queue: queue.name(), id: &id });
+                queue.owed.settle_stray(receipt, Settlement::Ack, None);
             }
-            Taken::Malformed { broker_id, receipt, malformed } => {
-                set_aside(core, queue, broker_id, receipt, malformed);
+            Err(Delivery { broker_id, receipt, message, .. }) => {
+                if let Err(malformed) = message {
+                    set_aside(queue, broker_id, receipt, malformed);
+                }
             }
         }
     }
     fresh
 }
 
+fn runs(before: &Queue, delivery: &Delivery) -> bool {
+    let id = delivery.message.as_ref().ok().map(|message| &*message.id);
+    before.owed.in_flight.runs(&delivery.broker_id, id)
+}
+
+fn routed(queue: &Queue, order: &Order, delivery: Delivery) -> Delivery<Routed> {
+    let Delivery { broker_id, receipt, attempts, message } = delivery;
+    let message = message.map(|message| {
+        let ordered = order.keeps_message(&message);
+        Routed::new(message, Arc::clone(queue.name()), ordered)
+    });
+    Delivery { broker_id, receipt, attempts, message }
+}
+
 /// Says which fields of a message nobody knows: they are mostly misspelt.
-fn name_unknown_fields(core: &Core, queue: &Queue, message: &Message) {
+fn name_unknown_fields(queue: &Queue, message: &Message) {
     for field in &message.unknown_fields {
-        core.observe(&Fact::UnknownField { queue: &queue.name, field, id: &message.id });
+        let fact = Fact::UnknownField { queue: queue.name(), field, id: &message.id };
+        queue.recipient.observe(&fact);
     }
 }
 
-fn set_aside(
-    core: &Core,
-    queue: &Queue,
-    broker_id: Arc<str>,
-    receipt: Receipt,
-    malformed: Malformed,
-) {
-    core.observe(&Fact::Malformed { queue: &queue.name, why: &malformed.why });
+fn set_aside(queue: &Queue, broker_id: Arc<str>, receipt: Receipt, malformed: Malformed) {
+    queue.recipient.observe(&Fact::Malformed { queue: queue.name(), why: &malformed.why });
     let parked = Parked {
-        queue: Arc::clone(&queue.name),
+        queue: Arc::clone(queue.name()),
         broker_id,
         pool: None,
         code: ParkedCode::Malformed,
@@ -99,191 +101,218 @@ fn set_aside(
         status: None,
         attempts: 0,
         holds_key: false,
+        last_error: None,
         message: Err(malformed.raw),
     };
-    queue.ledger.end_stray(receipt, Settlement::Ack, Some(Box::new(parked)));
+    queue.owed.settle_stray(receipt, Settlement::Park, Some(Box::new(parked)));
 }
 
 /// What a queue of the same name that is leaving still runs comes again when that is over:
 /// docs/rules.md#dedupe-1.
-fn return_later(core: &Core, queue: &Queue, delivery: Delivery) {
+fn return_later(queue: &Queue, delivery: Delivery) {
     let Delivery { receipt, attempts, message, broker_id } = delivery;
     let id = message.map_or(broker_id, |message| message.id);
-    core.observe(&Fact::Redelivered { queue: &queue.name, id: &id });
+    queue.recipient.observe(&Fact::Redelivered { queue: queue.name(), id: &id });
     let settlement = Settlement::Retry { after: DEFAULT_DELAY, attempts, reason: Reason::Draining };
-    queue.ledger.end_stray(receipt, settlement, None);
+    queue.owed.settle_stray(receipt, settlement, None);
 }
 
 /// Phase 2: the pool of each message, in the order in which the batch first names them.
-fn by_pool(core: &Arc<Core>, fresh: Vec<Held>) -> Vec<Part> {
-    let pools = core.pools();
+fn by_pool(queue: &Queue, items: impl IntoIterator<Item = Item>) -> Vec<Part> {
+    let pools = &queue.recipient.pools;
+    let all = pools.all();
     let mut parts: Vec<Part> = Vec::new();
-    for held in fresh {
-        let message = &held.tracked().message;
-        let pool = match pools.get(&message.pool) {
+    for item in items {
+        let message = &item.held.tracked().entry.message;
+        let pool = match all.get(&message.pool) {
             Some(pool) => Arc::clone(pool),
             None => {
                 if &*message.pool != DEFAULT_POOL {
                     let (code, id) = (&message.pool, &message.id);
-                    core.observe(&Fact::UnknownPool { code, id });
+                    queue.recipient.observe(&Fact::UnknownPool { code, id });
+                    if pools.unknown_pool() == UnknownPool::Park {
+                        park_unknown(item.held);
+                        continue;
+                    }
                 }
-                core.default_pool()
+                pools.default_pool()
             }
         };
         // Batches are small, and their pools few.
         match parts.iter_mut().find(|part| Arc::ptr_eq(&part.pool, &pool)) {
-            Some(part) => part.held.push(held),
-            None => parts.push(Part { pool, held: vec![held] }),
+            Some(part) => part.items.push(item),
+            None => parts.push(Part { pool, items: vec![item] }),
         }
     }
     parts
 }
 
-/// Phase 3: all of a part or none of it: docs/rules.md#route-1. Returns a part that has to wait: it is
-/// larger than its pool, or must not be handed back.
-fn admit(core: &Arc<Core>, queue: &Queue, part: Part) -> Option<Part> {
-    let Part { pool, held } = part;
+fn park_unknown(held: Held<Routed>) {
+    let tracked = Arc::clone(held.tracked());
+    let Routed { message, queue, .. } = &tracked.entry;
+    let parked = Parked {
+        queue: Arc::clone(queue),
+        broker_id: Arc::clone(&tracked.broker_id),
+        pool: Some(Arc::clone(&message.pool)),
+        code: ParkedCode::UnknownPool,
+        reason: format!("there is no pool {}", message.pool),
+        status: None,
+        attempts: tracked.attempts(),
+        holds_key: false,
+        last_error: None,
+        message: Ok(message.clone()),
+    };
+    held.park(Box::new(parked), ());
+}
+
+/// Phase 3: all of a part at once, or it waits in the window until there is room; without a window it goes back:
+/// docs/rules.md#route-1 and docs/rules.md#route-4.
+fn admit(queue: &Arc<Queue>, part: Part) {
+    let Part { pool, items } = part;
     let settings = pool.settings();
-    let held = without_parked_keys(core, &pool, &settings, held);
-    if held.len() > pool.sluice.capacity() as usize {
-        return Some(Part { pool, held });
-    }
-    let items = fellowship(&settings, held);
-    if let Err(refused) = enter(core, &pool, items) {
-        // Handed back, later ones of its groups could come before it: docs/rules.md#strict-5.
-        let is_ordered =
-            settings.ordering == Ordering::Strict && !queue.source().profile().keeps_order;
-        if is_ordered && !pool.is_closed() {
-            let held = refused.into_iter().map(|item| item.held).collect();
-            return Some(Part { pool, held });
+    let is_selected = queue.recipient.selects;
+    let refused = queue.recipient.window.change(|window| {
+        let items = hold_behind(queue, &pool, window, items);
+        if window.awaits(&pool) {
+            window.push(&pool, items);
+            return Vec::new();
         }
-        hand_back(core, &pool, refused);
+        // What was asked for has its places.
+        let fits = is_selected || pool.places.room() as usize >= items.len();
+        let refused = match fits {
+            true => enter(queue, &pool, items).err().unwrap_or_default(),
+            false => items,
+        };
+        if refused.is_empty() || goes_back(queue, &pool, &settings, &refused) {
+            return refused;
+        }
+        window.push(&pool, refused);
+        fill(queue, &pool, window);
+        Vec::new()
+    });
+    if !refused.is_empty() {
+        let (pool, count) = (&pool.code, refused.len());
+        queue.recipient.observe(&Fact::PoolFull { pool, count });
+        queue.recipient.refused();
+        for item in refused {
+            item.held.hand_back(DEFAULT_DELAY, Reason::PoolFull);
+        }
     }
-    None
+}
+
+/// Whether what does not fit goes back to its source: the paper's rule, where there is no window. Not what is
+/// larger than its pool (docs/rules.md#route-3), nor what later ones of its group could come before
+/// (docs/rules.md#strict-5).
+fn goes_back(queue: &Queue, pool: &Pool, settings: &PoolSettings, refused: &[Item]) -> bool {
+    let is_ordered = settings.ordering == Ordering::Strict && !queue.recipient.keeps_order;
+    queue.recipient.settings.window == 0
+        && (!is_ordered || pool.is_closed())
+        && refused.len() <= settings.capacity() as usize
 }
 
 /// Lets messages in and says so.
-fn enter(core: &Arc<Core>, pool: &Arc<Pool>, items: Vec<Item>) -> Result<(), Vec<Item>> {
+fn enter(queue: &Queue, pool: &Arc<Pool>, items: Vec<Item>) -> Result<(), Vec<Item>> {
     if items.is_empty() {
         return Ok(());
     }
     let settings = pool.settings();
     for tracked in pool.admit(items, &settings)? {
-        core.observe(&Fact::Admitted { pool: &pool.code, message: &tracked.message });
-        if pool.entered(&tracked.message, &settings) {
-            core.observe(&Fact::UngroupedSerial { pool: &pool.code });
+        let message = &tracked.entry.message;
+        queue.recipient.observe(&Fact::Admitted { pool: &pool.code, message });
+        if pool.entered(message, &settings) {
+            queue.recipient.observe(&Fact::UngroupedSerial { pool: &pool.code });
         }
     }
     Ok(())
 }
 
-fn hand_back(core: &Core, pool: &Pool, refused: Vec<Item>) {
-    core.observe(&Fact::PoolFull { pool: &pool.code, count: refused.len() });
-    for item in refused {
-        item.held.hand_back(DEFAULT_DELAY, Reason::PoolFull);
-    }
-}
-
-/// Lets a part in that is larger than its pool, piece by piece as room appears:
-/// docs/rules.md#route-3.
-async fn admit_in_pieces(core: &Arc<Core>, part: Part, cx: &Context) {
-    let Part { pool, held } = part;
-    let mut rest: std::collections::VecDeque<Item> = fellowship(&pool.settings(), held).into();
-    while !rest.is_empty() {
-        let piece = rest.len().min(pool.sluice.capacity().max(1) as usize).min(64);
-        let room = pool.sluice.room_for(piece as u32);
-        if cx.until_interrupted(room).await.is_err() {
-            return give_up(rest, std::time::Duration::ZERO, Reason::Draining);
-        }
-        let items: Vec<Item> = rest.drain(..piece).collect();
-        let items = still_free(core, &pool, items);
-        if let Err(refused) = enter(core, &pool, items) {
-            if pool.is_closed() {
-                let all = refused.into_iter().chain(rest);
-                return give_up(all, DEFAULT_DELAY, Reason::PoolFull);
+/// Lets in what waits for a pool, as far as it has room, and has it tell of more.
+fn fill(queue: &Arc<Queue>, pool: &Arc<Pool>, window: &mut State) {
+    while window.awaits(pool) && !pool.is_closed() {
+        let room = pool.places.room() as usize;
+        if room == 0 {
+            let who: Arc<dyn AwaitsRoom> = Arc::clone(queue) as _;
+            pool.places.tell_of_room(&who, &pool.code);
+            if pool.places.room() == 0 {
+                return;
             }
-            refused.into_iter().rev().for_each(|item| rest.push_front(item));
+            continue;
+        }
+        let items = window.pop(pool, room);
+        if let Err(refused) = enter(queue, pool, items) {
+            window.push_front(pool, refused);
+            let who: Arc<dyn AwaitsRoom> = Arc::clone(queue) as _;
+            pool.places.tell_of_room(&who, &pool.code);
+            return;
         }
     }
 }
 
-/// Without what belongs to a key that was parked while it waited.
-fn still_free(core: &Core, pool: &Pool, items: Vec<Item>) -> Vec<Item> {
-    let settings = pool.settings();
-    if settings.ordering != Ordering::Strict {
+/// Keeps back what must not run beside or before a message of its key that is in another pool, since pools came or
+/// went: docs/rules.md#strict-6.
+fn hold_behind(queue: &Queue, pool: &Pool, window: &mut State, items: Vec<Item>) -> Vec<Item> {
+    if !queue.recipient.pools.is_moving() || queue.recipient.keeps_order {
         return items;
     }
-    let held = items.into_iter().map(|item| item.held).collect();
-    fellowship(&settings, without_parked_keys(core, pool, &settings, held))
-}
-
-/// Hands back what waited for room that will not come.
-fn give_up(items: impl IntoIterator<Item = Item>, after: std::time::Duration, reason: Reason) {
+    let mut free = Vec::with_capacity(items.len());
     for item in items {
-        item.held.hand_back(after, reason);
-    }
-}
-
-/// What belongs to a key that is parked with its tail is parked too: docs/rules.md#strict-4.
-fn without_parked_keys(
-    core: &Core,
-    pool: &Pool,
-    settings: &PoolSettings,
-    held: Vec<Held>,
-) -> Vec<Held> {
-    if settings.ordering != Ordering::Strict || settings.on_exhausted != OnExhausted::Park {
-        return held;
-    }
-    let mut free = Vec::with_capacity(held.len());
-    for held in held {
-        let tracked = held.tracked();
-        let parked = settings.key(&tracked.message).filter(|key| {
-            let parked = &core.parked;
-            pool.parks_key(held.queue(), key)
-                || (parked.holds_key(held.queue(), &pool.code, key)
-                    && !parked.lets_pass(held.queue(), &tracked.broker_id))
-        });
-        match parked {
-            Some(key) => park_in_tail(pool, held, &key),
-            None => free.push(held),
+        let entry = &item.held.tracked().entry;
+        let waits = window.behind.iter().any(|other| other.held.tracked().entry.same_key(entry));
+        match waits || runs_elsewhere(queue, pool, entry) {
+            true => window.behind.push_back(item),
+            false => free.push(item),
         }
     }
     free
 }
 
-/// Parks a message behind a parked one of its key. Until it is kept, the key is taken for parked, also
-/// if somebody frees it meanwhile.
-pub(crate) fn park_in_tail(pool: &Pool, held: Held, key: &Arc<str>) {
-    let tracked = held.tracked();
-    let parked = Parked {
-        queue: Arc::clone(held.queue()),
-        broker_id: Arc::clone(&tracked.broker_id),
-        pool: Some(Arc::clone(&pool.code)),
-        code: ParkedCode::KeyParked,
-        reason: "an earlier message of its group is parked".to_owned(),
-        status: None,
-        attempts: tracked.attempts(),
-        holds_key: true,
-        message: Ok(tracked.message.clone()),
+/// Whether a message of the same key is in another pool.
+fn runs_elsewhere(queue: &Queue, pool: &Pool, entry: &Routed) -> bool {
+    let elsewhere = |other: &Routed| {
+        let place = other.standing().place;
+        place.is_some_and(|place| place.pool != pool.id) && other.same_key(entry)
     };
-    let parking = pool.park_key(held.queue(), key);
-    held.settle(Settlement::Ack, Some(Box::new(parked)), None, Some(parking));
+    entry.ordered && queue.owed.in_flight.each().iter().any(|other| elsewhere(&other.entry))
 }
 
-/// Brings together what must be handed back together: messages of one group, in the order of the
-/// batch, where the pool keeps order within a batch.
-fn fellowship(settings: &PoolSettings, held: Vec<Held>) -> Vec<Item> {
-    if settings.ordering != Ordering::Batch || held.len() < 2 {
-        return held.into_iter().map(|held| Item { held, fellows: None }).collect();
+/// Lets in what waits for a pool of this code, now that it has room; and finds another pool for what waited for one
+/// that is gone.
+pub(crate) fn has_room(queue: &Arc<Queue>, code: &str) {
+    let homeless = queue.recipient.window.change(|window| {
+        if let Some(pool) = queue.recipient.pools.takes(code) {
+            fill(queue, &pool, window);
+        }
+        window.take_closed()
+    });
+    again(queue, homeless);
+}
+
+/// Looks again at what waited for a message of its key in another pool.
+pub(crate) fn look_behind(queue: &Arc<Queue>) {
+    let waiting = queue.recipient.window.change(|window| std::mem::take(&mut window.behind));
+    again(queue, waiting);
+}
+
+/// Routes messages again. What was received together stays so.
+pub(crate) fn again(queue: &Arc<Queue>, items: impl IntoIterator<Item = Item>) {
+    for part in by_pool(queue, items) {
+        admit(queue, part);
     }
-    let keys: Vec<_> = held.iter().map(|held| settings.key_name(&held.tracked().message)).collect();
-    let mut by_key: Vec<usize> = (0..held.len()).filter(|at| keys[*at].is_some()).collect();
-    by_key.sort_unstable_by_key(|at| keys[*at]);
-    let mut fellows: Vec<Option<Arc<Fellows>>> = vec![None; held.len()];
-    for group in by_key.chunk_by(|a, b| keys[*a] == keys[*b]).filter(|group| group.len() > 1) {
-        let shared = Arc::<Fellows>::default();
-        group.iter().for_each(|at| fellows[*at] = Some(Arc::clone(&shared)));
+}
+
+/// Brings together what must be handed back together where a pool keeps order within a batch: messages of one group
+/// that were received together. In whatever pool they are now: they may wait, and run in another.
+fn group(items: &mut [Item]) {
+    if items.len() < 2 {
+        return;
     }
-    let with = |(held, fellows)| Item { held, fellows };
-    held.into_iter().zip(fellows).map(with).collect()
+    let key = |at: &usize| items[*at].held.tracked().entry.message.group.as_deref();
+    let mut by_key: Vec<usize> = (0..items.len()).collect();
+    by_key.sort_by_key(|at| key(at));
+    let groups = by_key.chunk_by(|a, b| key(a) == key(b)).filter(|group| group.len() > 1);
+    let groups: Vec<Vec<usize>> = groups.map(<[usize]>::to_vec).collect();
+    for group in groups {
+        let shared = Arc::<BatchGroup>::default();
+        group.into_iter().for_each(|at| items[at].batch = Some(Arc::clone(&shared)));
+    }
 }

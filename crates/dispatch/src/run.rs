@@ -5,32 +5,50 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering as Memory;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::FutureExt;
 use sluicegate_tasks::{Context, Hearing, Turn};
 use tokio::time::Instant;
 
-use crate::in_flight::{Now, Tracked};
-use crate::pool::{Item, ParkingKey, Pool};
-use crate::route::park_in_tail;
-use crate::router::Core;
+use crate::intake::Tracked;
+use crate::pool::{Item, Pool};
+use crate::routed::{LastError, Now, Routed};
 use crate::{
-    Attempt, BoxFuture, Fact, OnExhausted, Ordering, Outcome, Parked, ParkedCode, PoolSettings,
-    Reason, Rejection, Settlement, settlement_for,
+    Attempt, BoxFuture, Executor, Fact, Observer, OnExhausted, OnRejected, Ordering, Outcome,
+    Parked, ParkedCode, ParkedStore, PoolSettings, Reason, Rejection, Settlement, settlement_for,
 };
 
+/// What runs messages, and what it tells.
+pub(crate) struct Runner {
+    pub(crate) executor: Arc<dyn Executor>,
+    pub(crate) parked: Arc<dyn ParkedStore>,
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) cx: Context,
+}
+
+impl Runner {
+    pub(crate) fn observe(&self, fact: &Fact<'_>) {
+        self.observer.observe(fact);
+    }
+
+    /// Whether a message was replayed and is not over: docs/rules.md#park-2.
+    pub(crate) fn is_replayed(&self, tracked: &Tracked<Routed>) -> bool {
+        self.parked.is_replayed(&tracked.entry.queue, &tracked.entry.message.id)
+    }
+}
+
 /// Starts whatever a pool's sluice lets through, until it is closed.
-pub(crate) async fn pump(core: Arc<Core>, pool: Arc<Pool>) {
+pub(crate) async fn pump(runner: Arc<Runner>, pool: Arc<Pool>) {
     while let Some(turn) = pool.sluice.next().await {
-        let (shared, own) = (Arc::clone(&core), Arc::clone(&pool));
-        // Refused only when the crew is drained: then the message hands itself back.
-        pool.crew.try_submit(&core.cx, |cx| serve(shared, own, turn, cx)).ok();
+        let (shared, own) = (Arc::clone(&runner), Arc::clone(&pool));
+        // Refused only when the workers are drained: then the message hands itself back.
+        pool.workers.try_submit(&runner.cx, |cx| serve(shared, own, turn, cx)).ok();
     }
 }
 
 /// Runs messages one after the other, as long as there is one that may start.
-async fn serve(core: Arc<Core>, pool: Arc<Pool>, first: Turn<Item>, cx: Context) {
+async fn serve(runner: Arc<Runner>, pool: Arc<Pool>, first: Turn<Item>, cx: Context) {
     let mut next = Some(first);
     let mut hearing = cx.hearing();
     // Before the settings: what changes between the two is then seen at the next message.
@@ -38,7 +56,7 @@ async fn serve(core: Arc<Core>, pool: Arc<Pool>, first: Turn<Item>, cx: Context)
     let mut settings = pool.settings();
     while let Some(turn) = next {
         pool.renew(&mut settings, &mut revision);
-        let run = Run { core: &core, pool: &pool, settings: &settings };
+        let run = Run { runner: &runner, pool: &pool, settings: &settings };
         next = run.attempt(turn, &cx, &mut hearing).await;
     }
 }
@@ -48,7 +66,7 @@ type Next = Option<Turn<Item>>;
 
 /// One attempt at a message of a pool.
 struct Run<'a> {
-    core: &'a Arc<Core>,
+    runner: &'a Runner,
     pool: &'a Arc<Pool>,
     settings: &'a Arc<PoolSettings>,
 }
@@ -58,39 +76,74 @@ impl Run<'_> {
     async fn attempt(&self, turn: Turn<Item>, cx: &Context, hearing: &mut Hearing) -> Next {
         let started = Instant::now();
         let tracked = Arc::clone(turn.value().held.tracked());
-        if turn.value().fellows.as_ref().is_some_and(|fellows| fellows.failed()) {
+        self.pool.places.started();
+        if tracked.is_superseded() {
             let (item, next) = turn.finish_and_next();
+            self.pool.left(&tracked.entry.message);
+            tracked.entry.leave_place();
+            item.held.let_go();
+            return next;
+        }
+        let turns_back = self.settings.turns_back(&tracked.entry.message);
+        if turns_back && turn.value().batch.as_ref().is_some_and(|batch| batch.failed()) {
+            let (item, next) = turn.finish_and_next();
+            self.pool.left(&tracked.entry.message);
             self.pool.cascaded(item);
             return next;
         }
-        let host = tracked.message.target.authority();
+        if let Some(key) = self.parked_key(turn.value()) {
+            return self.park_in_tail(turn, &tracked, &key);
+        }
+        let host = tracked.entry.message.target.authority();
         if let Some(until) = self.pool.paused_until(host, started) {
             return self.postpone(turn, &tracked, until);
         }
         let waited = started - turn.since();
-        let number = tracked.change(|standing| {
-            standing.now = Now::Running { since: started };
-            standing.attempts + 1
-        });
-        let (pool, message) = (&self.pool.code, &tracked.message);
-        self.core.observe(&Fact::Started { pool, message, attempt: number, waited });
-        let outcome = self.execute(&tracked, number, cx, hearing).await;
+        self.becomes(&tracked, Now::Running { since: started });
+        let number = tracked.attempts() + 1;
+        let (pool, message) = (&self.pool.code, &tracked.entry.message);
+        self.runner.observe(&Fact::Started { pool, message, attempt: number, waited });
+        let outcome = self.execute(message, number, cx, hearing).await;
         let took = started.elapsed();
-        self.core.observe(&Fact::Finished { pool, message, outcome: &outcome, took });
+        self.runner.observe(&Fact::Finished { pool, message, outcome: &outcome, took });
         self.conclude(turn, &tracked, outcome)
+    }
+
+    /// Changes what a message is doing.
+    fn becomes(&self, tracked: &Tracked<Routed>, now: Now) {
+        let before = tracked.entry.set_now(now.clone());
+        self.pool.rests(&before, &now);
+    }
+
+    /// The key of a message, if it is parked with its tail: docs/rules.md#strict-4. Looked at when the
+    /// message would start: those before it are parked by then, and nobody overtakes them.
+    fn parked_key(&self, item: &Item) -> Option<Arc<str>> {
+        let (settings, tracked) = (self.settings, item.held.tracked());
+        let (queue, message) = (&tracked.entry.queue, &tracked.entry.message);
+        if let Some(key) = self.pool.tail_of(queue, message, item.number) {
+            return Some(key);
+        }
+        if settings.ordering != Ordering::Strict || !settings.parks_keys() {
+            return None;
+        }
+        let key = settings.key(message)?;
+        let parked = &self.runner.parked;
+        let is_parked = self.pool.parks_key(queue, &key)
+            || (parked.holds_key(queue, &self.pool.code, &key)
+                && !parked.lets_pass(queue, &message.id));
+        is_parked.then_some(key)
     }
 
     /// Asks the executor. A panic of it is an outcome like others.
     async fn execute(
         &self,
-        tracked: &Tracked,
+        message: &crate::Message,
         number: u32,
         cx: &Context,
         hearing: &mut Hearing,
     ) -> Outcome {
-        let message = &tracked.message;
         let attempt = Attempt { message, pool: self.settings, number, cx };
-        let executor = &self.core.executor;
+        let executor = &self.runner.executor;
         let execute = async {
             if executor.stops_by_drop() {
                 return until_heard(hearing, cx, executor.execute(attempt)).await;
@@ -106,7 +159,7 @@ impl Run<'_> {
                     .or_else(|| panic.downcast_ref::<String>().cloned())
                     .unwrap_or_else(|| "a panic without words".to_owned());
                 let (pool, id) = (&self.pool.code, &message.id);
-                self.core.observe(&Fact::Panicked { pool, id, what: &what });
+                self.runner.observe(&Fact::Panicked { pool, id, what: &what });
                 Outcome::RetryLater { after: None, why: format!("panicked: {what}"), status: None }
             }
         }
@@ -114,24 +167,38 @@ impl Run<'_> {
 
     /// The host of a message is to be left alone: it waits at the front of its key, as if it had
     /// not started. docs/rules.md#throttle-1
-    fn postpone(&self, turn: Turn<Item>, tracked: &Tracked, until: Instant) -> Next {
+    fn postpone(&self, turn: Turn<Item>, tracked: &Tracked<Routed>, until: Instant) -> Next {
         let reason = Reason::Throttled;
-        tracked.change(|standing| {
-            standing.now = Now::Retrying { until, reason, breaker: None };
-        });
+        if self.goes_back(&turn) {
+            let after = until.saturating_duration_since(Instant::now());
+            return self.retry_at_source(turn, tracked, after, reason);
+        }
+        self.becomes(tracked, Now::Retrying { until, reason, breaker: None });
+        self.pool.places.waits_again();
         if let Err(item) = turn.postpone(until) {
+            self.pool.places.started();
             item.held.hand_back(Duration::ZERO, Reason::Draining);
         }
         self.pool.sluice.try_next()
     }
 
+    /// Whether a message that cannot run now goes back to its source instead of waiting here, so that it does not
+    /// take the places of others: docs/rules.md#pool-4.
+    fn goes_back(&self, turn: &Turn<Item>) -> bool {
+        let may = self.settings.ordering != Ordering::Strict || turn.value().held.keeps_order();
+        may && self.pool.is_resting_full(self.settings)
+    }
+
     /// The whole of what follows from an outcome: docs/rules.md#settle-1.
-    fn conclude(&self, turn: Turn<Item>, tracked: &Arc<Tracked>, outcome: Outcome) -> Next {
+    fn conclude(&self, turn: Turn<Item>, tracked: &Arc<Tracked<Routed>>, outcome: Outcome) -> Next {
         self.count(&outcome);
         if let Outcome::Throttled { after } = &outcome {
-            let host = tracked.message.target.authority();
+            let host = tracked.entry.message.target.authority();
             self.pool.pause(host, Instant::now() + *after);
-            self.core.observe(&Fact::Paused { pool: &self.pool.code, host, after: *after });
+            self.runner.observe(&Fact::Paused { pool: &self.pool.code, host, after: *after });
+        }
+        if let Some(error) = last_error(&outcome, &tracked.entry) {
+            tracked.entry.set_last_error(error);
         }
         let before = tracked.attempts();
         match (settlement_for(&outcome, before), outcome) {
@@ -139,19 +206,20 @@ impl Run<'_> {
                 self.reject(turn, tracked, rejection)
             }
             (Settlement::Retry { after, attempts, reason }, outcome) => {
-                tracked.change(|standing| standing.attempts = attempts);
+                tracked.set_attempts(attempts);
                 let max = self.settings.max_attempts;
                 if attempts > before && max > 0 && attempts >= max {
                     self.exhaust(turn, tracked, &outcome)
                 } else if self.settings.ordering == Ordering::Strict
                     && outcome != Outcome::Interrupted
+                    && !self.goes_back(&turn)
                 {
                     self.retry_here(turn, tracked, after, reason, &outcome)
                 } else {
-                    self.retry_at_source(turn, after, attempts, reason)
+                    self.retry_at_source(turn, tracked, after, reason)
                 }
             }
-            (settlement, _) => self.end(turn, settlement, None, None),
+            (settlement, _) => self.end(turn, settlement),
         }
     }
 
@@ -166,102 +234,114 @@ impl Run<'_> {
     }
 
     /// It will never work: kept for a person, or dropped where the pool says so.
-    fn reject(&self, turn: Turn<Item>, tracked: &Tracked, rejection: Rejection) -> Next {
+    fn reject(
+        &self,
+        turn: Turn<Item>,
+        tracked: &Arc<Tracked<Routed>>,
+        rejection: Rejection,
+    ) -> Next {
         let Rejection { status, why, severity } = rejection;
-        let (pool, message) = (&self.pool.code, &tracked.message);
-        self.core.observe(&Fact::Rejected { pool, message, severity, why: &why });
-        let parked = self.parked(&turn, tracked, ParkedCode::Rejected, why, status, false);
-        self.end(turn, Settlement::Ack, parked, None)
+        let (pool, message) = (&self.pool.code, &tracked.entry.message);
+        self.runner.observe(&Fact::Rejected { pool, message, severity, why: &why });
+        // The attempt counts, though nothing is tried again after it.
+        tracked.set_attempts(tracked.attempts() + 1);
+        let parks_key = self.settings.on_rejected == OnRejected::Park;
+        let key = self.strict_key(tracked).filter(|_| parks_key);
+        self.park(turn, tracked, ParkedCode::Rejected, why, status, key)
     }
 
     /// Its attempts are used up: docs/rules.md#strict-3.
-    fn exhaust(&self, turn: Turn<Item>, tracked: &Arc<Tracked>, outcome: &Outcome) -> Next {
+    fn exhaust(&self, turn: Turn<Item>, tracked: &Arc<Tracked<Routed>>, outcome: &Outcome) -> Next {
         let (why, status) = last_words(outcome);
         let why =
             format!("{} of {} attempts: {why}", tracked.attempts(), self.settings.max_attempts);
-        let strict = self.settings.ordering == Ordering::Strict;
-        let key = self.settings.key(&tracked.message).filter(|_| strict);
-        match (key, self.settings.on_exhausted) {
+        match (self.strict_key(tracked), self.settings.on_exhausted) {
             (Some(_), OnExhausted::Block) => self.block(turn, tracked),
-            (Some(key), OnExhausted::Park) => {
-                let code = ParkedCode::Exhausted;
-                let parked = self.parked(&turn, tracked, code, why, status, true);
-                let queue = turn.value().held.queue();
-                let parking = parked.is_some().then(|| self.pool.park_key(queue, &key));
-                if parked.is_some() {
-                    self.park_tail(tracked, &key);
-                }
-                self.end(turn, Settlement::Ack, parked, parking)
-            }
-            (None, _) | (Some(_), OnExhausted::Skip) => {
-                let code = ParkedCode::Exhausted;
-                let parked = self.parked(&turn, tracked, code, why, status, false);
-                self.end(turn, Settlement::Ack, parked, None)
+            (key, on_exhausted) => {
+                let key = key.filter(|_| on_exhausted == OnExhausted::Park);
+                self.park(turn, tracked, ParkedCode::Exhausted, why, status, key)
             }
         }
     }
 
-    /// Parks what waits behind a head in this pool, in order.
-    fn park_tail(&self, head: &Arc<Tracked>, key: &Arc<str>) {
-        for tracked in self.core.in_flight() {
-            let Some(place) = tracked.standing().place else { continue };
-            let same = place.pool == self.pool.id
-                && !Arc::ptr_eq(&tracked, head)
-                && self.settings.key(&tracked.message).as_ref() == Some(key);
-            if same && let Some(item) = self.pool.sluice.withdraw(place.item) {
-                self.pool.counts.parked.fetch_add(1, Memory::Relaxed);
-                self.pool.left(&tracked.message);
-                park_in_tail(self.pool, item.held, key);
-            }
-        }
+    /// What stays in order with a message across deliveries, if anything does.
+    fn strict_key(&self, tracked: &Tracked<Routed>) -> Option<Arc<str>> {
+        let strict = self.settings.ordering == Ordering::Strict;
+        strict.then(|| self.settings.key(&tracked.entry.message)).flatten()
     }
 
-    /// What is kept of a message; `None` where the pool keeps nothing.
-    fn parked(
+    /// Parks a message behind a parked one of its key.
+    fn park_in_tail(
         &self,
-        turn: &Turn<Item>,
-        tracked: &Tracked,
+        turn: Turn<Item>,
+        tracked: &Arc<Tracked<Routed>>,
+        key: &Arc<str>,
+    ) -> Next {
+        let reason = "an earlier message of its group is parked".to_owned();
+        self.park(turn, tracked, ParkedCode::KeyParked, reason, None, Some(Arc::clone(key)))
+    }
+
+    /// Puts a message aside, with its key where one is given: until that is durable the key is taken for
+    /// parked, also if somebody frees it meanwhile. Where the pool keeps nothing the message is dropped.
+    fn park(
+        &self,
+        turn: Turn<Item>,
+        tracked: &Arc<Tracked<Routed>>,
         code: ParkedCode,
         reason: String,
         status: Option<u16>,
-        holds_key: bool,
-    ) -> Option<Box<Parked>> {
-        if !self.settings.parking {
-            return None;
+        key: Option<Arc<str>>,
+    ) -> Next {
+        if !self.settings.parking && code != ParkedCode::KeyParked {
+            return self.end(turn, Settlement::Ack);
         }
         self.pool.counts.parked.fetch_add(1, Memory::Relaxed);
-        Some(Box::new(Parked {
-            queue: Arc::clone(turn.value().held.queue()),
+        let Routed { message, queue, .. } = &tracked.entry;
+        let parked = Box::new(Parked {
+            queue: Arc::clone(queue),
             broker_id: Arc::clone(&tracked.broker_id),
             pool: Some(Arc::clone(&self.pool.code)),
             code,
             reason,
             status,
-            // The one that was rejected counts, though nothing is tried again after it.
-            attempts: tracked.attempts() + u32::from(code == ParkedCode::Rejected),
-            holds_key,
-            message: Ok(tracked.message.clone()),
-        }))
+            attempts: tracked.attempts(),
+            holds_key: key.is_some(),
+            last_error: tracked.entry.last_error(),
+            message: Ok(message.clone()),
+        });
+        let parking = key.map(|key| self.pool.park_key(queue, &key));
+        self.pool.left(message);
+        if self.settings.ordering == Ordering::Strict {
+            let (item, hold, next) = turn.linger_and_next();
+            item.held.park(parked, (parking, hold));
+            return next;
+        }
+        let (item, next) = turn.finish_and_next();
+        item.held.park(parked, ());
+        next
     }
 
     /// Over and done with. In strict order the next of the key waits until the source knows:
     /// docs/rules.md#strict-1.
-    fn end(
-        &self,
-        turn: Turn<Item>,
-        settlement: Settlement,
-        parked: Option<Box<Parked>>,
-        parking: Option<ParkingKey>,
-    ) -> Next {
-        self.pool.left(&turn.value().held.tracked().message);
-        let (item, hold, next) = if self.settings.ordering == Ordering::Strict {
+    fn end(&self, turn: Turn<Item>, settlement: Settlement) -> Next {
+        self.pool.left(&turn.value().held.tracked().entry.message);
+        let is_replayed =
+            settlement == Settlement::Ack && self.runner.is_replayed(turn.value().held.tracked());
+        if self.settings.ordering == Ordering::Strict {
             let (item, hold, next) = turn.linger_and_next();
-            (item, Some(hold), next)
+            if is_replayed {
+                item.held.settle_replayed(hold);
+            } else {
+                item.held.settle_until(settlement, hold);
+            }
+            return next;
+        }
+        let (item, next) = turn.finish_and_next();
+        if is_replayed {
+            item.held.settle_replayed(());
         } else {
-            let (item, next) = turn.finish_and_next();
-            (item, None, next)
-        };
-        item.held.settle(settlement, parked, hold, parking);
+            item.held.settle(settlement);
+        }
         next
     }
 
@@ -269,7 +349,7 @@ impl Run<'_> {
     fn retry_here(
         &self,
         turn: Turn<Item>,
-        tracked: &Tracked,
+        tracked: &Tracked<Routed>,
         after: Duration,
         reason: Reason,
         outcome: &Outcome,
@@ -279,26 +359,34 @@ impl Run<'_> {
             Outcome::BreakerOpen { name, .. } => Some(Arc::clone(name)),
             _ => None,
         };
-        tracked.change(|standing| standing.now = Now::Retrying { until, reason, breaker });
+        self.becomes(tracked, Now::Retrying { until, reason, breaker });
+        self.pool.places.waits_again();
         match turn.retry_at(Some(until)) {
             Ok(_) => {
-                let (pool, id) = (&self.pool.code, &tracked.message.id);
-                self.core.observe(&Fact::Retrying { pool, id, after: Some(after), reason });
+                let (pool, id) = (&self.pool.code, &tracked.entry.message.id);
+                self.runner.observe(&Fact::Retrying { pool, id, after: Some(after), reason });
             }
-            Err(item) => item.held.hand_back(after, reason),
+            Err(item) => {
+                self.pool.places.started();
+                item.held.hand_back(after, reason);
+            }
         }
         self.pool.sluice.try_next()
     }
 
-    fn block(&self, turn: Turn<Item>, tracked: &Tracked) -> Next {
-        tracked.change(|standing| standing.now = Now::Blocked);
+    fn block(&self, turn: Turn<Item>, tracked: &Tracked<Routed>) -> Next {
+        self.becomes(tracked, Now::Blocked);
+        self.pool.places.waits_again();
         match turn.retry_at(None) {
             Ok(_) => {
-                let (pool, id) = (&self.pool.code, &tracked.message.id);
+                let (pool, id) = (&self.pool.code, &tracked.entry.message.id);
                 let reason = Reason::Failed;
-                self.core.observe(&Fact::Retrying { pool, id, after: None, reason });
+                self.runner.observe(&Fact::Retrying { pool, id, after: None, reason });
             }
-            Err(item) => item.held.hand_back(Duration::ZERO, Reason::Draining),
+            Err(item) => {
+                self.pool.places.started();
+                item.held.hand_back(Duration::ZERO, Reason::Draining);
+            }
         }
         self.pool.sluice.try_next()
     }
@@ -308,15 +396,32 @@ impl Run<'_> {
     fn retry_at_source(
         &self,
         turn: Turn<Item>,
+        tracked: &Tracked<Routed>,
         after: Duration,
-        attempts: u32,
         reason: Reason,
     ) -> Next {
-        if let Some(fellows) = turn.value().fellows.as_ref() {
-            self.pool.cascade(fellows);
+        self.becomes(tracked, Now::Waiting);
+        if let Some(batch) = turn.value().batch.as_ref()
+            && self.settings.turns_back(&tracked.entry.message)
+        {
+            self.pool.cascade(batch);
         }
-        self.end(turn, Settlement::Retry { after, attempts, reason }, None, None)
+        let attempts = tracked.attempts();
+        self.end(turn, Settlement::Retry { after, attempts, reason })
     }
+}
+
+/// What went wrong in an attempt, for those who ask.
+fn last_error(outcome: &Outcome, entry: &Routed) -> Option<LastError> {
+    let (error, status) = match outcome {
+        Outcome::Done | Outcome::Interrupted => return None,
+        Outcome::Rejected(Rejection { status, why, .. }) => (why.clone(), *status),
+        Outcome::Throttled { .. } => ("the host asked for a pause".to_owned(), Some(429)),
+        Outcome::BreakerOpen { name, .. } => (format!("the breaker of {name} is open"), None),
+        other => last_words(other),
+    };
+    let target = entry.message.target.url().into();
+    Some(LastError { at: SystemTime::now(), status, error, target, body: None })
 }
 
 /// Runs an attempt until its context ends; then drops it where it stands.

@@ -24,6 +24,8 @@ pub struct PoolSettings {
     pub max_attempts: u32,
     /// What becomes of a key whose head is given up, in strict order.
     pub on_exhausted: OnExhausted,
+    /// What becomes of a key whose head will never work, in strict order.
+    pub on_rejected: OnRejected,
     /// Whether messages that will never work are kept, or dropped.
     pub parking: bool,
     /// The key of Standard Webhooks signatures, decoded.
@@ -64,6 +66,26 @@ pub enum OnExhausted {
     Skip,
 }
 
+/// What becomes of a key whose head will never work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnRejected {
+    /// The head is parked, and the next goes on.
+    #[default]
+    Skip,
+    /// It is parked, and what comes after it too.
+    Park,
+}
+
+/// What becomes of messages whose pool does not exist.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnknownPool {
+    /// They go to [`DEFAULT_POOL`].
+    #[default]
+    Default,
+    /// They are parked.
+    Park,
+}
+
 impl PoolSettings {
     const CAPACITY_FACTOR: u32 = 20;
     const MIN_CAPACITY: u32 = 50;
@@ -79,6 +101,7 @@ impl PoolSettings {
             ungrouped: Ungrouped::default(),
             max_attempts: 0,
             on_exhausted: OnExhausted::default(),
+            on_rejected: OnRejected::default(),
             parking: true,
             signing_key: None,
         }
@@ -88,6 +111,11 @@ impl PoolSettings {
     #[must_use]
     pub fn default_pool() -> Self {
         Self::new(DEFAULT_POOL, Self::DEFAULT_CONCURRENCY)
+    }
+
+    /// Whether keys can be parked with their tails.
+    pub(crate) fn parks_keys(&self) -> bool {
+        self.on_exhausted == OnExhausted::Park || self.on_rejected == OnRejected::Park
     }
 
     /// How many messages may wait in it: docs/rules.md#pool-1.
@@ -108,6 +136,7 @@ impl std::fmt::Debug for PoolSettings {
             .field("ungrouped", &self.ungrouped)
             .field("max_attempts", &self.max_attempts)
             .field("on_exhausted", &self.on_exhausted)
+            .field("on_rejected", &self.on_rejected)
             .field("parking", &self.parking)
             .finish_non_exhaustive()
     }

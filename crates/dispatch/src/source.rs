@@ -82,6 +82,16 @@ pub trait Source<M = Message>: Send + Sync + 'static {
         Box::pin(async { Err(PublishError::NotPublishable) })
     }
 
+    /// Takes messages in again that it handed out before and that were kept elsewhere, durably and all or none:
+    /// each at its old place where it can, so that what came later stays behind. One that is there already is
+    /// left as it is.
+    fn put_back(&self, messages: Vec<PutBack>) -> BoxFuture<'_, Result<(), PublishError>> {
+        Box::pin(async move {
+            let messages = messages.into_iter().map(PutBack::into_publication).collect();
+            self.publish(messages).await.map(drop)
+        })
+    }
+
     /// Looks for a message by the application's id. `None` where the source cannot, or has none.
     fn find<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Found>, SourceError>> {
         let _ = id;
@@ -178,6 +188,27 @@ pub struct Publication {
     pub body: Box<str>,
     /// How long its first delivery waits.
     pub delay: Duration,
+}
+
+/// A message that goes back to where it came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PutBack {
+    /// What its source called it.
+    pub broker_id: Arc<str>,
+    /// What it is recognised by when it is put back twice: no publication before had this name.
+    pub name: Arc<str>,
+    /// It as it was published.
+    pub publication: Publication,
+}
+
+impl PutBack {
+    /// As a new message, which no source takes for one that it has seen before: its body is as it was, but what
+    /// recognises it is its own.
+    fn into_publication(self) -> Publication {
+        let Self { name, mut publication, .. } = self;
+        publication.message.id = name;
+        publication
+    }
 }
 
 /// What became of messages that were published.

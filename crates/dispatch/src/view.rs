@@ -10,10 +10,10 @@ use sluicegate_schedule::Why;
 use sluicegate_tasks::{Stats, TenantView};
 use tokio::time::Instant;
 
-use crate::in_flight::{Now, Tracked};
 use crate::pool::Pool;
 use crate::queue::Queue;
-use crate::{Message, PoolSettings, Reason, Router};
+use crate::routed::{InFlightMessage, Now, Standing};
+use crate::{LastError, Message, PoolSettings, Reason, Router};
 
 /// Where something is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +108,8 @@ pub struct MessageView {
     pub running_for: Option<Duration>,
     /// Why it is not running, if it is not.
     pub why: Option<WhyWaiting>,
+    /// How its last attempt failed, if one did.
+    pub last_error: Option<Arc<LastError>>,
 }
 
 /// What a message is doing.
@@ -162,10 +164,10 @@ impl Router {
     pub fn pool_views(&self) -> Vec<PoolView> {
         let groups = self.groups_by_pool();
         let view = |pool: &Arc<Pool>, phase| pool.view(phase, groups.get(&pool.code));
-        let pools = self.core.pools();
+        let pools = self.pools.all();
         let mut all: Vec<PoolView> =
             pools.values().map(|pool| view(pool, Phase::Running)).collect();
-        let leaving = self.core.leaving_pools();
+        let leaving = self.pools.leaving();
         all.extend(leaving.iter().map(|pool| view(pool, Phase::Draining)));
         all
     }
@@ -181,11 +183,11 @@ impl Router {
     /// All queues, those that are leaving last.
     #[must_use]
     pub fn queue_views(&self) -> Vec<QueueView> {
-        let phase = |queue: &Arc<Queue>| match self.core.is_leaving(queue) {
+        let phase = |queue: &Arc<Queue>| match self.queues.is_leaving(queue) {
             true => Phase::Draining,
             false => Phase::Running,
         };
-        self.core.all_queues().iter().map(|queue| queue.view(phase(queue))).collect()
+        self.queues.all().iter().map(|queue| queue.view(phase(queue))).collect()
     }
 
     /// The groups that have messages here, in order of pool and name.
@@ -193,18 +195,18 @@ impl Router {
     pub fn group_views(&self, pool: Option<&str>) -> Vec<GroupView> {
         let now = Instant::now();
         let mut groups: BTreeMap<(Arc<str>, Arc<str>), GroupView> = BTreeMap::new();
-        for tracked in self.core.in_flight() {
-            let standing = tracked.standing();
+        for (_, tracked) in self.queues.in_flight() {
+            let standing = tracked.entry.standing();
             let Some(place) = standing.place else { continue };
             if pool.is_some_and(|pool| pool != &*place.code) {
                 continue;
             }
-            let Some(settings) = self.core.pool_at(&place).map(|pool| pool.settings()) else {
+            let Some(settings) = self.pools.at(&place).map(|pool| pool.settings()) else {
                 continue;
             };
-            let Some(key) = settings.key(&tracked.message) else { continue };
+            let Some(key) = settings.key(&tracked.entry.message) else { continue };
             let code = place.code;
-            let head = Arc::clone(&tracked.message.id);
+            let head = Arc::clone(&tracked.entry.message.id);
             let group = groups.entry((code, key)).or_insert_with_key(|(pool, group)| GroupView {
                 pool: Arc::clone(pool),
                 group: Arc::clone(group),
@@ -215,8 +217,12 @@ impl Router {
                 blocked: false,
             });
             match standing.now {
+                _ if tracked.is_settling() => {
+                    group.running += 1;
+                    group.head = head;
+                }
                 Now::Waiting => group.queued += 1,
-                Now::Running { .. } | Now::Settling => {
+                Now::Running { .. } => {
                     group.running += 1;
                     group.head = head;
                 }
@@ -240,13 +246,10 @@ impl Router {
     pub fn message_views(&self, pool: Option<&str>) -> Vec<MessageView> {
         let look = Look::at(self);
         let mut all: Vec<MessageView> = self
-            .core
-            .all_queues()
+            .queues
+            .in_flight()
             .iter()
-            .flat_map(|queue| {
-                let views = queue.ledger.in_flight.all();
-                views.into_iter().map(|tracked| look.message(&queue.name, &tracked))
-            })
+            .map(|(queue, tracked)| look.message(queue.name(), tracked))
             .filter(|view| pool.is_none_or(|pool| view.pool.as_deref() == Some(pool)))
             .collect();
         all.sort_by(|a, b| b.age.cmp(&a.age).then_with(|| a.message.id.cmp(&b.message.id)));
@@ -256,8 +259,8 @@ impl Router {
     /// One message, if it is here.
     #[must_use]
     pub fn message(&self, id: &str) -> Option<MessageView> {
-        let (queue, tracked) = self.core.find(id)?;
-        Some(Look::at(self).message(&queue.name, &tracked))
+        let (queue, tracked) = self.queues.find(id)?;
+        Some(Look::at(self).message(queue.name(), &tracked))
     }
 }
 
@@ -278,28 +281,30 @@ impl<'a> Look<'a> {
         Self { router, now: Instant::now(), heads: OnceCell::new() }
     }
 
-    fn message(&self, queue: &Arc<str>, tracked: &Tracked) -> MessageView {
+    fn message(&self, queue: &Arc<str>, tracked: &InFlightMessage) -> MessageView {
         // What came or began since the look did so just now.
         let now = self.now;
-        let standing = tracked.standing();
+        let standing = tracked.entry.standing();
+        let attempts = tracked.attempts();
         let state = match standing.now {
+            _ if tracked.is_settling() => MessageState::Done,
             Now::Waiting | Now::Blocked => MessageState::Waiting,
             Now::Retrying { .. } => MessageState::Delayed,
             Now::Running { .. } => MessageState::Running,
-            Now::Settling => MessageState::Done,
         };
         let (running_for, attempts) = match standing.now {
-            Now::Running { since } => {
-                (Some(now.saturating_duration_since(since)), standing.attempts + 1)
+            Now::Running { since } if state == MessageState::Running => {
+                (Some(now.saturating_duration_since(since)), attempts + 1)
             }
-            _ => (None, standing.attempts),
+            _ => (None, attempts),
         };
         let pool = standing.place.as_ref().map(|place| Arc::clone(&place.code));
         let waits = matches!(state, MessageState::Waiting | MessageState::Delayed);
         let why = waits.then(|| self.why(tracked, &standing));
         MessageView {
-            message: tracked.message.clone(),
+            message: tracked.entry.message.clone(),
             queue: Arc::clone(queue),
+            last_error: standing.last_error,
             pool,
             state,
             attempts,
@@ -309,7 +314,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    fn why(&self, tracked: &Tracked, standing: &crate::in_flight::Standing) -> WhyWaiting {
+    fn why(&self, tracked: &InFlightMessage, standing: &Standing) -> WhyWaiting {
         let now = self.now;
         match &standing.now {
             Now::Blocked => {
@@ -323,25 +328,37 @@ impl<'a> Look<'a> {
                 }
                 return why;
             }
-            Now::Waiting | Now::Running { .. } | Now::Settling => {}
+            Now::Waiting | Now::Running { .. } => {}
         }
         let place = standing.place.as_ref();
         let found = place.and_then(|place| {
-            let pool = self.router.core.pool_at(place)?;
+            let pool = self.router.pools.at(place)?;
             let not = pool.sluice.why(place.item)?;
             Some((pool, not))
         });
         let Some((pool, not)) = found else {
-            return WhyWaiting::new("ready", "it is being taken in", None);
+            return self.why_outside(tracked);
         };
         let rest = not.until.map(|until| until.saturating_duration_since(now));
         self.explain(&pool, tracked, not.why, rest)
     }
 
+    /// Why a message is in no pool.
+    fn why_outside(&self, tracked: &InFlightMessage) -> WhyWaiting {
+        let pool = self.router.pools.takes(&tracked.entry.message.pool);
+        match pool.filter(|pool| pool.places.room() == 0) {
+            Some(pool) => {
+                let detail = format!("pool {} has no room", pool.code);
+                WhyWaiting::new("pool_full", detail, None)
+            }
+            None => WhyWaiting::new("ready", "it is being taken in", None),
+        }
+    }
+
     fn explain(
         &self,
         pool: &Pool,
-        tracked: &Tracked,
+        tracked: &InFlightMessage,
         why: Why,
         rest: Option<Duration>,
     ) -> WhyWaiting {
@@ -357,7 +374,7 @@ impl<'a> Look<'a> {
                 WhyWaiting::new("group_blocked", format!("group head {} is blocked", head()), None)
             }
             Why::TenantAtLimit { running, max } => {
-                let tenant = tracked.message.tenant.as_deref().unwrap_or_default();
+                let tenant = tracked.entry.message.tenant.as_deref().unwrap_or_default();
                 let detail = format!("tenant {tenant} at {running} of {max}");
                 WhyWaiting::new("tenant_limit", detail, None)
             }
@@ -374,14 +391,14 @@ impl<'a> Look<'a> {
     }
 
     /// The message that holds up the others of its group.
-    fn head_of(&self, pool: &Pool, tracked: &Tracked) -> Arc<str> {
+    fn head_of(&self, pool: &Pool, tracked: &InFlightMessage) -> Arc<str> {
         let heads = self.heads.get_or_init(|| {
             let groups = self.router.group_views(None).into_iter();
             groups.map(|group| ((group.pool, group.group), group.head)).collect()
         });
-        let key = pool.settings().key(&tracked.message);
+        let key = pool.settings().key(&tracked.entry.message);
         let head = key.and_then(|key| heads.get(&(Arc::clone(&pool.code), key)));
-        Arc::clone(head.unwrap_or(&tracked.message.id))
+        Arc::clone(head.unwrap_or(&tracked.entry.message.id))
     }
 }
 
@@ -408,17 +425,17 @@ impl Queue {
         let count = |count: &std::sync::atomic::AtomicU64| count.load(Memory::Relaxed);
         let health = match self.source().health() {
             Err(error) => Err(error.cause),
-            Ok(()) if self.stalled() => Err("it has not answered for a minute".to_owned()),
+            Ok(()) if self.is_stalled() => Err("it has not answered for a minute".to_owned()),
             Ok(()) => Ok(()),
         };
         QueueView {
-            name: Arc::clone(&self.name),
+            name: Arc::clone(self.name()),
             phase,
             health,
-            in_flight: self.ledger.in_flight.len(),
-            received: count(&self.counts.received),
-            acked: count(&self.counts.acked),
-            retried: count(&self.counts.retried),
+            in_flight: self.owed.in_flight.len(),
+            received: count(&self.recipient.counts.received),
+            acked: count(&self.recipient.counts.acked),
+            retried: count(&self.recipient.counts.retried),
             last_poll: self.last_poll().map(|last| last.elapsed()),
         }
     }

@@ -1,7 +1,6 @@
 //! Applying configuration: from the file, from a reload, from a sync. One at a time, and what fails
 //! fails alone.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sluicegate_dispatch::{Severity, Source, SourceError};
@@ -27,11 +26,19 @@ pub(crate) struct Applied {
     is_missing: bool,
 }
 
-impl Applied {
-    /// Where the queues are, by their names, without credentials.
-    pub(crate) fn queue_uris(&self) -> BTreeMap<String, String> {
-        let queues = self.layout.queues.iter();
-        queues.map(|(name, queue)| (name.clone(), queue.uri.to_string())).collect()
+/// What was last put into effect, for those who only look: nobody waits for what is being applied.
+#[derive(Debug, Default)]
+pub(crate) struct InEffect {
+    /// Pools and queues, as they were asked for.
+    pub(crate) layout: Layout,
+    /// The documents that were merged over the file.
+    pub(crate) documents: Vec<Synced>,
+}
+
+impl InEffect {
+    /// Where a queue is, without credentials.
+    pub(crate) fn queue_uri(&self, name: &str) -> Option<String> {
+        self.layout.queues.get(name).map(|queue| queue.uri.to_string())
     }
 }
 
@@ -69,7 +76,13 @@ impl Daemon {
     /// When there is no file, or it is wrong: then nothing changes.
     pub async fn reload(&self) -> Result<ApplyReport, NotReloaded> {
         let file = self.inner.file.as_deref().ok_or(NotReloaded::NoFile)?;
-        let new = Settings::load(file).map_err(NotReloaded::Problems)?;
+        let name = file.display().to_string();
+        let new = Settings::load(file).map_err(|problems| {
+            let words = format!("the file was not read again: {problems}");
+            self.inner.record.raise(Code::ConfigInvalid, Severity::Error, &name[..], words);
+            NotReloaded::Problems(problems)
+        })?;
+        self.inner.record.resolve(Code::ConfigInvalid, &name);
         let fixed = changes(&self.settings(), &new);
         let documents = self.inner.applied.lock().await.documents.clone();
         // What needs a restart stays as it is, whatever the file says by now.
@@ -78,6 +91,7 @@ impl Daemon {
         live.queues = new.queues;
         live.router.max_pools = new.router.max_pools;
         live.router.pool_warning_threshold = new.router.pool_warning_threshold;
+        live.router.unknown_pool = new.router.unknown_pool;
         self.set_settings(live);
         let mut report = self.apply(documents).await;
         report.fixed = fixed;
@@ -103,6 +117,7 @@ impl Daemon {
                     failed.to_string(),
                 );
             })?;
+        self.inner.record.resolve(Code::ConfigSyncFailed, "config");
         Ok(self.apply(documents).await)
     }
 
@@ -119,15 +134,23 @@ impl Daemon {
             most: settings.router.max_pools,
             warn_from: settings.router.pool_warning_threshold,
         };
+        self.inner.router.set_unknown_pool(convert::unknown_pool(settings.router.unknown_pool));
         let plan = plan(&applied.layout, &wanted, limits);
         self.pools(&plan, &mut applied.layout, &mut report);
+        applied.documents = documents;
+        self.show(&applied);
         self.queues(&plan, &mut applied.layout, &mut report).await;
         applied.is_missing = report.added_queues.len() < plan.add_queues.len();
-        applied.documents = documents;
+        self.show(&applied);
         for issue in &report.issues {
             tracing::warn!("configuration: {issue}");
         }
         report
+    }
+
+    fn show(&self, applied: &Applied) {
+        let (layout, documents) = (applied.layout.clone(), applied.documents.clone());
+        *self.inner.in_effect.write() = Arc::new(InEffect { layout, documents });
     }
 
     fn pools(&self, plan: &Plan, layout: &mut Layout, report: &mut ApplyReport) {
@@ -170,6 +193,7 @@ impl Daemon {
         for settings in &plan.add_queues {
             match self.add_queue(settings).await {
                 Ok(()) => {
+                    self.inner.record.resolve(Code::ConsumerRestartFailed, &settings.name);
                     layout.queues.insert(settings.name.clone(), settings.clone());
                     report.added_queues.push(settings.name.clone());
                 }

@@ -7,13 +7,14 @@ use std::time::Duration;
 use sluicegate_dispatch::Severity;
 use sluicegate_tasks::{Context, TaskGroup};
 
-use crate::alerts;
 use crate::daemon::Daemon;
 use crate::health::leak;
+use crate::incidents;
+use crate::replays;
 use crate::warnings::Code;
 
 /// How many chores there are.
-pub(crate) const COUNT: u32 = 6;
+pub(crate) const COUNT: u32 = 10;
 
 /// How often queues that do not answer are looked for.
 pub const STALLED_SOURCES: Duration = Duration::from_secs(60);
@@ -22,7 +23,9 @@ pub const LEAKS: Duration = Duration::from_secs(30);
 /// How often what was removed is cleaned up.
 pub const LEFTOVERS: Duration = Duration::from_secs(10);
 const WARNINGS: Duration = Duration::from_secs(60);
-const ALERTS: Duration = Duration::from_secs(2);
+const INCIDENTS: Duration = Duration::from_secs(1);
+const PARKED: Duration = Duration::from_secs(5);
+const REPLAYS: Duration = Duration::from_secs(60);
 
 /// Starts all of them.
 pub(crate) async fn start(daemon: &Daemon, group: &TaskGroup) {
@@ -35,9 +38,13 @@ pub(crate) async fn start(daemon: &Daemon, group: &TaskGroup) {
     every(daemon, group, "leak detector", LEAKS, detect_leaks).await;
     every(daemon, group, "drained pool remover", LEFTOVERS, clean_up).await;
     every(daemon, group, "warning expirer", WARNINGS, expire_warnings).await;
-    if daemon.settings().alerts.webhook.is_some() {
-        every(daemon, group, "alerter", ALERTS, alerts::tell).await;
-    }
+    every(daemon, group, "state file watcher", INCIDENTS, incidents::watch_state).await;
+    every(daemon, group, "incident watcher", INCIDENTS, incidents::watch_router).await;
+    every(daemon, group, "parked message watcher", PARKED, incidents::watch_parked).await;
+    every(daemon, group, "replay forgetter", REPLAYS, replays::forget).await;
+    let own = daemon.clone();
+    // Refused only when the daemon is ending.
+    group.submit_detached("replay follower", |cx| replays::follow(own, cx)).await.ok();
 }
 
 /// Does a chore every so often, until the daemon ends.
@@ -83,6 +90,8 @@ pub async fn restart(daemon: &Daemon, name: &Arc<str>) {
         let words = format!("queue {name} could not be restarted: {why}");
         let code = Code::ConsumerRestartFailed;
         daemon.record().raise(code, Severity::Critical, Arc::clone(name), words);
+    } else {
+        daemon.record().resolve(Code::ConsumerRestartFailed, name);
     }
 }
 

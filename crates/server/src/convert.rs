@@ -48,6 +48,7 @@ pub(crate) fn pool(pool: &settings::PoolSettings) -> dispatch::PoolSettings {
         ungrouped: pool.ungrouped,
         max_attempts: pool.max_attempts.map_or(0, NonZeroU32::get),
         on_exhausted: pool.on_exhausted,
+        on_rejected: pool.on_rejected,
         parking: pool.parking,
         signing_key: pool.signing_secret.as_ref().map(|secret| secret.key().into()),
     }
@@ -58,6 +59,15 @@ pub(crate) fn queue(queue: &settings::QueueSettings) -> dispatch::QueueSettings 
     dispatch::QueueSettings {
         connections: queue.connections,
         max_messages: queue.max_messages as usize,
+        window: queue.window as usize,
+    }
+}
+
+/// What becomes of messages whose pool does not exist, once they are in a queue.
+pub(crate) const fn unknown_pool(unknown: settings::UnknownPool) -> dispatch::UnknownPool {
+    match unknown {
+        settings::UnknownPool::Default => dispatch::UnknownPool::Default,
+        settings::UnknownPool::Park | settings::UnknownPool::Refuse => dispatch::UnknownPool::Park,
     }
 }
 

@@ -1,6 +1,7 @@
 //! The daemon: a router on the state file, kept as the configuration wants it.
 
-use std::collections::BTreeMap;
+use std::cell::LazyCell;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::pin::pin;
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ipnet::IpNet;
-use parking_lot::RwLock;
+use parking_lot::{Mutex as Lock, RwLock};
 use sluicegate_dispatch::{
     Publication, PublishError, Published, Router, ShutdownReport, SourceError,
 };
@@ -20,12 +21,13 @@ use sluicegate_tasks::{Context, Invalid, TaskGroup};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
-use crate::alerts::Told;
-use crate::apply::Applied;
+use crate::alerts::Alerter;
+use crate::apply::{Applied, InEffect};
 use crate::fetch::Fetch;
-use crate::health::{Health, Probe, Pulse, assess};
+use crate::health::{Health, Outages, Probe, Pulse, StateFile, assess};
+use crate::names::Names;
 use crate::record::Record;
-use crate::settings::Settings;
+use crate::settings::{QueueUri, Settings, UnknownPool};
 use crate::sync::{ConfigSyncer, SyncFailed};
 use crate::time::Wall;
 use crate::warnings::Code;
@@ -47,11 +49,15 @@ pub(crate) struct Inner {
     pub(crate) record: Arc<Record>,
     pub(crate) fetch: Fetch,
     pub(crate) pulse: Pulse,
-    pub(crate) told: Told,
+    pub(crate) alerter: Alerter,
+    /// Which queues are down.
+    pub(crate) outages: Lock<Outages>,
+    /// Whether the state file can be written.
+    pub(crate) state: Lock<StateFile>,
     /// Held while configuration is applied: one at a time.
     pub(crate) applied: Mutex<Applied>,
-    /// Where the queues were when that was last looked at.
-    uris: RwLock<BTreeMap<String, String>>,
+    /// What was last applied, for those who only look.
+    pub(crate) in_effect: RwLock<Arc<InEffect>>,
     /// Ends when the daemon does.
     pub(crate) cx: Context,
     chores: TaskGroup,
@@ -104,14 +110,32 @@ pub enum NotPublished {
         /// Those that there are.
         known: Vec<Arc<str>>,
     },
+    /// Some of them ask for pools that do not exist, and that is not wanted.
+    UnknownPools(Vec<UnknownPoolOf>),
     /// The queue did not take them.
     Refused(PublishError),
+}
+
+/// A message that asks for a pool that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownPoolOf {
+    /// Its place among those that were to be published.
+    pub index: usize,
+    /// The message.
+    pub id: Arc<str>,
+    /// The pool it asks for.
+    pub pool: Arc<str>,
+    /// What could be meant.
+    pub instead: String,
 }
 
 /// How long receivers have at a shutdown, of the time there is in all.
 const RECEIVERS: Duration = Duration::from_secs(25);
 /// How long chores have to notice a shutdown.
 const CHORES: Duration = Duration::from_millis(500);
+
+/// What goes on, is nowhere else among what health looks at, and is an issue.
+const INCIDENTS: [Code; 3] = [Code::ConfigInvalid, Code::GroupBlocked, Code::BreakerOpen];
 
 impl Daemon {
     /// Opens the state file and makes a router. Nothing is received before
@@ -130,6 +154,9 @@ impl Daemon {
         let router = Router::new(http.clone(), Arc::new(store.clone()), record.clone())
             .map_err(StartError::Settings)?;
         let cx = Context::new();
+        let fetch = Fetch::new();
+        let alerter = Alerter::new(&settings.alerts, record.clone(), fetch.clone())
+            .map_err(StartError::Settings)?;
         let inner = Inner {
             loaded: RwLock::new(Loaded::new(settings)),
             file,
@@ -137,11 +164,13 @@ impl Daemon {
             store,
             http,
             record,
-            fetch: Fetch::new(),
+            fetch,
             pulse: Pulse::new(),
-            told: Told::default(),
+            alerter,
+            outages: Lock::default(),
+            state: Lock::default(),
             applied: Mutex::default(),
-            uris: RwLock::default(),
+            in_effect: RwLock::default(),
             chores: TaskGroup::builder("chores", chores::COUNT)
                 .service_context(cx.clone())
                 .build()
@@ -156,8 +185,10 @@ impl Daemon {
     /// Asks for the first configuration, applies it, and begins to receive and to keep house.
     ///
     /// # Errors
-    /// When the first configuration could not be had in all tries.
+    /// When the first configuration could not be had in all tries. A [`shutdown`](Daemon::shutdown)
+    /// then sees to it that whoever is to be alerted is.
     pub async fn begin(&self) -> Result<(), StartError> {
+        self.inner.alerter.start().await;
         let settings = self.settings();
         if settings.router.enabled {
             let syncer = ConfigSyncer::new(self.inner.fetch.clone(), &settings.router);
@@ -178,7 +209,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Ends the daemon in the paper's four steps: chores, receivers, pools, what is left.
+    /// Ends the daemon in the paper's four steps: chores, receivers, pools, what is left. Alerts come
+    /// last, and have a few seconds.
     pub async fn shutdown(&self) -> ShutdownReport {
         self.inner.ending.store(true, Ordering::Release);
         let now = Instant::now();
@@ -192,6 +224,7 @@ impl Daemon {
             let words = format!("{} messages could not be handed back", report.unsettled);
             self.inner.record.raise(Code::ShutdownCleanupErrors, warning, "router", words);
         }
+        self.inner.alerter.finish().await;
         report
     }
 
@@ -230,7 +263,27 @@ impl Daemon {
             let (name, known) = (name.to_string(), router.queues());
             return Err(NotPublished::UnknownQueue { name, known });
         };
+        self.refuse_unknown_pools(&messages)?;
         source.publish(messages).await.map_err(NotPublished::Refused)
+    }
+
+    fn refuse_unknown_pools(&self, messages: &[Publication]) -> Result<(), NotPublished> {
+        if self.settings().router.unknown_pool != UnknownPool::Refuse {
+            return Ok(());
+        }
+        let router = &self.inner.router;
+        let names = LazyCell::new(|| Names::of_pools(router));
+        let unknown = |(index, publication): (usize, &Publication)| {
+            let message = &publication.message;
+            if router.pool(&message.pool).is_some() {
+                return None;
+            }
+            let (id, pool) = (Arc::clone(&message.id), Arc::clone(&message.pool));
+            let instead = names.instead_of(&pool)?;
+            Some(UnknownPoolOf { index, id, pool, instead })
+        };
+        let unknown: Vec<_> = messages.iter().enumerate().filter_map(unknown).collect();
+        if unknown.is_empty() { Ok(()) } else { Err(NotPublished::UnknownPools(unknown)) }
     }
 
     /// The settings as they were last read.
@@ -246,6 +299,12 @@ impl Daemon {
     /// The private ranges that targets may be in.
     pub(crate) fn allowed(&self) -> Arc<[IpNet]> {
         Arc::clone(&self.inner.loaded.read().allowed)
+    }
+
+    /// The file that the settings came from.
+    #[must_use]
+    pub fn file(&self) -> Option<String> {
+        self.inner.file.as_ref().map(|file| file.display().to_string())
     }
 
     /// The router.
@@ -290,13 +349,23 @@ impl Daemon {
         self.inner.ending.load(Ordering::Acquire)
     }
 
-    /// Where the queues are that were asked for, by their names, without credentials. While
-    /// configuration is being applied it is what was known before.
-    pub(crate) fn queue_uris(&self) -> BTreeMap<String, String> {
-        if let Ok(applied) = self.inner.applied.try_lock() {
-            *self.inner.uris.write() = applied.queue_uris();
-        }
-        self.inner.uris.read().clone()
+    /// What was last applied.
+    pub(crate) fn in_effect(&self) -> Arc<InEffect> {
+        Arc::clone(&self.inner.in_effect.read())
+    }
+
+    /// The names of the queues in the state file.
+    pub(crate) fn embedded_queues(&self) -> BTreeSet<String> {
+        let in_effect = self.in_effect();
+        let queues = in_effect.layout.queues.values();
+        let embedded = queues.filter(|queue| matches!(queue.uri, QueueUri::Sqlite { .. }));
+        embedded.map(|queue| queue.name.clone()).collect()
+    }
+
+    /// Why the state file cannot be written, if so.
+    pub(crate) fn state_trouble(&self) -> Option<String> {
+        let known = self.inner.state.lock().trouble().map(str::to_owned);
+        known.or_else(|| self.inner.store.failure())
     }
 
     /// Looks how the router gets on.
@@ -316,6 +385,11 @@ impl Daemon {
         let mut inputs = self.inner.pulse.inputs(Instant::now());
         inputs.started = self.inner.started.load(Ordering::Acquire);
         inputs.ending = self.is_ending();
+        inputs.state = self.state_trouble();
+        if probe == Probe::Overall {
+            let open = INCIDENTS.into_iter().flat_map(|code| self.record().warnings.open(code));
+            inputs.incidents = open.map(|warning| warning.message.to_string()).collect();
+        }
         assess(probe, &inputs)
     }
 }
@@ -349,6 +423,9 @@ impl fmt::Display for NotPublished {
             Self::UnknownQueue { name, known } => {
                 let known: Vec<&str> = known.iter().map(|name| &**name).collect();
                 write!(f, "there is no queue `{name}`; there are: {}", known.join(", "))
+            }
+            Self::UnknownPools(unknown) => {
+                write!(f, "{} messages ask for pools that do not exist", unknown.len())
             }
             Self::Refused(error) => write!(f, "{error}"),
         }

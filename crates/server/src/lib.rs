@@ -3,6 +3,7 @@
 mod alerts;
 pub mod api;
 mod apply;
+pub mod audit;
 pub mod brokers;
 pub mod chores;
 mod convert;
@@ -10,10 +11,13 @@ mod daemon;
 pub mod feed;
 pub mod fetch;
 pub mod health;
+mod incidents;
 pub mod log;
 pub mod metrics;
+mod names;
 pub mod plan;
 pub mod record;
+mod replays;
 mod scrape;
 pub mod settings;
 pub mod sync;
@@ -21,4 +25,4 @@ pub mod time;
 pub mod warnings;
 
 pub use apply::{ApplyReport, NotReloaded};
-pub use daemon::{Daemon, NotPublished, StartError};
+pub use daemon::{Daemon, NotPublished, StartError, UnknownPoolOf};

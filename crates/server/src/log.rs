@@ -165,6 +165,13 @@ pub(crate) fn say_warning(warning: &Warning) {
     }
 }
 
+/// Says that what was warned of is over.
+pub(crate) fn say_over(warning: &Warning) {
+    let (code, subject) = (warning.code.label(), &*warning.subject);
+    let message = &*warning.message;
+    info!(target: "sluicegate", code, subject, "over: {message}");
+}
+
 impl fmt::Display for LogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

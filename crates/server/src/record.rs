@@ -10,7 +10,9 @@ use crate::health::Rests;
 use crate::log;
 use crate::metrics::Metrics;
 use crate::time::Clock;
-use crate::warnings::{Code, Noted, Raised, UnknownFields, Warnings, warning_for};
+use crate::warnings::{
+    Code, Noted, Raised, UnknownFields, Warning, Warnings, over_for, warning_for,
+};
 
 /// Hears of every fact.
 #[derive(Debug)]
@@ -51,13 +53,27 @@ impl Record {
     }
 
     fn warn(&self, raised: Raised) {
-        if let Noted::New(warning) = self.warnings.raise(raised) {
+        if let Noted::New(warning) | Noted::Reopened(warning) = self.warnings.raise(raised) {
             log::say_warning(&warning);
-            self.feed.tell(|| match warning.to_json() {
-                Value::Object(fields) => Some(("warning.raised", fields)),
-                _ => None,
-            });
+            self.tell("warning.raised", &warning);
         }
+    }
+
+    /// Says that something that was warned of is over. `false` if nothing was.
+    pub fn resolve(&self, code: Code, subject: &str) -> bool {
+        let over = self.warnings.resolve(code, subject);
+        for warning in &over {
+            log::say_over(warning);
+            self.tell("warning.resolved", warning);
+        }
+        !over.is_empty()
+    }
+
+    fn tell(&self, name: &'static str, warning: &Warning) {
+        self.feed.tell(|| match warning.to_json() {
+            Value::Object(fields) => Some((name, fields)),
+            _ => None,
+        });
     }
 }
 
@@ -75,6 +91,9 @@ impl Observer for Record {
         };
         if let Some(raised) = raised {
             self.warn(raised);
+        }
+        if let Some((code, subject)) = over_for(fact) {
+            self.resolve(code, subject);
         }
         self.feed.tell(|| event_for(fact));
     }

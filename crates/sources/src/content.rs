@@ -1,5 +1,7 @@
 //! What a source reads out of a body.
 
+use std::sync::Arc;
+
 use sluicegate_dispatch::{Envelope, Malformed, Message};
 
 use crate::wire;
@@ -12,16 +14,27 @@ pub trait Content: Sized + Send + Sync + 'static {
     /// # Errors
     /// Says what is wrong, and keeps the body.
     fn read(envelope: Envelope) -> Result<Self, Malformed>;
+
+    /// The application's id of it, where it has one.
+    fn id(&self) -> Option<&Arc<str>>;
 }
 
 impl Content for Message {
     fn read(envelope: Envelope) -> Result<Self, Malformed> {
         wire::parse(&envelope.body).map(|incoming| incoming.message)
     }
+
+    fn id(&self) -> Option<&Arc<str>> {
+        Some(&self.id)
+    }
 }
 
 impl Content for Envelope {
     fn read(envelope: Envelope) -> Result<Self, Malformed> {
         Ok(envelope)
+    }
+
+    fn id(&self) -> Option<&Arc<str>> {
+        self.id.as_ref()
     }
 }

@@ -93,7 +93,7 @@ impl Full {
         let settings =
             PoolSettings { rate_limit_per_minute: Some(1), ..PoolSettings::new(POOL, concurrency) };
         let rig = Rig::in_process().pool(settings);
-        let queue = QueueSettings { connections: 1, max_messages: 1000 };
+        let queue = QueueSettings::new(1, 1000);
         rig.queue_with("spring", queue, Arc::new(Spring::new(messages, groups))).await;
         while rig.tally.admitted() < messages {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -18,7 +18,7 @@ use super::sample;
 use super::stock::Stock;
 
 /// What a queue is set to unless told.
-pub(crate) const QUEUE: QueueSettings = QueueSettings { connections: 1, max_messages: 10 };
+pub(crate) const QUEUE: QueueSettings = QueueSettings::new(1, 10);
 /// How long what was received stays hidden.
 pub(crate) const VISIBILITY: Duration = Duration::from_secs(120);
 

@@ -5,17 +5,19 @@ use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use sluicegate_dispatch::intake::{Held, Settling, Tracked};
+use sluicegate_dispatch::{Reason, Settlement};
 use sluicegate_tasks::{Context, Turn};
 use tokio::task::consume_budget;
 use tokio::time::Instant;
 
-use super::Core;
-use super::books::{Books, End, Ended, Item};
+use super::{Consuming, Engine};
 use crate::failure::words;
-use crate::metadata::{Letter, Metadata};
+use crate::metadata::{Consumed, Metadata};
 use crate::policy::{Attempted, Verdict, verdict};
 use crate::stats::add;
 use crate::{Class, Fact, Unmatched};
@@ -23,14 +25,18 @@ use crate::{Class, Fact, Unmatched};
 /// How many ends a worker gathers before it has them settled.
 const GATHERED: usize = 64;
 
+type Item = Held<Consumed>;
+type Message = Arc<Tracked<Consumed>>;
+
 /// What may run in the place of a message that is over.
 type Next = Option<Turn<Item>>;
 
 /// Handles messages until the sluice is closed.
-pub(super) async fn run(core: Arc<Core>, worker: u32, cx: Context) {
-    let mut gathered = Gathered { ended: Vec::with_capacity(GATHERED), books: &core.books };
-    let mut worker = Worker { core: &core, worker, cx, gathered: &mut gathered };
-    while let Some(first) = core.sluice.next().await {
+pub(super) async fn run(engine: Arc<Engine>, worker: u32, cx: Context) {
+    let mut gathered = Gathered { settlings: Vec::with_capacity(GATHERED), engine: &engine };
+    let consuming = &engine.recipient;
+    let mut worker = Worker { consuming, worker, cx, gathered: &mut gathered };
+    while let Some(first) = consuming.sluice.next().await {
         let mut next = Some(first);
         while let Some(turn) = next {
             next = worker.serve(turn).await;
@@ -41,22 +47,22 @@ pub(super) async fn run(core: Arc<Core>, worker: u32, cx: Context) {
     }
 }
 
-/// Ends that a worker has gathered. Dropped, they are settled like others.
+/// Settlements that a worker has gathered. Dropped, they are told like others.
 struct Gathered<'a> {
-    ended: Vec<Ended>,
-    books: &'a Books,
+    settlings: Vec<Settling<Consumed>>,
+    engine: &'a Engine,
 }
 
 impl Gathered<'_> {
-    fn push(&mut self, ended: Ended) {
-        self.ended.push(ended);
-        if self.ended.len() >= GATHERED {
+    fn push(&mut self, settling: Settling<Consumed>) {
+        self.settlings.push(settling);
+        if self.settlings.len() >= GATHERED {
             self.flush();
         }
     }
 
     fn flush(&mut self) {
-        self.books.push_all(&mut self.ended);
+        self.engine.owed.push_all(&mut self.settlings);
     }
 }
 
@@ -67,7 +73,7 @@ impl Drop for Gathered<'_> {
 }
 
 struct Worker<'a, 'g> {
-    core: &'a Core,
+    consuming: &'a Consuming,
     worker: u32,
     cx: Context,
     gathered: &'g mut Gathered<'a>,
@@ -76,39 +82,43 @@ struct Worker<'a, 'g> {
 impl Worker<'_, '_> {
     /// Handles a message and answers with the next one, if one may run in its place.
     async fn serve(&mut self, turn: Turn<Item>) -> Next {
-        let letter = Arc::clone(turn.value().letter());
-        if self.core.books.is_superseded(&letter) {
-            let (item, next) = turn.finish_and_next();
-            item.let_go();
+        let message = Arc::clone(turn.value().tracked());
+        if message.is_superseded() {
+            let (held, next) = turn.finish_and_next();
+            held.let_go();
             return next;
         }
-        let attempt = turn.value().failed.saturating_add(1);
-        let attempted = self.attempt(&letter, attempt).await;
-        match verdict(&self.core.settings().retry, attempt, attempted) {
-            Verdict::Done => self.end(turn, End::Done),
-            Verdict::Ignore => self.end(turn, End::Ignored),
+        let attempt = message.attempts().saturating_add(1);
+        let attempted = self.attempt(&message, attempt).await;
+        match verdict(&self.consuming.settings().retry, attempt, attempted) {
+            Verdict::Done => self.end(turn, Settlement::Ack),
+            Verdict::Ignore => {
+                message.entry.is_ignored.store(true, Ordering::Relaxed);
+                self.end(turn, Settlement::Ack)
+            }
             Verdict::HandBack => {
                 // Dropped, it hands itself back.
-                let (item, next) = turn.finish_and_next();
-                drop(item);
+                let (held, next) = turn.finish_and_next();
+                drop(held);
                 next
             }
             Verdict::Dead { why, poison } => {
-                self.core.died(&letter, &why, poison);
-                self.end(turn, End::Dead)
+                self.consuming.died(&message, &why, poison);
+                self.end(turn, Settlement::Park)
             }
-            Verdict::Retry { after, why } => self.retry(turn, &letter, after, &why),
+            Verdict::Retry { after, why } => self.retry(turn, &message, after, &why),
         }
     }
 
     /// Asks the handler. A panic of it is an error like others.
-    async fn attempt(&mut self, letter: &Arc<Letter>, attempt: u32) -> Attempted {
-        let core = self.core;
-        let Some(handler) = core.consumer.handler(letter.envelope.event_type.as_deref()) else {
-            return core.unmatched(letter);
+    async fn attempt(&mut self, message: &Message, attempt: u32) -> Attempted {
+        let core = self.consuming;
+        let event_type = message.entry.envelope.event_type.as_deref();
+        let Some(handler) = core.consumer.handler(event_type) else {
+            return core.unmatched(event_type);
         };
-        let (letter, whose) = (Arc::clone(letter), Arc::clone(&core.whose));
-        let about = Metadata { letter, whose, attempt, worker: self.worker };
+        let (tracked, whose) = (Arc::clone(message), Arc::clone(&core.whose));
+        let about = Metadata { tracked, whose, attempt, worker: self.worker };
         let call = || handler.call(about, self.cx.clone());
         let mut handled = match catch_unwind(AssertUnwindSafe(call)) {
             Ok(Ok(handled)) => pin!(AssertUnwindSafe(handled).catch_unwind()),
@@ -135,42 +145,41 @@ impl Worker<'_, '_> {
         }
     }
 
-    fn end(&mut self, turn: Turn<Item>, end: End) -> Next {
-        let (item, next) = turn.finish_and_next();
-        self.gathered.push(item.end(end));
+    fn end(&mut self, turn: Turn<Item>, settlement: Settlement) -> Next {
+        let (held, next) = turn.finish_and_next();
+        self.gathered.push(held.settling(settlement));
         next
     }
 
     /// In order, the failed message stays here at the front, and its key waits. Otherwise it comes
     /// again from its source, which keeps it meanwhile.
-    fn retry(&mut self, mut turn: Turn<Item>, letter: &Letter, after: Duration, why: &str) -> Next {
-        let item = turn.value_mut();
-        item.failed = item.failed.saturating_add(1);
-        let failed = item.failed;
-        self.core.observe(&Fact::Retrying {
-            consumer: &self.core.whose.name,
-            id: name(letter),
+    fn retry(&mut self, turn: Turn<Item>, message: &Message, after: Duration, why: &str) -> Next {
+        let attempts = message.attempts().saturating_add(1);
+        message.set_attempts(attempts);
+        self.consuming.observe(&Fact::Retrying {
+            consumer: &self.consuming.whose.name,
+            id: name(message),
             worker: self.worker,
-            attempt: failed,
+            attempt: attempts,
             after,
             why,
         });
-        if self.core.order.is_none() {
-            return self.end(turn, End::Retried { after, failed });
+        if self.consuming.order.is_none() {
+            return self.end(turn, Settlement::Retry { after, attempts, reason: Reason::Failed });
         }
-        add(&self.core.books.counters.retried, 1);
+        add(&self.consuming.counters.retried, 1);
         // Refused when the sluice is closed: then it hands itself back.
         drop(turn.retry_at(Some(Instant::now() + after)));
-        self.core.sluice.try_next()
+        self.consuming.sluice.try_next()
     }
 }
 
-impl Core {
-    fn unmatched(&self, letter: &Letter) -> Attempted {
+impl Consuming {
+    fn unmatched(&self, event_type: Option<&str>) -> Attempted {
         match self.settings().unmatched {
             Unmatched::Ignore => Attempted::Ignored,
             Unmatched::Bury => {
-                let event_type = letter.envelope.event_type.as_deref().unwrap_or("none");
+                let event_type = event_type.unwrap_or("none");
                 let why = format!("no handler for the event type {event_type:?}");
                 Attempted::Poison { why }
             }
@@ -178,19 +187,19 @@ impl Core {
     }
 
     fn panicked(&self, what: &str) -> Attempted {
-        add(&self.books.counters.panicked, 1);
+        add(&self.counters.panicked, 1);
         Attempted::Failed { class: Class::Retry, why: format!("panicked: {what}") }
     }
 
     /// A message will not be tried again.
-    pub(super) fn died(&self, letter: &Letter, why: &str, poison: bool) {
-        add(&self.books.counters.poison, usize::from(poison));
-        let (consumer, kept) = (&self.whose.name, self.source.profile().keeps_dead_letters);
-        self.observe(&Fact::Dead { consumer, id: name(letter), why, poison, kept });
+    pub(super) fn died(&self, message: &Tracked<Consumed>, why: &str, poison: bool) {
+        add(&self.counters.poison, usize::from(poison));
+        let (consumer, kept) = (&self.whose.name, self.keeps_dead_letters);
+        self.observe(&Fact::Dead { consumer, id: name(message), why, poison, kept });
     }
 }
 
 /// What a person knows a message by.
-fn name(letter: &Letter) -> &str {
-    letter.envelope.id.as_deref().unwrap_or(&letter.broker_id)
+fn name(message: &Tracked<Consumed>) -> &str {
+    message.entry.envelope.id.as_deref().unwrap_or(&message.broker_id)
 }

@@ -95,7 +95,7 @@ async fn what_waits_for_its_retry_goes_back_in_its_place() {
     let again = source.reopened();
     let stage = Stage::set(again, Consumer::of("q").workers(1).handler(handler)).await;
     stage.emptied().await;
-    assert_eq!(book.lines(), ["1 #1", "2 #1"]);
+    assert_eq!(book.lines(), ["1 #2", "2 #1"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -92,7 +92,7 @@ async fn a_missing_pool_is_the_default_pool() {
 /// docs/rules.md#route-1, docs/rules.md#pool-1
 #[tokio::test(start_paused = true)]
 async fn a_part_that_does_not_fit_goes_back_whole_and_other_pools_go_on() {
-    let rig = Rig::new([PoolSettings::new("A", 1), PoolSettings::new("B", 1)]).await;
+    let rig = Rig::without_window([PoolSettings::new("A", 1), PoolSettings::new("B", 1)]).await;
     rig.executor.on("first", [Step::Hang]);
     rig.hand_out([grouped("first", "A", "g0")]);
     rig.executor.until_started(1).await;

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::io::{self, Write as _};
+use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
@@ -22,10 +23,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep, timeout};
 use tower_service::Service;
 
-use super::Api;
 use super::guard::is_safe;
 use super::intake::discard;
 use super::problem::{CONTENT, Code, Problem};
+use super::{Api, audited};
 
 /// How many connections are served at once.
 pub(super) const MOST: u32 = 1_024;
@@ -59,14 +60,14 @@ pub(super) async fn accept(
     loop {
         match cx.until_interrupted(listener.accept()).await {
             Err(_) => break,
-            Ok(Ok((socket, _))) => {
+            Ok(Ok((socket, peer))) => {
                 let Ok(place) = places.try_acquire_owned() else {
                     refuse(socket);
                     continue;
                 };
                 let site = site.clone();
-                let serve = |cx: Context| async move {
-                    serve(site, socket, cx).await;
+                let serve = move |cx: Context| async move {
+                    serve(site, socket, peer, cx).await;
                     drop(place);
                 };
                 // A place that was free is one that a task has left, or is just leaving. Refused
@@ -105,10 +106,10 @@ fn refuse(socket: TcpStream) {
 ///
 /// # Cancel safety
 /// Dropped, running requests are dropped with it: what they have begun and must end runs elsewhere.
-async fn serve(site: Site, socket: TcpStream, cx: Context) {
+async fn serve(site: Site, socket: TcpStream, peer: SocketAddr, cx: Context) {
     // Answers are written whole; without this they wait for acknowledgements. Not vital.
     socket.set_nodelay(true).ok();
-    let answer = service_fn(move |request| answer(site.clone(), request));
+    let answer = service_fn(move |request| answer(site.clone(), peer, request));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
@@ -124,10 +125,15 @@ async fn serve(site: Site, socket: TcpStream, cx: Context) {
 }
 
 /// Answers one request.
-async fn answer(site: Site, request: Request<Incoming>) -> Result<Response, Infallible> {
+async fn answer(
+    site: Site,
+    peer: SocketAddr,
+    request: Request<Incoming>,
+) -> Result<Response, Infallible> {
     let request = request.map(Body::new);
     let (path, method) = (request.uri().path().to_owned(), request.method().clone());
-    let answered = timeout(ANSWER_TIME, AssertUnwindSafe(route(site, request)).catch_unwind());
+    let answered =
+        timeout(ANSWER_TIME, AssertUnwindSafe(route(site, peer, request)).catch_unwind());
     let mut response = match answered.await {
         Ok(Ok(response)) => response,
         Ok(Err(_)) => {
@@ -146,7 +152,7 @@ async fn answer(site: Site, request: Request<Incoming>) -> Result<Response, Infa
 }
 
 /// Lets a request in and hands it to its handler.
-async fn route(site: Site, request: Request<Body>) -> Response {
+async fn route(site: Site, peer: SocketAddr, request: Request<Body>) -> Response {
     let (mut head, body) = request.into_parts();
     let admitted = fits(&head).and_then(|()| site.api.guard.admit(&head)).and_then(|caller| {
         let login = head.uri.path() == "/login";
@@ -158,10 +164,18 @@ async fn route(site: Site, request: Request<Body>) -> Response {
     match admitted {
         Ok(caller) => {
             head.extensions.insert(caller);
+            let audited = audited::begin(&site.api, &head, caller, peer);
+            let body = match &audited {
+                Some(audited) => audited.watch(body),
+                None => body,
+            };
             let mut routes = site.routes;
             // A router is always ready.
             let Ok(response) = routes.call(Request::from_parts(head, body)).await;
-            response
+            match audited {
+                Some(audited) => audited.end(response).await,
+                None => response,
+            }
         }
         Err(problem) => {
             discard(body).await;

@@ -7,7 +7,9 @@ use sluicegate_sources::wire::{BadMessage, FIELDS, MAX_BODY, NotAList};
 
 use super::problem::{Code, Problem};
 use crate::apply::NotReloaded;
-use crate::daemon::NotPublished;
+use crate::daemon::{NotPublished, UnknownPoolOf};
+use crate::replays::NotReplayed;
+use crate::warnings::plain;
 
 /// What a source calls a full disk.
 const DISK_FULL: &str = "the disk is full";
@@ -26,6 +28,15 @@ impl From<NotPublished> for Problem {
             NotPublished::ShuttingDown => Self::new(Code::ShuttingDown, detail),
             NotPublished::UnknownQueue { .. } => {
                 Self::new(Code::UnknownQueue, detail).with("field", "queue")
+            }
+            NotPublished::UnknownPools(all) => {
+                let fault = |one: &UnknownPoolOf| {
+                    let UnknownPoolOf { index, id, pool, instead } = one;
+                    let (id, pool) = (plain(id), plain(pool));
+                    let words = format!("poolCode of {id}: there is no pool `{pool}`; {instead}");
+                    self::fault(*index, &words)
+                };
+                Self::of_messages(Code::UnknownPools, all.iter().map(fault).collect())
             }
             NotPublished::Refused(PublishError::NotPublishable) => {
                 Self::new(Code::NotPublishable, detail).with("field", "queue")
@@ -93,20 +104,40 @@ impl From<ReplayError> for Problem {
     fn from(error: ReplayError) -> Self {
         match error {
             ReplayError::NotFound { id } => unknown_parked(&id),
-            ReplayError::Malformed { id } => {
-                let detail = format!("{id} is no message, so it would only come back");
-                Self::new(Code::Malformed, detail).with("id", id)
+            ReplayError::Malformed { ref id } => {
+                Self::new(Code::Malformed, error.to_string()).with("id", id.as_str())
             }
-            ReplayError::Behind { id, earlier } => {
-                let detail = format!("{id} would overtake {earlier}, which is parked before it");
-                Self::new(Code::BehindEarlier, detail).with("id", id).with("earlier", earlier)
+            ReplayError::Behind { ref id, ref earlier } => {
+                Self::new(Code::BehindEarlier, error.to_string())
+                    .with("id", id.as_str())
+                    .with("earlier", earlier.as_str())
             }
-            ReplayError::OtherQueue { id, queue } => {
-                let detail = format!("{id} came from {queue}, which is no queue of the state file");
-                Self::new(Code::OtherQueue, detail).with("id", id).with("queue", queue)
+            ReplayError::NoQueue { ref id, ref queue } => {
+                Self::new(Code::NoQueue, error.to_string())
+                    .with("id", id.as_str())
+                    .with("queue", queue.as_str())
+            }
+            ReplayError::Busy { ref id } => {
+                Self::new(Code::Busy, error.to_string()).with("id", id.as_str())
             }
             ReplayError::Source(error) => error.into(),
             _ => Self::new(Code::Internal, "it could not be replayed"),
+        }
+    }
+}
+
+impl From<NotReplayed> for Problem {
+    fn from(error: NotReplayed) -> Self {
+        let detail = error.to_string();
+        match error {
+            NotReplayed::Refused(error) => error.into(),
+            NotReplayed::Queue { id, queue, error } => {
+                let problem = match error {
+                    PublishError::NotPublishable => Self::new(Code::NotPublishable, detail),
+                    _ => Self::new(Code::StorageFailed, detail),
+                };
+                problem.with("id", id).with("queue", queue)
+            }
         }
     }
 }
@@ -115,6 +146,9 @@ impl From<DiscardError> for Problem {
     fn from(error: DiscardError) -> Self {
         match error {
             DiscardError::NotFound { id } => unknown_parked(&id),
+            DiscardError::Busy { ref id } => {
+                Self::new(Code::Busy, error.to_string()).with("id", id.as_str())
+            }
             DiscardError::Source(error) => error.into(),
             _ => Self::new(Code::Internal, "it could not be discarded"),
         }
@@ -175,14 +209,17 @@ mod tests {
         let bad =
             |is_too_long| vec![BadMessage { index: 3, malformed: malformed.clone(), is_too_long }];
         let unknown = NotPublished::UnknownQueue { name: "q".to_owned(), known: Vec::new() };
+        let no_pool = UnknownPoolOf { index: 0, id: "m".into(), pool: "P".into(), instead: id() };
         let wrong = Settings::parse("f.toml", "[[pool]]\n", &|_| None).unwrap_err();
         let behind = ReplayError::Behind { id: id(), earlier: "6".to_owned() };
-        let other = ReplayError::OtherQueue { id: id(), queue: "q".to_owned() };
-        let table: [(Problem, u16, &str); 22] = [
+        let other = ReplayError::NoQueue { id: id(), queue: "q".to_owned() };
+        let not_taken = |error| NotReplayed::Queue { id: id(), queue: "q".to_owned(), error };
+        let table: [(Problem, u16, &str); 27] = [
             (source(DISK_FULL).into(), 507, "storage_full"),
             (source("the disk failed").into(), 503, "storage_failed"),
             (NotPublished::ShuttingDown.into(), 503, "shutting_down"),
             (unknown.into(), 404, "unknown_queue"),
+            (NotPublished::UnknownPools(vec![no_pool]).into(), 422, "unknown_pool"),
             (refused(PublishError::NotPublishable).into(), 422, "not_publishable"),
             (refused(PublishError::Source(source("x"))).into(), 503, "storage_failed"),
             (refused(PublishError::Source(source(DISK_FULL))).into(), 507, "storage_full"),
@@ -195,7 +232,11 @@ mod tests {
             (ReplayError::NotFound { id: id() }.into(), 404, "unknown_parked"),
             (ReplayError::Malformed { id: id() }.into(), 422, "malformed"),
             (behind.into(), 409, "behind_earlier"),
-            (other.into(), 409, "other_queue"),
+            (other.into(), 409, "no_queue"),
+            (ReplayError::Busy { id: id() }.into(), 409, "busy"),
+            (not_taken(PublishError::NotPublishable).into(), 422, "not_publishable"),
+            (not_taken(PublishError::Source(source("x"))).into(), 503, "storage_failed"),
+            (DiscardError::Busy { id: id() }.into(), 409, "busy"),
             (ReplayError::Source(source(DISK_FULL)).into(), 507, "storage_full"),
             (DiscardError::NotFound { id: id() }.into(), 404, "unknown_parked"),
             (DiscardError::Source(source("x")).into(), 503, "storage_failed"),
@@ -214,7 +255,8 @@ mod tests {
 
     #[test]
     fn codes_are_told_apart() {
-        let mut labels: Vec<_> = Code::ALL.iter().map(|code| code.label()).collect();
+        let mut labels: Vec<_> =
+            Code::ALL.iter().map(|code| (code.label(), code.status().as_u16())).collect();
         labels.sort_unstable();
         labels.dedup();
         assert_eq!(labels.len(), Code::ALL.len());

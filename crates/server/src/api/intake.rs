@@ -82,6 +82,17 @@ impl<S: Send + Sync> FromRequestParts<S> for Query {
 }
 
 impl Query {
+    #[cfg(test)]
+    pub(crate) fn of(pairs: &[(&str, &str)]) -> Self {
+        Self(pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect())
+    }
+
+    /// All parameters that are not empty.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &str)> {
+        let pairs = self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        pairs.filter(|(_, value)| !value.is_empty())
+    }
+
     /// A parameter, if it is there and not empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let named = self.0.iter().find(|(given, value)| given == name && !value.is_empty());

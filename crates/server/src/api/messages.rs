@@ -95,15 +95,18 @@ pub(crate) async fn show(
     State(api): State<Api>,
     Segment(id): Segment,
 ) -> Result<Response, Problem> {
-    let mut shape = here(&api, &id).await?;
-    if shape.is_none() {
-        shape = parked(&api, &id).await?.as_ref().map(MessageShape::of_parked);
+    let mut found = here(&api, &id).await;
+    if !matches!(found, Ok(Some(_)))
+        && let Some(item) = parked(&api, &id).await?
+    {
+        // Wherever else it could not be looked for, it is here.
+        found = Ok(Some(MessageShape::of_parked(&item)));
     }
-    if shape.is_none() {
+    if matches!(found, Ok(None)) {
         // It may have been replayed between the two looks.
-        shape = here(&api, &id).await?;
+        found = here(&api, &id).await;
     }
-    match shape {
+    match found? {
         Some(shape) => Ok(reply(StatusCode::OK, &shape)),
         None => {
             let detail = format!("there is no message {id}: it is gone for good, or never was");
@@ -204,25 +207,10 @@ fn ready(api: &Api, pool: &str) -> WhyWaiting {
     }
 }
 
-/// A message that was put aside, by its own id: all of them are looked through, a few requests at a
-/// time.
+/// A message that was put aside, by its own id.
 async fn parked(api: &Api, id: &str) -> Result<Option<ParkedItem>, Problem> {
     if api.daemon.store().parked_count() == 0 {
         return Ok(None);
     }
-    let _searching = api.searches.acquire(&api.cx).await.map_err(|interrupt| {
-        Problem::new(Code::ShuttingDown, format!("not looked for: {interrupt}"))
-    })?;
-    let mut cursor = None;
-    loop {
-        let page = api.daemon.store().parked(None, cursor.as_deref(), super::page::MOST).await?;
-        let mut items = page.items.into_iter();
-        if let Some(item) = items.find(|item| item.message_id.as_deref() == Some(id)) {
-            return Ok(Some(item));
-        }
-        if page.next.is_none() {
-            return Ok(None);
-        }
-        cursor = page.next;
-    }
+    Ok(api.daemon.store().parked_message(id).await?)
 }

@@ -1,18 +1,24 @@
 //! The HTTP API: what SURFACE names, over one daemon.
 //!
-//! A request walks: accept (bounded) → guard (token, host, origin) → route → answer. Everything that
+//! A request walks: accept (bounded) → guard (token, host, origin) → audit → route → answer. Everything that
 //! is read is bounded in size and time; every error is a problem as RFC 9457 has it.
 
+mod audited;
 mod connections;
 mod dashboard;
 mod errors;
 mod guard;
+mod in_effect;
 mod intake;
 mod known;
+mod last_error;
 mod messages;
 mod openapi;
 mod operate;
 mod page;
+mod parked;
+mod parked_lines;
+mod parked_which;
 mod probes;
 mod problem;
 mod reply;
@@ -47,8 +53,6 @@ pub(crate) struct Shared {
     pub(crate) intake: Intake,
     /// Places of those who follow the stream.
     pub(crate) streams: Arc<Permits>,
-    /// How many look through all parked messages at once.
-    pub(crate) searches: Permits,
     /// What must not end with the connection that asked for it.
     pub(crate) errands: TaskGroup,
     /// Ends when the server does.
@@ -58,7 +62,6 @@ pub(crate) struct Shared {
 }
 
 const ERRANDS: u32 = 8;
-const SEARCHES: u32 = 2;
 
 impl Deref for Api {
     type Target = Shared;
@@ -75,7 +78,6 @@ impl Api {
             daemon,
             intake: Intake::new(),
             streams: Arc::new(Permits::new(stream::MOST).map_err(io::Error::other)?),
-            searches: Permits::new(SEARCHES).map_err(io::Error::other)?,
             errands: TaskGroup::new("api errands", ERRANDS).map_err(io::Error::other)?,
             cx: cx.clone(),
             since: Instant::now(),

@@ -8,7 +8,6 @@ use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 use sluicegate_dispatch::{DEFAULT_POOL, PoolSettings};
-use sluicegate_sources::sqlite::Replayed;
 use sluicegate_tasks::{Context, TaskError};
 
 use super::intake::Segment;
@@ -152,115 +151,6 @@ fn unknown_warning(id: &str) -> Problem {
     Problem::new(Code::UnknownWarning, format!("there is no warning {id}"))
 }
 
-/// `POST /api/v1/parked/{id}/replay`
-pub(crate) async fn replay(
-    State(api): State<Api>,
-    Segment(id): Segment,
-) -> Result<Response, Problem> {
-    let replayed = api.daemon.store().replay(&[id]).await?;
-    Ok(replies(replayed, None))
-}
-
-/// `POST /api/v1/parked/replay`: `{"ids":[…]}`, all or none; or `{"pool":…}` or `{"all":true}`, those
-/// that can be.
-pub(crate) async fn replay_many(State(api): State<Api>, body: Body) -> Result<Response, Problem> {
-    let fields = api.intake.object(&api.cx, body).await?;
-    let which = Which::read(&fields)?;
-    let store = api.daemon.store().clone();
-    let pool = which.pool().map(str::to_owned);
-    // In pieces, and to the end even if the caller goes away in between.
-    let replay = |cx: Context| async move {
-        let all = async {
-            match &which {
-                Which::Ids(ids) => store.replay(ids).await.map_err(Problem::from),
-                Which::Pool(pool) => store.replay_all(Some(pool)).await.map_err(Problem::from),
-                Which::All => store.replay_all(None).await.map_err(Problem::from),
-            }
-        };
-        cx.until_interrupted(all).await
-    };
-    let ran = api.errands.run(api.daemon.context(), replay).await;
-    let mut replayed = ran.map_err(|error| not_run(&error))?.map_err(|_| ending())??;
-    known::pool(&api, pool.as_deref(), replayed == Replayed::default())?;
-    let why = first_left(&api, pool.as_deref(), &mut replayed).await?;
-    Ok(replies(replayed, why))
-}
-
-fn replies(replayed: Replayed, why: Option<String>) -> Response {
-    let Replayed { replayed, left } = replayed;
-    reply(StatusCode::OK, &json!({ "replayed": replayed, "left": left, "why": why }))
-}
-
-/// Where nothing could be replayed, why the first one could not. It is tried once more: whoever
-/// refuses knows best, and if it is taken this time, all the better.
-async fn first_left(
-    api: &Api,
-    pool: Option<&str>,
-    replayed: &mut Replayed,
-) -> Result<Option<String>, Problem> {
-    if replayed.replayed > 0 || replayed.left == 0 {
-        return Ok(None);
-    }
-    let store = api.daemon.store();
-    let page = store.parked(pool, None, 1).await?;
-    let Some(first) = page.items.into_iter().next() else { return Ok(None) };
-    match store.replay(&[first.id]).await {
-        Ok(one) => {
-            replayed.replayed += one.replayed;
-            replayed.left = replayed.left.saturating_sub(one.replayed);
-            Ok(None)
-        }
-        Err(error) => Ok(Some(Problem::from(error).detail)),
-    }
-}
-
-/// Which parked messages are meant.
-#[derive(Debug, PartialEq)]
-enum Which {
-    Ids(Vec<String>),
-    Pool(String),
-    All,
-}
-
-impl Which {
-    fn pool(&self) -> Option<&str> {
-        match self {
-            Self::Pool(pool) => Some(pool),
-            Self::Ids(_) | Self::All => None,
-        }
-    }
-
-    fn read(fields: &Map<String, Value>) -> Result<Self, Problem> {
-        let mut fields = fields.iter();
-        let (Some((name, value)), None) = (fields.next(), fields.next()) else {
-            let detail = "the body must have one of ids, pool and all";
-            return Err(Problem::new(Code::InvalidField, detail));
-        };
-        let read = match (name.as_str(), value) {
-            ("all", Value::Bool(true)) => Some(Self::All),
-            ("pool", Value::String(pool)) => Some(Self::Pool(pool.clone())),
-            ("ids", Value::Array(ids)) => {
-                let ids = ids.iter().map(|id| id.as_str().map(str::to_owned));
-                ids.collect::<Option<_>>().map(Self::Ids)
-            }
-            _ => None,
-        };
-        read.ok_or_else(|| {
-            let detail = "must be {\"ids\":[\"…\"]}, {\"pool\":\"…\"} or {\"all\":true}";
-            Problem::field(name, detail)
-        })
-    }
-}
-
-/// `DELETE /api/v1/parked/{id}`
-pub(crate) async fn discard(
-    State(api): State<Api>,
-    Segment(id): Segment,
-) -> Result<Response, Problem> {
-    api.daemon.store().discard(&[id]).await?;
-    Ok(done())
-}
-
 /// `DELETE /api/v1/workers/{id}`: this build has no agents.
 pub(crate) async fn end_worker(Segment(id): Segment) -> Problem {
     Problem::new(Code::UnknownWorker, format!("there is no worker {id}"))
@@ -290,11 +180,11 @@ fn applied(report: &ApplyReport) -> Value {
     })
 }
 
-fn ending() -> Problem {
+pub(super) fn ending() -> Problem {
     Problem::new(Code::ShuttingDown, "the daemon is shutting down")
 }
 
-fn not_run(error: &TaskError) -> Problem {
+pub(super) fn not_run(error: &TaskError) -> Problem {
     match error {
         TaskError::Panicked(_) => Problem::new(Code::Internal, "the daemon failed at it"),
         _ => ending(),

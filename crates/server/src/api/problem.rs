@@ -11,7 +11,7 @@ pub(crate) const CONTENT: &str = "application/problem+json";
 
 macro_rules! codes {
     ($($code:ident, $label:literal, $status:ident, $help:literal;)+) => {
-        /// What kind of problem it is. One code has one status.
+        /// What kind of problem it is. One kind has one status.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Code {
             $(#[doc = $help] $code,)+
@@ -59,11 +59,12 @@ codes! {
     SlowRequest, "slow_request", REQUEST_TIMEOUT, "The body did not come in time.";
     Busy, "busy", CONFLICT, "The message runs, or is being settled.";
     BehindEarlier, "behind_earlier", CONFLICT, "An earlier message of its group is parked.";
-    OtherQueue, "other_queue", CONFLICT, "Its queue is not one of the state file.";
+    NoQueue, "no_queue", CONFLICT, "Its queue is not configured any more.";
     NoConfigFile, "no_config_file", CONFLICT, "The daemon was started without a file.";
     TooLarge, "too_large", PAYLOAD_TOO_LARGE, "A message, or all of them, exceed a bound.";
     InvalidMessages, "invalid_messages", UNPROCESSABLE_ENTITY, "Some messages are wrong.";
     ForbiddenTarget, "forbidden_target", UNPROCESSABLE_ENTITY, "Some targets are not allowed.";
+    UnknownPools, "unknown_pool", UNPROCESSABLE_ENTITY, "Some messages name no pool there is.";
     NotPublishable, "not_publishable", UNPROCESSABLE_ENTITY, "The queue only hands out.";
     InvalidField, "invalid_field", UNPROCESSABLE_ENTITY, "A field of the body is wrong.";
     Malformed, "malformed", UNPROCESSABLE_ENTITY, "What is parked is no message.";

@@ -5,7 +5,9 @@ use axum::handler::Handler;
 use axum::routing::{MethodFilter, MethodRouter, on};
 
 use super::problem::{Code, Problem};
-use super::{Api, dashboard, messages, openapi, operate, probes, stream, views};
+use super::{
+    Api, dashboard, messages, openapi, operate, parked, parked_lines, probes, stream, views,
+};
 
 /// A route.
 pub(crate) struct Route {
@@ -52,6 +54,24 @@ const METHODS: [(&str, MethodFilter); 4] = [
 
 const PAGED: &[&str] = &["limit", "cursor"];
 const OF_POOL: &[&str] = &["pool", "limit", "cursor"];
+const OF_PARKED: &[&str] =
+    &["queue", "pool", "group", "code", "host", "after", "before", "limit", "cursor"];
+const EXPORTED: &[&str] = &[
+    "queue",
+    "pool",
+    "group",
+    "code",
+    "host",
+    "after",
+    "before",
+    "limit",
+    "cursor",
+    "withSecrets",
+];
+const REPLAYED: &[&str] = &[
+    "ids", "all", "queue", "pool", "group", "code", "host", "after", "before", "dryRun", "rate",
+    "limit", "cursor",
+];
 
 /// A route that answers 200 with this.
 fn route<H, T>(line: &'static str, what: What, summary: &'static str, handler: H) -> Route
@@ -87,8 +107,13 @@ where
     H: Handler<T, Api>,
     T: 'static,
 {
-    let problems: &[Code] =
-        if query == OF_POOL { &[Code::BadRequest, Code::UnknownPool] } else { &[Code::BadRequest] };
+    let problems: &[Code] = if query == OF_POOL {
+        &[Code::BadRequest, Code::UnknownPool]
+    } else if query == OF_PARKED {
+        &[Code::BadRequest, Code::UnknownPool, Code::UnknownQueue]
+    } else {
+        &[Code::BadRequest]
+    };
     route(line, What::List(of), summary, handler).query(query).problems(problems)
 }
 
@@ -204,9 +229,17 @@ fn looking() -> Vec<Route> {
             "GET /api/v1/parked",
             "Parked",
             "Parked messages, in the order in which they were",
-            OF_POOL,
-            views::parked,
+            OF_PARKED,
+            parked::list,
         ),
+        route(
+            "GET /api/v1/parked/export",
+            What::Text("application/x-ndjson"),
+            "Parked messages as JSON Lines; without the tokens of messages, unless an operator asks for them",
+            parked_lines::export,
+        )
+        .query(EXPORTED)
+        .problems(&[Code::BadRequest, Code::UnknownPool, Code::UnknownQueue]),
         route(
             "GET /api/v1/config",
             What::Json("Config"),
@@ -281,7 +314,7 @@ fn operating() -> Vec<Route> {
         )
         .problems(&[Code::NoConfigFile, Code::InvalidConfig]),
     ];
-    all.extend(parked());
+    all.extend(on_parked());
     all
 }
 
@@ -302,6 +335,7 @@ fn publishing() -> Route {
         Code::TooLarge,
         Code::InvalidMessages,
         Code::ForbiddenTarget,
+        Code::UnknownPools,
         Code::NotPublishable,
         Code::Starting,
         Code::StorageFailed,
@@ -310,13 +344,16 @@ fn publishing() -> Route {
 }
 
 /// What is done with parked messages.
-fn parked() -> Vec<Route> {
+fn on_parked() -> Vec<Route> {
     const REPLAY: &[Code] = &[
         Code::UnknownParked,
         Code::UnknownPool,
+        Code::UnknownQueue,
         Code::BehindEarlier,
-        Code::OtherQueue,
+        Code::NoQueue,
+        Code::Busy,
         Code::Malformed,
+        Code::NotPublishable,
         Code::InvalidField,
         Code::StorageFailed,
         Code::StorageFull,
@@ -325,27 +362,43 @@ fn parked() -> Vec<Route> {
         route(
             "POST /api/v1/parked/replay",
             What::Json("Replayed"),
-            "Gives parked messages back to their queues: some by id, all or none; or those of a \
-             pool, or all, that can be",
-            operate::replay_many,
+            "Gives parked messages back to their queues: some by id, all or none; or those that can be of \
+             all, or of what they have in common",
+            parked::replay_many,
         )
+        .query(REPLAYED)
         .body("Replay")
         .problems(REPLAY),
         route(
             "POST /api/v1/parked/{id}/replay",
             What::Json("Replayed"),
             "Gives a parked message back to its queue",
-            operate::replay,
+            parked::replay,
         )
         .problems(REPLAY),
+        route(
+            "POST /api/v1/parked/import",
+            What::Json("Imported"),
+            "Parks messages that were exported: JSON Lines, of which good ones are taken in",
+            parked_lines::import,
+        )
+        .query(&["behind"])
+        .body("ParkedLines")
+        .problems(&[
+            Code::BadRequest,
+            Code::SlowRequest,
+            Code::TooLarge,
+            Code::StorageFailed,
+            Code::StorageFull,
+        ]),
         route(
             "DELETE /api/v1/parked/{id}",
             What::Nothing,
             "Gives a parked message up",
-            operate::discard,
+            parked::discard,
         )
         .status(204)
-        .problems(&[Code::UnknownParked, Code::StorageFailed, Code::StorageFull]),
+        .problems(&[Code::UnknownParked, Code::Busy, Code::StorageFailed, Code::StorageFull]),
     ]
 }
 

@@ -1,7 +1,9 @@
 //! The schemas of `/openapi.json`.
 
 use serde_json::{Value, json};
+use sluicegate_dispatch::ParkedCode;
 
+use super::parked_which::FILTERS;
 use super::problem::Code;
 
 /// A field of an object.
@@ -220,6 +222,8 @@ fn warning() -> Value {
         ("firstSeen", time()),
         ("lastSeen", time()),
         ("acknowledged", flag()),
+        ("resolved", flag()),
+        ("resolvedAt", maybe_time()),
     ])
 }
 
@@ -230,12 +234,43 @@ fn parked() -> Value {
         ("queue", text()),
         ("pool", maybe_text()),
         ("group", maybe_text()),
-        ("code", one_of(&["malformed", "rejected", "exhausted", "key_parked"])),
+        ("code", one_of(&ParkedCode::ALL.map(ParkedCode::label))),
         ("reason", text()),
         ("status", maybe_count()),
         ("attempts", count()),
         ("parkedAt", time()),
+        ("place", maybe_count()),
+        ("lastError", json!({ "type": ["object", "null"] })),
         ("message", json!({ "oneOf": [{ "type": "object" }, { "type": "string" }] })),
+    ])
+}
+
+fn replay() -> Value {
+    let mut fields = vec![("ids", list(text())), ("all", flag())];
+    fields.extend(FILTERS.map(|name| (name, text())));
+    fields.extend([("dryRun", flag()), ("rate", count()), ("limit", count()), ("cursor", text())]);
+    options(fields)
+}
+
+fn replayed() -> Value {
+    let refused = object([("id", maybe_text()), ("code", text()), ("detail", text())]);
+    object([
+        ("replayed", count()),
+        ("left", count()),
+        ("why", maybe_text()),
+        ("refused", list(refused)),
+        ("next", maybe_text()),
+    ])
+}
+
+fn imported() -> Value {
+    let errors = list(object([("line", count()), ("message", text())]));
+    object([
+        ("added", count()),
+        ("present", count()),
+        ("refused", count()),
+        ("errors", errors),
+        ("last", text()),
     ])
 }
 
@@ -266,7 +301,6 @@ fn others() -> Vec<Field> {
         ("addedQueues", names()),
         ("removedQueues", names()),
     ]);
-    let (ids, pool, all) = (("ids", names()), ("pool", text()), ("all", json!({ "const": true })));
     let health = one_of(&["UP", "DEGRADED", "DOWN"]);
     vec![
         ("Problem", problem),
@@ -278,8 +312,10 @@ fn others() -> Vec<Field> {
                 ("rateLimitPerMinute", maybe_count()),
             ]),
         ),
-        ("Replay", json!({ "oneOf": [object([ids]), object([pool]), object([all])] })),
-        ("Replayed", object([("replayed", count()), ("left", count()), ("why", maybe_text())])),
+        ("Replay", replay()),
+        ("Replayed", replayed()),
+        ("ParkedLines", text()),
+        ("Imported", imported()),
         (
             "Reloaded",
             object([("applied", applied), ("issues", names()), ("needsRestart", names())]),

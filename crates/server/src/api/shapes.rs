@@ -11,6 +11,7 @@ use sluicegate_dispatch::{
 use sluicegate_executors::BreakerReport;
 use sluicegate_sources::sqlite::ParkedItem;
 
+use super::last_error::LastErrorShape;
 use crate::time::Timestamp;
 
 /// What was seen at one moment: ages and rests become times.
@@ -74,10 +75,16 @@ pub(crate) struct WhyShape {
 }
 
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct ParkedBrief {
     id: String,
     code: String,
     reason: String,
+    status: Option<u16>,
+    attempts: u32,
+    parked_at: String,
+    place: Option<u32>,
+    last_error: Option<LastErrorShape>,
 }
 
 /// A message and what is known of it, from wherever it is.
@@ -144,6 +151,11 @@ impl MessageShape {
                 id: item.id.clone(),
                 code: item.code.clone(),
                 reason: item.reason.clone(),
+                status: item.status,
+                attempts: item.attempts,
+                parked_at: parked_at(item),
+                place: item.place,
+                last_error: item.last_error.as_ref().map(Into::into),
             }),
         }
     }
@@ -190,6 +202,9 @@ pub(crate) struct ParkedShape {
     status: Option<u16>,
     attempts: u32,
     parked_at: String,
+    /// Which one it is of those that hold its key, from 1.
+    place: Option<u32>,
+    last_error: Option<LastErrorShape>,
     message: Value,
 }
 
@@ -206,6 +221,8 @@ impl From<ParkedItem> for ParkedShape {
             reason: item.reason,
             status: item.status,
             attempts: item.attempts,
+            place: item.place,
+            last_error: item.last_error.as_ref().map(Into::into),
             message: item.message,
         }
     }

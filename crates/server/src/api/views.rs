@@ -15,10 +15,9 @@ use super::page::{Page, bad_cursor, limit, page};
 use super::problem::Problem;
 use super::reply::reply;
 use super::shapes::{
-    BreakerShape, GroupShape, InFlightShape, ParkedShape, PoolShape, QueueShape, Seen, TenantShape,
-    millis,
+    BreakerShape, GroupShape, InFlightShape, PoolShape, QueueShape, Seen, TenantShape, millis,
 };
-use super::{Api, known};
+use super::{Api, in_effect, known};
 
 fn shown(page: &Page<impl serde::Serialize>) -> Response {
     reply(StatusCode::OK, page)
@@ -37,10 +36,10 @@ pub(crate) async fn queues(State(api): State<Api>, query: Query) -> Result<Respo
     let views = api.daemon.router().queue_views();
     let key = |view: &QueueView| format!("{}{}", rank(view.phase), view.name);
     let Page { items, next } = page(&query, views, key, |view| view)?;
-    let uris = api.daemon.queue_uris();
+    let in_effect = api.daemon.in_effect();
     let seen = Seen::now();
     let shapes = items.into_iter().map(|view| {
-        let (api, uri) = (&api, uris.get(&*view.name).cloned());
+        let (api, uri) = (&api, in_effect.queue_uri(&view.name));
         async move {
             let depth = api.daemon.depth(&view.name).await;
             QueueShape::new(view, uri, depth, seen)
@@ -131,21 +130,9 @@ pub(crate) async fn warnings(State(api): State<Api>, query: Query) -> Result<Res
     Ok(shown(&Page { items, next: page.next.map(|next| next.to_string()) }))
 }
 
-/// `GET /api/v1/parked?pool=`: in the order in which they were parked.
-pub(crate) async fn parked(State(api): State<Api>, query: Query) -> Result<Response, Problem> {
-    let cursor = query.get("cursor");
-    if cursor.is_some_and(|cursor| cursor.parse::<u64>().is_err()) {
-        return Err(bad_cursor());
-    }
-    let page = api.daemon.store().parked(query.get("pool"), cursor, limit(&query)?).await?;
-    known::pool(&api, query.get("pool"), page.items.is_empty() && cursor.is_none())?;
-    let items = page.items.into_iter().map(ParkedShape::from).collect();
-    Ok(shown(&Page { items, next: page.next }))
-}
-
 /// `GET /api/v1/config`
 pub(crate) async fn config(State(api): State<Api>) -> Response {
-    reply(StatusCode::OK, &api.daemon.settings().shown())
+    reply(StatusCode::OK, &in_effect::shown(&api.daemon))
 }
 
 /// `GET /api/v1/cluster`

@@ -3,6 +3,7 @@
 //! Unhealthy is a router that has work and completes none. Having no work is healthy; so is work
 //! that waits for a moment, for a person or for a rate, and a call that takes as long as it may.
 
+mod outages;
 mod pulse;
 mod rests;
 
@@ -13,6 +14,7 @@ use sluicegate_dispatch::Severity;
 
 use crate::warnings::{Code, Raised};
 
+pub use outages::{Change, Outages, StateChange, StateFile};
 pub use pulse::{PoolSeen, Pulse, QueueSeen, Seen, Stall, longest_attempt};
 pub use rests::Rests;
 
@@ -44,6 +46,10 @@ pub struct Inputs {
     pub stalls: Vec<Stall>,
     /// More messages than there can be, if so.
     pub leak: Option<Leak>,
+    /// Why the state file cannot be written, if so.
+    pub state: Option<String>,
+    /// What else a person should look at, and goes on.
+    pub incidents: Vec<String>,
 }
 
 /// A queue, as far as health goes.
@@ -89,6 +95,8 @@ pub struct Health {
 
 /// A loop that has not come round for so long is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
+/// How many incidents are named.
+const MOST_INCIDENTS: usize = 10;
 
 /// Answers a question.
 #[must_use]
@@ -100,12 +108,14 @@ pub fn assess(probe: Probe, inputs: &Inputs) -> Health {
         Probe::Ready => {
             health.started(inputs);
             health.stays(inputs);
+            health.keeps(inputs);
             health.connected(inputs, Status::Down);
         }
         Probe::Overall => {
             health.started(inputs);
             health.stays(inputs);
             health.lives(inputs);
+            health.keeps(inputs);
             health.gets_on(inputs);
             health.connected(inputs, Status::Degraded);
             health.works(inputs);
@@ -159,6 +169,12 @@ impl Health {
         }
     }
 
+    fn keeps(&mut self, inputs: &Inputs) {
+        if let Some(trouble) = &inputs.state {
+            self.note(Status::Down, format!("the state file cannot be written: {trouble}"));
+        }
+    }
+
     fn lives(&mut self, inputs: &Inputs) {
         if let Some(ago) = inputs.last_beat.filter(|ago| *ago > STUCK_AFTER) {
             self.note(Status::Down, format!("nothing has moved for {} s", ago.as_secs()));
@@ -193,6 +209,13 @@ impl Health {
         }
         if let Some(leak) = inputs.leak {
             self.note(Status::Degraded, leak.to_string());
+        }
+        let (said, rest) = inputs.incidents.split_at(inputs.incidents.len().min(MOST_INCIDENTS));
+        for incident in said {
+            self.note(Status::Degraded, incident);
+        }
+        if !rest.is_empty() {
+            self.note(Status::Degraded, format!("and {} more: see the warnings", rest.len()));
         }
     }
 }

@@ -40,7 +40,7 @@ pub use link::{HttpUrl, HttpUrlInvalid, WebhookUrl};
 pub use pool::PoolSettings;
 pub use problem::{Problem, Problems};
 pub use queue::QueueSettings;
-pub use router::{AlertSettings, RouterSettings};
+pub use router::{AlertSettings, RouterSettings, UnknownPool};
 pub use secret::{Secret, SigningSecret, SigningSecretInvalid};
 pub use server::{LogFormat, LogSettings, ServerSettings, StateSettings, TlsSettings, Unprotected};
 pub use uri::{BrokerUri, QueueUri, QueueUriInvalid};

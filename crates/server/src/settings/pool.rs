@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 
-use sluicegate_dispatch::{OnExhausted, Ordering, Ungrouped};
+use sluicegate_dispatch::{OnExhausted, OnRejected, Ordering, Ungrouped};
 
 use super::reader::{Section, Seen, Value};
 use super::secret::SigningSecret;
@@ -27,6 +27,9 @@ pub struct PoolSettings {
     /// What becomes of a group whose head has used up its attempts. Not [`OnExhausted::Park`] only
     /// with [`Ordering::Strict`].
     pub on_exhausted: OnExhausted,
+    /// What becomes of a group whose head its endpoint rejects. Not [`OnRejected::Skip`] only with
+    /// [`Ordering::Strict`].
+    pub on_rejected: OnRejected,
     /// Whether messages that can never succeed are kept.
     pub parking: bool,
     /// With which key calls are signed.
@@ -48,6 +51,9 @@ pub(super) const UNGROUPED: [(&str, Ungrouped); 2] =
 pub(super) const ON_EXHAUSTED: [(&str, OnExhausted); 3] =
     [("park", OnExhausted::Park), ("block", OnExhausted::Block), ("skip", OnExhausted::Skip)];
 
+pub(super) const ON_REJECTED: [(&str, OnRejected); 2] =
+    [("skip", OnRejected::Skip), ("park", OnRejected::Park)];
+
 impl PoolSettings {
     /// A pool with the defaults for everything but its code.
     #[must_use]
@@ -60,6 +66,7 @@ impl PoolSettings {
             ungrouped: Ungrouped::default(),
             max_attempts: None,
             on_exhausted: OnExhausted::default(),
+            on_rejected: OnRejected::default(),
             parking: true,
             signing_secret: None,
         }
@@ -89,6 +96,8 @@ impl PoolSettings {
             max_attempts: section.read("max_attempts", None, limit),
             on_exhausted: section
                 .read("on_exhausted", default.on_exhausted, |value| value.word(&ON_EXHAUSTED)),
+            on_rejected: section
+                .read("on_rejected", default.on_rejected, |value| value.word(&ON_REJECTED)),
             parking: section.read("parking", default.parking, Value::boolean),
             signing_secret: section.read("signing_secret", None, signing_secret),
         };
@@ -96,6 +105,14 @@ impl PoolSettings {
         if read.on_exhausted != OnExhausted::Park && !strict {
             let help = "set ordering = \"strict\", or leave on_exhausted out";
             section.fault("on_exhausted", "holds for strict ordering only", Some(help.to_owned()));
+        }
+        if read.on_rejected != OnRejected::Skip && !strict {
+            let help = "set ordering = \"strict\", or leave on_rejected out";
+            section.fault("on_rejected", "holds for strict ordering only", Some(help.to_owned()));
+        }
+        if read.on_rejected == OnRejected::Park && !read.parking {
+            let help = "set parking = true, or leave on_rejected out";
+            section.fault("on_rejected", "needs parking", Some(help.to_owned()));
         }
         Some(read)
     }

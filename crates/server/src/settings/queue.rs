@@ -21,6 +21,8 @@ pub struct QueueSettings {
     pub max_messages: u32,
     /// How long a received message stays ours without a heartbeat; at least a second.
     pub visibility_timeout: Duration,
+    /// How many messages are read ahead of pools without room; 0 for none.
+    pub window: u32,
 }
 
 /// The most connections to one queue.
@@ -36,6 +38,7 @@ impl QueueSettings {
             connections: 1,
             max_messages: 10,
             visibility_timeout: Duration::from_secs(30),
+            window: 2_000,
         }
     }
 
@@ -52,6 +55,7 @@ impl QueueSettings {
 
     fn read(section: &mut Section<'_>, names: &mut Seen, uris: &mut Seen) -> Option<Self> {
         const MOST_MESSAGES: u32 = 10_000;
+        const LARGEST_WINDOW: u32 = 100_000;
         const VISIBLE: [Duration; 2] = [Duration::from_secs(1), Duration::from_hours(12)];
         let name = section.required("name", Value::name);
         let uri = section.required("uri", |value| {
@@ -76,6 +80,8 @@ impl QueueSettings {
             section.read("visibility_timeout", default.visibility_timeout, |value| {
                 value.duration(least..=most)
             });
-        Some(Self { name: name?, uri: uri?, connections, max_messages, visibility_timeout })
+        let window =
+            section.read("window", default.window, |value| value.integer(0..=LARGEST_WINDOW));
+        Some(Self { name: name?, uri: uri?, connections, max_messages, visibility_timeout, window })
     }
 }

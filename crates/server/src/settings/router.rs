@@ -27,6 +27,25 @@ pub struct RouterSettings {
     pub max_pools: u32,
     /// The number of pools from which there is a warning.
     pub pool_warning_threshold: u32,
+    /// What becomes of messages whose pool does not exist.
+    pub unknown_pool: UnknownPool,
+}
+
+/// What becomes of messages whose pool does not exist.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnknownPool {
+    /// The default pool takes them.
+    #[default]
+    Default,
+    /// They are parked.
+    Park,
+    /// They are not accepted; those that come from a broker are parked.
+    Refuse,
+}
+
+impl UnknownPool {
+    pub(super) const WORDS: [(&str, Self); 3] =
+        [("default", Self::Default), ("park", Self::Park), ("refuse", Self::Refuse)];
 }
 
 /// `[alerts]`
@@ -58,6 +77,7 @@ impl Default for RouterSettings {
             sync_retry_delay: Duration::from_secs(5),
             max_pools: 10_000,
             pool_warning_threshold: 5_000,
+            unknown_pool: UnknownPool::default(),
         }
     }
 }
@@ -90,6 +110,9 @@ impl RouterSettings {
                 default.pool_warning_threshold,
                 |value| value.integer(1..=MOST_POOLS),
             ),
+            unknown_pool: section.read("unknown_pool", default.unknown_pool, |value| {
+                value.word(&UnknownPool::WORDS)
+            }),
         };
         let both = section.has("max_pools") && section.has("pool_warning_threshold");
         let sound = section.sound("max_pools") && section.sound("pool_warning_threshold");

@@ -6,10 +6,10 @@
 use serde_json::{Map, Value, json};
 
 use super::http::{SCOPES, SUCCESSES, VERSIONS};
-use super::pool::{ON_EXHAUSTED, ORDERINGS, UNGROUPED};
+use super::pool::{ON_EXHAUSTED, ON_REJECTED, ORDERINGS, UNGROUPED};
 use super::{
     AgentMode, AgentSettings, ClusterMode, HttpSettings, LogFormat, PoolSettings, PromptBy,
-    QueueSettings, ServerSettings, Settings, TenantLimits, duration,
+    QueueSettings, ServerSettings, Settings, TenantLimits, UnknownPool, duration,
 };
 
 impl Settings {
@@ -27,6 +27,7 @@ impl Settings {
                 "syncRetryDelay": duration::shown(self.router.sync_retry_delay),
                 "maxPools": self.router.max_pools,
                 "poolWarningThreshold": self.router.pool_warning_threshold,
+                "unknownPool": word(&UnknownPool::WORDS, self.router.unknown_pool),
             },
             "http": http(&self.http),
             "queues": self.queues.iter().map(QueueSettings::shown).collect::<Value>(),
@@ -62,6 +63,7 @@ impl QueueSettings {
             "connections": self.connections,
             "maxMessages": self.max_messages,
             "visibilityTimeout": duration::shown(self.visibility_timeout),
+            "window": self.window,
         })
     }
 }
@@ -78,6 +80,7 @@ impl PoolSettings {
             ("ungrouped", Some(json!(word(&UNGROUPED, self.ungrouped)))),
             ("maxAttempts", Some(json!(self.max_attempts.map_or(0, |most| most.get())))),
             ("onExhausted", Some(json!(word(&ON_EXHAUSTED, self.on_exhausted)))),
+            ("onRejected", Some(json!(word(&ON_REJECTED, self.on_rejected)))),
             ("parking", Some(json!(self.parking))),
             ("signingSecret", self.signing_secret.as_ref().map(|key| json!(key.to_string()))),
         ])

@@ -39,11 +39,23 @@ pub enum Code {
     UngroupedSerial,
     /// Messages come with a field that nobody knows.
     UnknownField,
+    /// A breaker holds calls back.
+    BreakerOpen,
+    /// Messages were put aside: their attempts are used up, or an earlier one of their key is there.
+    Parked,
+    /// The head of a group waits until someone acts.
+    GroupBlocked,
+    /// The state file cannot be written.
+    StateFailed,
+    /// The configuration file was to be read again and is wrong.
+    ConfigInvalid,
+    /// A broker cannot be reached.
+    SourceDown,
 }
 
 impl Code {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 18] = [
         Self::ConfigSyncFailed,
         Self::Routing,
         Self::QueueFull,
@@ -56,6 +68,12 @@ impl Code {
         Self::Configuration,
         Self::UngroupedSerial,
         Self::UnknownField,
+        Self::BreakerOpen,
+        Self::Parked,
+        Self::GroupBlocked,
+        Self::StateFailed,
+        Self::ConfigInvalid,
+        Self::SourceDown,
     ];
 
     /// Its one spelling.
@@ -74,7 +92,23 @@ impl Code {
             Self::Configuration => "CONFIGURATION",
             Self::UngroupedSerial => "UNGROUPED_SERIAL",
             Self::UnknownField => "UNKNOWN_FIELD",
+            Self::BreakerOpen => "BREAKER_OPEN",
+            Self::Parked => "PARKED",
+            Self::GroupBlocked => "GROUP_BLOCKED",
+            Self::StateFailed => "STATE_FAILED",
+            Self::ConfigInvalid => "CONFIG_INVALID",
+            Self::SourceDown => "SOURCE_DOWN",
         }
+    }
+
+    /// Whether it goes on, however long, until something says that it is over. The others are moments,
+    /// and forgotten when they last happened long ago.
+    #[must_use]
+    pub const fn lasts(self) -> bool {
+        matches!(
+            self,
+            Self::GroupBlocked | Self::StateFailed | Self::ConfigInvalid | Self::SourceDown
+        )
     }
 }
 

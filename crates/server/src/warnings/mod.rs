@@ -1,4 +1,4 @@
-//! What a person should look at: one entry per matter, counted, forgotten when it is long over.
+//! What a person should look at: one entry per matter, counted, over when it is, forgotten long after.
 //!
 //! Invariants:
 //! 1. There is at most one warning for a code, severity and subject.
@@ -6,6 +6,7 @@
 //! 3. Subjects are short, and messages are one short line, whoever chose them.
 //! 4. There are never more than [`Warnings::MOST`]. A mild one makes room for a worse one, never the
 //!    other way round.
+//! 5. One that is over stays for those who look later; when it happens again, it is open again.
 
 mod code;
 mod table;
@@ -18,12 +19,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_dispatch::Severity;
+use tokio::sync::Notify;
 
 use crate::time::{Clock, Timestamp};
 
 pub use code::Code;
 pub(crate) use table::{cut, plain};
-pub use table::{speakable, warning_for};
+pub use table::{over_for, speakable, warning_for};
 pub(crate) use unknown_fields::UnknownFields;
 
 /// A matter that a person should look at.
@@ -47,6 +49,8 @@ pub struct Warning {
     pub last_seen: Timestamp,
     /// Whether somebody has taken note.
     pub acknowledged: bool,
+    /// Since when it is over.
+    pub resolved: Option<Timestamp>,
 }
 
 /// Something to warn of.
@@ -69,6 +73,8 @@ pub enum Noted {
     New(Warning),
     /// It is known, and was counted.
     Again,
+    /// It is known and was over; now it is not any more.
+    Reopened(Warning),
     /// There is no room, and all that is there is worse.
     NoRoom,
 }
@@ -87,9 +93,13 @@ pub struct Page {
 pub struct Warnings {
     clock: Arc<dyn Clock>,
     kept: Mutex<Kept>,
+    changed: Notify,
 }
 
 type Matter = (Code, Severity, Arc<str>);
+
+const SEVERITIES: [Severity; 4] =
+    [Severity::Info, Severity::Warning, Severity::Error, Severity::Critical];
 
 #[derive(Debug)]
 struct Kept {
@@ -120,7 +130,7 @@ impl Warnings {
             by_matter: HashMap::new(),
             by_weight: BTreeSet::new(),
         };
-        Self { clock, kept: Mutex::new(kept) }
+        Self { clock, kept: Mutex::new(kept), changed: Notify::new() }
     }
 
     /// Warns of something.
@@ -132,15 +142,61 @@ impl Warnings {
         }
         let message = plain(&message);
         let matter = (code, severity, subject);
-        let mut kept = self.kept.lock();
-        if let Some(id) = kept.by_matter.get(&matter).copied() {
-            kept.count(id, now, &message);
-            return Noted::Again;
+        let noted = self.kept.lock().note(matter, &message, now);
+        if matches!(noted, Noted::New(_) | Noted::Reopened(_)) {
+            self.changed.notify_one();
         }
-        if !kept.make_room(severity) {
-            return Noted::NoRoom;
+        noted
+    }
+
+    /// Says that a matter is over, however bad it was. Returns those that were not over before.
+    pub fn resolve(&self, code: Code, subject: &str) -> Vec<Warning> {
+        let now = self.clock.now();
+        let mut over = Vec::new();
+        {
+            let mut kept = self.kept.lock();
+            for severity in SEVERITIES {
+                let matter = (code, severity, Arc::from(cut(subject)));
+                let id = kept.by_matter.get(&matter).copied();
+                let warning = id.and_then(|id| kept.by_id.get_mut(&id));
+                if let Some(warning) = warning.filter(|warning| warning.is_open()) {
+                    warning.resolved = Some(now);
+                    over.push(warning.clone());
+                }
+            }
         }
-        Noted::New(kept.add(matter, &message, now))
+        if !over.is_empty() {
+            self.changed.notify_one();
+        }
+        over
+    }
+
+    /// Those of a code that are not over.
+    #[must_use]
+    pub fn open(&self, code: Code) -> Vec<Warning> {
+        let kept = self.kept.lock();
+        let open = |warning: &&Warning| warning.code == code && warning.is_open();
+        kept.by_id.values().filter(open).cloned().collect()
+    }
+
+    /// All that are at least as bad, over or not.
+    pub(crate) fn at_least(&self, severity: Severity) -> Vec<Warning> {
+        let kept = self.kept.lock();
+        kept.by_id.values().filter(|warning| warning.severity >= severity).cloned().collect()
+    }
+
+    /// Waits until one has come, is over, or has gone, since this was last waited for. One may wait.
+    ///
+    /// # Cancel safety
+    /// Dropped, it has taken no change away.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn get(&self, id: u64) -> Option<Warning> {
+        self.kept.lock().by_id.get(&id).cloned()
     }
 
     /// At most `limit` of them, newest first, of one severity or of all, after a cursor.
@@ -159,13 +215,12 @@ impl Warnings {
         Page { next: items.last().map(|last| last.id).filter(|_| more), items }
     }
 
-    /// How many there are of each severity.
+    /// How many there are of each severity that are not over.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<Severity, u64> {
-        use Severity::{Critical, Error, Info, Warning};
-        let mut counts = BTreeMap::from([Info, Warning, Error, Critical].map(|each| (each, 0)));
-        for (severity, ..) in &self.kept.lock().by_weight {
-            *counts.entry(*severity).or_default() += 1;
+        let mut counts = BTreeMap::from(SEVERITIES.map(|each| (each, 0)));
+        for warning in self.kept.lock().by_id.values().filter(|warning| warning.is_open()) {
+            *counts.entry(warning.severity).or_default() += 1;
         }
         counts
     }
@@ -180,26 +235,42 @@ impl Warnings {
 
     /// Removes one. `None` if there is none of that number.
     pub fn remove(&self, id: u64) -> Option<Warning> {
-        self.kept.lock().remove(id)
+        let removed = self.kept.lock().remove(id);
+        self.changed.notify_one();
+        removed
     }
 
-    /// Forgets those that last happened long ago. Returns how many they were.
+    /// Forgets those that last happened long ago, but none that goes on. Returns how many they were.
     pub fn expire(&self) -> usize {
         let Ok(oldest) = self.clock.now().checked_sub(Self::KEPT_FOR) else { return 0 };
-        let mut kept = self.kept.lock();
-        let over: Vec<u64> = kept
-            .by_weight
-            .iter()
-            .filter(|(_, last_seen, _)| *last_seen <= oldest)
-            .map(|(.., id)| *id)
-            .collect();
-        over.iter().filter_map(|id| kept.remove(*id)).count()
+        let expired = {
+            let mut kept = self.kept.lock();
+            let goes_on = |warning: &Warning| warning.code.lasts() && warning.is_open();
+            let is_old = |warning: &&Warning| warning.last_seen <= oldest && !goes_on(warning);
+            let old: Vec<u64> =
+                kept.by_id.values().filter(is_old).map(|warning| warning.id).collect();
+            old.iter().filter_map(|id| kept.remove(*id)).count()
+        };
+        if expired > 0 {
+            self.changed.notify_one();
+        }
+        expired
     }
 }
 
 impl Kept {
-    fn count(&mut self, id: u64, now: Timestamp, message: &str) {
-        let Some(warning) = self.by_id.get_mut(&id) else { return };
+    fn note(&mut self, matter: Matter, message: &str, now: Timestamp) -> Noted {
+        if let Some(id) = self.by_matter.get(&matter).copied() {
+            return self.count(id, now, message);
+        }
+        if !self.make_room(matter.1) {
+            return Noted::NoRoom;
+        }
+        Noted::New(self.add(matter, message, now))
+    }
+
+    fn count(&mut self, id: u64, now: Timestamp, message: &str) -> Noted {
+        let Some(warning) = self.by_id.get_mut(&id) else { return Noted::NoRoom };
         self.by_weight.remove(&(warning.severity, warning.last_seen, id));
         warning.count += 1;
         warning.last_seen = now;
@@ -207,6 +278,12 @@ impl Kept {
             warning.message = message.into();
         }
         self.by_weight.insert((warning.severity, now, id));
+        if warning.resolved.take().is_none() {
+            return Noted::Again;
+        }
+        // Who took note of it then does not know of it now.
+        warning.acknowledged = false;
+        Noted::Reopened(warning.clone())
     }
 
     fn add(&mut self, matter: Matter, message: &str, now: Timestamp) -> Warning {
@@ -223,6 +300,7 @@ impl Kept {
             first_seen: now,
             last_seen: now,
             acknowledged: false,
+            resolved: None,
         };
         self.by_matter.insert(matter, id);
         self.by_weight.insert((severity, now, id));
@@ -262,6 +340,12 @@ impl Raised {
 }
 
 impl Warning {
+    /// Whether it is not over.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        self.resolved.is_none()
+    }
+
     /// It as people and programs see it.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
@@ -275,6 +359,8 @@ impl Warning {
             "firstSeen": self.first_seen.to_string(),
             "lastSeen": self.last_seen.to_string(),
             "acknowledged": self.acknowledged,
+            "resolved": !self.is_open(),
+            "resolvedAt": self.resolved.map(|since| since.to_string()),
         })
     }
 }

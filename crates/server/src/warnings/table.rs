@@ -1,8 +1,9 @@
 //! Which facts a person should hear of: the paper's table, as a table.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
-use sluicegate_dispatch::{Fact, Message, Severity, Target};
+use sluicegate_dispatch::{Fact, Message, ParkedCode, Severity, Target};
 use sluicegate_sources::nearest;
 use sluicegate_sources::wire::FIELDS;
 
@@ -16,7 +17,10 @@ pub fn warning_for(fact: &Fact<'_>) -> Option<Raised> {
             Code::Routing,
             Severity::Warning,
             code.clone(),
-            format!("there is no pool {:?}: its messages go to DEFAULT-POOL", cut(code)),
+            format!(
+                "there is no pool {:?}: router.unknown_pool says what becomes of its messages",
+                cut(code)
+            ),
         ),
         Fact::UnknownField { queue, field, .. } => {
             let field = plain(field);
@@ -59,9 +63,40 @@ pub fn warning_for(fact: &Fact<'_>) -> Option<Raised> {
             without_query(&message.target),
             speakable(why, message).into_owned(),
         ),
+        Fact::Breaker { name, open: true } => Raised::new(
+            Code::BreakerOpen,
+            Severity::Warning,
+            name.clone(),
+            format!("breaker {name} is open: calls are held back"),
+        ),
+        Fact::Parked { pool: Some(pool), id, code, .. } => {
+            let why = match code {
+                ParkedCode::Exhausted => "all its attempts are used up",
+                ParkedCode::KeyParked => "an earlier message of its group is parked",
+                _ => return None,
+            };
+            let id = id.map_or("a message", |id| cut(id));
+            let words = format!("{id} of pool {pool} was parked: {why}");
+            Raised::new(Code::Parked, Severity::Error, pool.clone(), words)
+        }
+        Fact::Retrying { pool, id, after: None, .. } => Raised::new(
+            Code::GroupBlocked,
+            Severity::Error,
+            pool.clone(),
+            format!("{} of pool {pool} and its group wait until someone acts", cut(id)),
+        ),
         _ => return None,
     };
     Some(raised)
+}
+
+/// What is over when something happens, if anything: its code and its subject.
+#[must_use]
+pub const fn over_for<'a>(fact: &Fact<'a>) -> Option<(Code, &'a Arc<str>)> {
+    match *fact {
+        Fact::Breaker { name, open: false } => Some((Code::BreakerOpen, name)),
+        _ => None,
+    }
 }
 
 /// A target without its query, where keys are sometimes kept.

@@ -7,32 +7,139 @@ use sluicegate_server::Daemon;
 use sluicegate_server::settings::Settings;
 use sluicegate_server::warnings::Code;
 use sluicegate_testkit::endpoint::{Answer, Endpoint};
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+async fn daemon(endpoint: &Endpoint, more: &str) -> (Daemon, TempDir) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state.db").display().to_string();
+    let text = format!(
+        "{more}\n[alerts]\nwebhook = {:?}\nmin_severity = \"ERROR\"\n[state]\npath = {state:?}\n",
+        endpoint.url("/alerts")
+    );
+    let settings = Settings::parse("test.toml", &text, &|_| None).expect("sound settings");
+    (Daemon::open(settings, None).await.expect("it opens"), folder)
+}
+
+/// Code, subject, count and whether it is over, of each notice.
+fn told(endpoint: &Endpoint) -> Vec<String> {
+    let words = |asked: &sluicegate_testkit::endpoint::Asked| {
+        let json = asked.json();
+        let over = if json["resolved"] == true { " over" } else { "" };
+        let text = |name: &str| json[name].as_str().unwrap_or_default().to_owned();
+        format!("{} {} {}{over}", text("code"), text("subject"), json["count"])
+    };
+    endpoint.asked().iter().map(words).collect()
+}
 
 #[tokio::test]
 async fn a_webhook_hears_of_each_warning_that_is_bad_enough_once() {
     let endpoint = Endpoint::start().await;
     // What it does not take is told again.
     endpoint.then([Answer::status(500)]);
-    let folder = tempfile::tempdir().expect("a folder");
-    let state = folder.path().join("state.db").display().to_string();
-    let text = format!(
-        "[alerts]\nwebhook = {:?}\nmin_severity = \"ERROR\"\n[state]\npath = {state:?}\n",
-        endpoint.url("/alerts")
-    );
-    let settings = Settings::parse("test.toml", &text, &|_| None).expect("sound settings");
-    let daemon = Daemon::open(settings, None).await.expect("it opens");
+    let (daemon, _folder) = daemon(&endpoint, "").await;
     daemon.begin().await.expect("it begins");
     let record = daemon.record();
     record.raise(Code::Routing, Severity::Warning, "A", "too mild");
     record.raise(Code::Configuration, Severity::Error, "B", "bad enough");
     record.raise(Code::Configuration, Severity::Error, "B", "bad enough");
     endpoint.wait_for(2).await;
-    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    sleep(Duration::from_millis(2_500)).await;
     let asked = endpoint.asked();
     assert_eq!(asked.len(), 2, "once refused, once taken");
-    let told = asked[1].json();
-    assert_eq!((&told["code"], &told["severity"]), (&"CONFIGURATION".into(), &"ERROR".into()));
-    assert_eq!((&told["subject"], &told["count"]), (&"B".into(), &2.into()));
+    let notice = asked[1].json();
+    assert_eq!((&notice["code"], &notice["severity"]), (&"CONFIGURATION".into(), &"ERROR".into()));
+    assert_eq!((&notice["subject"], &notice["count"]), (&"B".into(), &2.into()));
+    assert_eq!(notice["resolved"], false);
     assert_eq!(asked[1].header("content-type"), Some("application/json"));
+    record.resolve(Code::Configuration, "B");
+    endpoint.wait_for(3).await;
+    let last = endpoint.asked()[2].json();
+    assert_eq!((&last["id"], &last["resolved"]), (&notice["id"], &true.into()));
+    assert!(last["resolvedAt"].is_string(), "{last}");
     daemon.shutdown().await;
+    assert_eq!(endpoint.count(), 3, "nothing twice");
+}
+
+/// Time is paused: it runs on when everybody waits.
+#[tokio::test(start_paused = true)]
+async fn a_webhook_that_fails_is_left_alone_for_longer_and_longer() {
+    let endpoint = Endpoint::start().await;
+    endpoint.otherwise(Answer::status(500));
+    let (daemon, _folder) = daemon(&endpoint, "").await;
+    daemon.begin().await.expect("it begins");
+    daemon.record().raise(Code::Configuration, Severity::Error, "B", "bad");
+    sleep(Duration::from_secs(15 * 60)).await;
+    let times: Vec<Instant> = endpoint.asked().iter().map(|asked| asked.at).collect();
+    let pauses: Vec<f64> = times.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
+    let wanted = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 300.0];
+    assert!(pauses.len() >= 8, "{pauses:?}");
+    for (pause, wanted) in pauses.iter().zip(wanted) {
+        assert!((0.7 * wanted..1.3 * wanted).contains(pause), "{pauses:?}");
+    }
+    assert!(pauses.iter().zip(wanted).any(|(pause, wanted)| (pause - wanted).abs() > 0.01));
+    daemon.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_first_configuration_that_cannot_be_had_is_alerted() {
+    let endpoint = Endpoint::start().await;
+    let more = "[router]\nconfig_url = [\"http://127.0.0.1:9/config\"]\nsync_attempts = 1\n";
+    let (daemon, _folder) = daemon(&endpoint, more).await;
+    daemon.begin().await.expect_err("there is no configuration");
+    daemon.shutdown().await;
+    assert_eq!(told(&endpoint), ["CONFIG_SYNC_FAILED config 1"]);
+}
+
+#[tokio::test]
+async fn what_happens_at_the_end_is_alerted_too() {
+    let endpoint = Endpoint::start().await;
+    let (daemon, _folder) = daemon(&endpoint, "").await;
+    daemon.begin().await.expect("it begins");
+    for at in 0..20 {
+        daemon.record().raise(Code::Configuration, Severity::Error, format!("{at:02}"), "words");
+    }
+    daemon.shutdown().await;
+    let wanted: Vec<String> = (0..20).map(|at| format!("CONFIGURATION {at:02} 1")).collect();
+    assert_eq!(told(&endpoint), wanted);
+    daemon.record().raise(Code::Configuration, Severity::Error, "late", "words");
+    daemon.shutdown().await;
+    assert_eq!(endpoint.count(), 20, "it has ended");
+}
+
+#[tokio::test]
+async fn a_webhook_that_hangs_holds_up_nothing() {
+    let endpoint = Endpoint::start().await;
+    endpoint.otherwise(Answer::hang());
+    let (daemon, _folder) = daemon(&endpoint, "").await;
+    daemon.begin().await.expect("it begins");
+    daemon.record().raise(Code::Configuration, Severity::Error, "a", "words");
+    endpoint.wait_for(1).await;
+    let begun = Instant::now();
+    for _ in 0..1_000 {
+        daemon.record().raise(Code::Configuration, Severity::Error, "b", "words");
+    }
+    assert_eq!(daemon.publish(None, Vec::new()).await.map(|published| published.accepted), Ok(0));
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    daemon.shutdown().await;
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(8), "a few seconds at the end, not {took:?}");
+}
+
+/// Notices are given up when there are too many, and whoever reads the next one knows.
+#[tokio::test]
+async fn what_was_given_up_is_said_with_the_next_notice() {
+    let endpoint = Endpoint::start().await;
+    endpoint.then([Answer::status(503)]);
+    let (daemon, _folder) = daemon(&endpoint, "").await;
+    daemon.begin().await.expect("it begins");
+    for at in 0..1_500 {
+        daemon.record().raise(Code::Configuration, Severity::Error, format!("{at:04}"), "words");
+    }
+    endpoint.wait_for(1_001).await;
+    daemon.shutdown().await;
+    let asked = endpoint.asked();
+    assert_eq!(asked.len(), 1_001, "one was refused and told again");
+    let dropped: u64 = asked[1..].iter().filter_map(|asked| asked.json()["dropped"].as_u64()).sum();
+    assert_eq!(dropped, 500);
 }

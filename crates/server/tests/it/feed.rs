@@ -55,6 +55,8 @@ const TOLD: &[(&str, &str, &str)] = &[
     ),
     ("blocked", "message.retried", r#"{"pool":"P","id":"m1","reason":"failed","delayMs":null}"#),
     ("parked", "message.parked", r#"{"queue":"q","pool":"P","id":"m1","code":"rejected"}"#),
+    ("used up", "message.parked", r#"{"queue":"q","pool":"P","id":"m1","code":"exhausted"}"#),
+    ("key parked", "message.parked", r#"{"queue":"q","pool":"P","id":"m1","code":"key_parked"}"#),
     ("gone", "message.settled", r#"{"queue":"q","id":"m1","stale":false}"#),
     ("again", "message.retried", r#"{"queue":"q","id":"m1","stale":false,"reason":"cascade"}"#),
     ("opened", "breaker.opened", r#"{"name":"api.example.com"}"#),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_dispatch::{
-    CallStatus, Depth, Fact, Observer, Outcome, PoolSettings, Reason, Rejection, Router, Severity,
+    CallStatus, Depth, Fact, Observer, Outcome, PoolSettings, QueueSettings, Reason, Rejection,
+    Router, Severity,
 };
 use sluicegate_server::metrics::{Breakers, Snapshot};
 use sluicegate_server::record::Record;
@@ -157,7 +158,7 @@ async fn the_rest_is_read_off_at_a_scrape() {
         (r#"breaker_state{state="open"}"#, Some(1.0)),
         (r#"warnings{severity="INFO"}"#, Some(2.0)),
         (r#"warnings{severity="WARNING"}"#, Some(3.0)),
-        (r#"warnings{severity="ERROR"}"#, Some(1.0)),
+        (r#"warnings{severity="ERROR"}"#, Some(3.0)),
         (r#"warnings{severity="CRITICAL"}"#, Some(1.0)),
         ("leader", Some(1.0)),
         (r#"pool_limit{pool="P"}"#, Some(4.0)),
@@ -224,7 +225,9 @@ async fn messages_that_were_not_let_in_are_counted_one_by_one() {
     // Another pool has room, so the queue is asked for more.
     let pools = vec![PoolSettings::new("P", 1), PoolSettings::new("Q", 1)];
     let takes = Duration::from_secs(300);
-    let router = router(&record, pools, Some(Stock::of(messages)), takes, Outcome::Done).await;
+    let router = router(&record, pools, None, takes, Outcome::Done).await;
+    let settings = QueueSettings { window: 0, ..QueueSettings::new(1, 10) };
+    router.add_queue("q", settings, Stock::of(messages)).await.expect("a queue");
     tokio::time::sleep(Duration::from_secs(100)).await;
     // One runs, fifty wait, and the last batch of ten did not fit in whole.
     let page = record.metrics.render(Snapshot::of(&router));

@@ -63,10 +63,14 @@ fn facts_are_said_at_the_levels_of_the_table() {
         ("rejected", vec![Level::DEBUG, Level::ERROR]),
         ("not implemented", vec![Level::DEBUG, Level::ERROR]),
         ("paused", vec![Level::INFO]),
-        ("blocked", vec![Level::WARN]),
+        ("blocked", vec![Level::WARN, Level::ERROR]),
         ("parked", vec![Level::INFO]),
-        ("opened", vec![Level::WARN]),
-        ("closed", vec![Level::INFO]),
+        ("used up", vec![Level::INFO, Level::ERROR]),
+        // The same matter is said once.
+        ("key parked", vec![Level::INFO]),
+        ("opened", vec![Level::WARN, Level::WARN]),
+        // What happened, and that what was warned of is over.
+        ("closed", vec![Level::INFO, Level::INFO]),
     ]);
     let record = Record::new(Hands::new());
     every_fact(|name, fact| {

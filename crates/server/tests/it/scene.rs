@@ -106,6 +106,26 @@ pub(crate) fn every_fact(check: impl FnMut(&str, &Fact<'_>)) {
         ("retrying", Fact::Retrying { pool, id, after: some, reason: Reason::Failed }),
         ("blocked", Fact::Retrying { pool, id, after: None, reason: Reason::Failed }),
         ("parked", Fact::Parked { queue, pool: Some(pool), id: Some(id), code, reason: "400" }),
+        (
+            "used up",
+            Fact::Parked {
+                queue,
+                pool: Some(pool),
+                id: Some(id),
+                code: ParkedCode::Exhausted,
+                reason: echo,
+            },
+        ),
+        (
+            "key parked",
+            Fact::Parked {
+                queue,
+                pool: Some(pool),
+                id: Some(id),
+                code: ParkedCode::KeyParked,
+                reason: "",
+            },
+        ),
         ("gone", Fact::Settled { queue, id: Some(id), again: None, stale: false }),
         (
             "again",
@@ -231,7 +251,7 @@ pub(crate) async fn router(
         router.set_pool(pool).expect("a pool");
     }
     if let Some(stock) = stock {
-        let settings = QueueSettings { connections: 1, max_messages: 10 };
+        let settings = QueueSettings::new(1, 10);
         router.add_queue("q", settings, stock).await.expect("a queue");
     }
     router

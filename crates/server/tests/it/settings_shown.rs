@@ -116,12 +116,13 @@ fn a_pool_without_limits_says_so() {
     let shown = read("[[pool]]\ncode = \"A\"\n").shown();
     let expected = json!({
         "code": "A", "concurrency": 20, "rateLimitPerMinute": null, "ordering": "batch",
-        "ungrouped": "fifo", "maxAttempts": 0, "onExhausted": "park", "parking": true,
+        "ungrouped": "fifo", "maxAttempts": 0, "onExhausted": "park", "onRejected": "skip",
+        "parking": true,
     });
     assert_eq!(shown["pools"][0], expected);
     let queue = json!({
         "name": "default", "uri": "sqlite:default", "connections": 1, "maxMessages": 10,
-        "visibilityTimeout": "30s",
+        "visibilityTimeout": "30s", "window": 2000,
     });
     assert_eq!(shown["queues"][0], queue);
 }

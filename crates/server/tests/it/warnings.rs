@@ -19,6 +19,10 @@ fn facts_raise_the_warnings_of_the_table() {
         ("panicked", Code::Processing, Warning, "P", "index out of bounds"),
         ("rejected", Code::Configuration, Error, target, "*** is no token"),
         ("not implemented", Code::Configuration, Critical, target, "answered 501"),
+        ("opened", Code::BreakerOpen, Warning, "api.example.com", "is open"),
+        ("used up", Code::Parked, Error, "P", "m1 of pool P was parked: all its attempts"),
+        ("key parked", Code::Parked, Error, "P", "an earlier message of its group"),
+        ("blocked", Code::GroupBlocked, Error, "P", "m1 of pool P and its group wait"),
     ];
     every_fact(|name, fact| {
         let raised = warning_for(fact);
@@ -71,6 +75,12 @@ fn codes_are_spelled_as_in_the_paper() {
         "CONFIGURATION",
         "UNGROUPED_SERIAL",
         "UNKNOWN_FIELD",
+        "BREAKER_OPEN",
+        "PARKED",
+        "GROUP_BLOCKED",
+        "STATE_FAILED",
+        "CONFIG_INVALID",
+        "SOURCE_DOWN",
     ];
     assert_eq!(labels, expected);
 }
@@ -108,11 +118,51 @@ fn a_matter_is_kept_once_and_counted() {
     let expected = serde_json::json!({
         "id": first.id.to_string(), "code": "ROUTING", "severity": "WARNING", "subject": "A",
         "message": "other words", "count": 2, "firstSeen": "2026-11-15T12:00:00Z",
-        "lastSeen": "2026-11-15T12:01:30Z", "acknowledged": true,
+        "lastSeen": "2026-11-15T12:01:30Z", "acknowledged": true, "resolved": false,
+        "resolvedAt": null,
     });
     assert_eq!(json, expected);
     let counts: Vec<u64> = warnings.counts().into_values().collect();
     assert_eq!(counts, [0, 3, 1, 0]);
+}
+
+#[test]
+fn what_is_over_stays_and_is_open_again_when_it_happens_again() {
+    let clock = Hands::new();
+    let warnings = Warnings::new(Arc::clone(&clock) as _);
+    warnings.raise(raised(Code::SourceDown, Warning, "q"));
+    warnings.raise(raised(Code::SourceDown, Error, "q"));
+    warnings.raise(raised(Code::SourceDown, Error, "other"));
+    let id = warnings.list(None, None, 9).items[2].id;
+    warnings.acknowledge(id).unwrap();
+    clock.forward(Duration::from_secs(60));
+    let over: Vec<_> = warnings.resolve(Code::SourceDown, "q");
+    assert_eq!(over.iter().map(|one| one.severity).collect::<Vec<_>>(), [Warning, Error]);
+    assert_eq!(over[0].to_json()["resolvedAt"], "2026-11-15T12:01:00Z");
+    assert_eq!(warnings.resolve(Code::SourceDown, "q"), [], "once");
+    assert_eq!(warnings.resolve(Code::BreakerOpen, "other"), [], "another matter");
+    let counts: Vec<u64> = warnings.counts().into_values().collect();
+    assert_eq!(counts, [0, 0, 1, 0], "those that are over do not count");
+    assert_eq!(warnings.open(Code::SourceDown).len(), 1);
+    let Noted::Reopened(again) = warnings.raise(raised(Code::SourceDown, Warning, "q")) else {
+        panic!("it was over");
+    };
+    assert_eq!((again.id, again.count, again.acknowledged), (id, 2, false));
+    assert!(again.is_open());
+    assert_eq!(warnings.raise(raised(Code::SourceDown, Warning, "q")), Noted::Again);
+}
+
+#[test]
+fn what_goes_on_does_not_expire() {
+    let clock = Hands::new();
+    let warnings = Warnings::new(Arc::clone(&clock) as _);
+    warnings.raise(raised(Code::SourceDown, Error, "goes on"));
+    warnings.raise(raised(Code::SourceDown, Error, "over"));
+    warnings.raise(raised(Code::BreakerOpen, Warning, "seldom called"));
+    warnings.resolve(Code::SourceDown, "over");
+    clock.forward(Duration::from_secs(9 * 3600));
+    assert_eq!(warnings.expire(), 2);
+    assert_eq!(subjects(&warnings, None), ["goes on"]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod configuration;
 mod demo;
 mod discard;
 mod front;
+mod parked;
 mod publish;
 mod replay;
 mod serve;
@@ -42,6 +43,9 @@ pub(crate) fn command() -> Command {
         .subcommand(publish::command())
         .subcommand(views::status::command())
         .subcommands(views::VIEWS.map(|view| view.command()))
+        .mut_subcommand("parked", |command| {
+            command.args_conflicts_with_subcommands(true).subcommands(parked::commands())
+        })
         .subcommand(why::command())
         .subcommand(replay::command())
         .subcommand(discard::command())
@@ -58,9 +62,10 @@ pub(crate) async fn run(name: &str, given: &ArgMatches) -> Result<(), Failure> {
         "why" => why::run(given).await,
         "replay" => replay::run(given).await,
         "discard" => discard::run(given).await,
-        name => match views::VIEWS.iter().find(|view| view.name() == name) {
-            Some(view) => view.run(given).await,
-            None => unreachable!("clap knows only these commands"),
+        name => match (given.subcommand(), views::VIEWS.iter().find(|view| view.name() == name)) {
+            (Some((name, given)), _) => parked::run(name, given).await,
+            (None, Some(view)) => view.run(given).await,
+            (None, None) => unreachable!("clap knows only these commands"),
         },
     }
 }

@@ -8,6 +8,7 @@ use clap::{Arg, ArgMatches, Command};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sluicegate::dispatch::ShutdownReport;
+use sluicegate::server::audit::{Who, audit_reload};
 use sluicegate::server::settings::{LogFormat, Settings};
 use sluicegate::server::{ApplyReport, Daemon, StartError, log};
 use sluicegate::tasks::{Context, Invalid, Permits, TaskGroup};
@@ -87,8 +88,15 @@ async fn serve(settings: Settings, file: Option<PathBuf>) -> Result<(), Failure>
     let mut front = Front::start(&daemon, listener).await?;
     said.listening(&format!("{scheme}://{bound}"));
     tokio::select! {
-        begun = daemon.begin() => begun.map_err(not_started)?,
-        ended = front.ended() => return Err(ended),
+        begun = daemon.begin() => if let Err(error) = begun {
+            // Whoever is to be alerted hears of it.
+            drop(daemon.shutdown().await);
+            return Err(not_started(error));
+        },
+        ended = front.ended() => {
+            drop(daemon.shutdown().await);
+            return Err(ended);
+        }
         // Whatever of the first configuration was applied by then is ended like the rest.
         name = signals.end() => {
             tracing::info!("{name}: ending before it began");
@@ -195,11 +203,13 @@ fn reload(daemon: &Daemon, reloads: &Reloads) {
     let read = move |cx: Context| async move {
         // The daemon may end while it waits.
         let Ok(_runs) = runs.acquire(&cx).await else { return };
-        match cx.until_interrupted(own.reload()).await {
-            Ok(Ok(report)) => say(&report),
-            Ok(Err(why)) => tracing::error!("not reloaded: {why}"),
-            // The daemon ends.
-            Err(_) => {}
+        // Interrupted, the daemon ends.
+        let Ok(reloaded) = cx.until_interrupted(own.reload()).await else { return };
+        let file = own.file().unwrap_or_default();
+        audit_reload(Who::Signal("SIGHUP"), &file, reloaded.as_ref());
+        match reloaded {
+            Ok(report) => say(&report),
+            Err(why) => tracing::error!("not reloaded: {why}"),
         }
     };
     if reloads.group.try_submit(daemon.context(), read).is_err() {
@@ -207,19 +217,11 @@ fn reload(daemon: &Daemon, reloads: &Reloads) {
     }
 }
 
-/// Says what a reload changed. What could not be put into effect was said where it failed.
+/// Says what a reload could not change. What could not be put into effect was said where it failed, and
+/// the rest by the audit.
 fn say(report: &ApplyReport) {
-    let ApplyReport { set_pools, removed_pools, added_queues, removed_queues, issues, fixed } =
-        report;
-    for fixed in fixed {
+    for fixed in &report.fixed {
         tracing::warn!("{fixed}");
     }
-    tracing::info!(
-        ?set_pools,
-        ?removed_pools,
-        ?added_queues,
-        ?removed_queues,
-        issues = issues.len(),
-        "reloaded"
-    );
+    tracing::info!(issues = report.issues.len(), "reloaded");
 }

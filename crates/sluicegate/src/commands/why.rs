@@ -61,7 +61,15 @@ fn sentence(message: &Value, now: Timestamp) -> String {
 fn reason(message: &Value, now: Timestamp) -> Option<String> {
     let parked = &message["parked"];
     if let (Some(id), Some(reason)) = (parked["id"].as_str(), parked["reason"].as_str()) {
-        return Some(format!("{reason}; `sluicegate replay {id}` gives it back to its queue"));
+        let status = parked["status"].as_u64().map(|status| format!(" (HTTP {status})"));
+        let place = parked["place"].as_u64().filter(|place| *place > 1);
+        let place = place.map(|place| format!(", number {place} of its group's parked messages"));
+        let code = parked["code"].as_str().unwrap_or("parked");
+        return Some(format!(
+            "{code}{}: {reason}{}; `sluicegate replay {id}` gives it back to its queue",
+            status.unwrap_or_default(),
+            place.unwrap_or_default()
+        ));
     }
     let why = &message["why"];
     let detail = why["detail"].as_str().filter(|detail| !detail.is_empty())?;
@@ -128,9 +136,17 @@ mod tests {
             ),
             (
                 json!({"id": "m1", "pool": "P", "state": "parked", "since": then, "attempt": 3,
-                    "why": null, "parked": {"id": "17", "code": "rejected", "reason": "answered 404"}}),
-                "m1 is parked in pool P: answered 404; `sluicegate replay 17` gives it back to its \
-                 queue (since 3.0 s, attempt 3)",
+                    "why": null, "parked": {"id": "17", "code": "rejected", "reason": "no such thing",
+                    "status": 404, "place": null}}),
+                "m1 is parked in pool P: rejected (HTTP 404): no such thing; `sluicegate replay 17` gives \
+                 it back to its queue (since 3.0 s, attempt 3)",
+            ),
+            (
+                json!({"id": "m2", "pool": "P", "state": "parked", "since": then, "attempt": 0,
+                    "why": null, "parked": {"id": "18", "code": "key_parked", "reason": "behind m1",
+                    "status": null, "place": 2}}),
+                "m2 is parked in pool P: key_parked: behind m1, number 2 of its group's parked messages; \
+                 `sluicegate replay 18` gives it back to its queue (since 3.0 s, not tried yet)",
             ),
             (json!({"id": "m\u{1b}[2J", "state": "parked"}), "m\u{fffd}[2J is parked"),
         ];

@@ -4,6 +4,8 @@ mod check;
 mod command;
 mod crash;
 mod demo;
+mod operations;
+mod parking;
 mod publish;
 mod serve;
 mod soak;

@@ -121,6 +121,19 @@ impl Stage {
         daemon
     }
 
+    /// The same of a daemon that speaks JSON.
+    pub(crate) async fn serve_json(&self, arguments: &[&str]) -> Daemon {
+        let daemon = self.launch(&[&["serve"], arguments].concat());
+        daemon.speaks_json().await
+    }
+
+    /// The same of one whose files can be kept from growing: it then fails to write, and is not killed.
+    pub(crate) async fn serve_limited(&self, arguments: &[&str]) -> Daemon {
+        let script = format!("trap '' XFSZ; exec {BINARY} serve \"$@\"");
+        let daemon = self.launch_as("sh", &[&["-c", &script, "sh"], arguments].concat(), &[]);
+        daemon.speaks_json().await
+    }
+
     /// The same with variables.
     pub(crate) async fn ready_with(
         &self,
@@ -138,8 +151,12 @@ impl Stage {
     }
 
     fn launch_with(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Daemon {
+        self.launch_as(BINARY, arguments, variables)
+    }
+
+    fn launch_as(&self, program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Daemon {
         let mut child =
-            tokio::process::Command::from(command(BINARY, arguments, self.folder.path()))
+            tokio::process::Command::from(command(program, arguments, self.folder.path()))
                 .envs(variables.iter().copied())
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())
@@ -197,6 +214,43 @@ impl Daemon {
         let said = timeout(PATIENCE, self.errors.wait_for(|said| said.contains(words))).await;
         let said = said.map(|said| said.is_ok());
         assert_eq!(said, Ok(true), "{words:?} was not said: {}", *self.errors.borrow());
+    }
+
+    /// Waits until one that speaks JSON has begun.
+    async fn speaks_json(mut self) -> Self {
+        let mut said = async || -> serde_json::Value {
+            serde_json::from_str(&self.line().await).expect("a line of JSON")
+        };
+        let (listens, ready) = (said().await, said().await);
+        assert_eq!(ready["message"], "ready");
+        self.url = listens["url"].as_str().expect("a URL").to_owned();
+        self
+    }
+
+    /// Keeps its files from growing beyond so many bytes.
+    pub(crate) fn limit_files(&self, bytes: u64) {
+        let id = self.child.id().expect("it has not been waited for");
+        let limit = if bytes == u64::MAX { "unlimited".to_owned() } else { bytes.to_string() };
+        let arguments = [format!("--pid={id}"), format!("--fsize={limit}:")];
+        let set = Command::new("prlimit").args(arguments).status().expect("prlimit is there");
+        assert!(set.success(), "{set}");
+    }
+
+    /// `GET` with a token.
+    pub(crate) async fn get_with(&self, path: &str, token: &str) -> Fetched {
+        self.ask(&format!("GET {path}"), "", token).await
+    }
+
+    /// Any request with a token.
+    pub(crate) async fn ask(&self, line: &str, body: &str, token: &str) -> Fetched {
+        let (method, path) = line.split_once(' ').expect("a method and a path");
+        let ask = Ask {
+            method: method.parse().expect("a method"),
+            token: Some(token.to_owned()),
+            body: (!body.is_empty()).then(|| body.to_owned().into()),
+            ..Ask::get(PATIENCE, 1 << 24)
+        };
+        Fetch::new().ask(&format!("{}{path}", self.url), ask).await.expect("it answers")
     }
 
     pub(crate) async fn get(&self, path: &str) -> Fetched {

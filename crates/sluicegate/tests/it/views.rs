@@ -66,7 +66,7 @@ async fn every_view_shows_what_there_is() {
     let daemon = scene(&stage, &endpoint).await;
     let host = endpoint.address().to_string();
     let cases: [(&[&str], &[&str]); 12] = [
-        (&["status"], &["UP", "1 pool", "parked", "CONFIGURATION"][..3]),
+        (&["status"], &["UP", "1 pool", "parked", "CONFIGURATION", "1 ERROR"]),
         (&["pools"], &["TEST", "strict", "0 of 4"]),
         (&["queues"], &["default", "sqlite:default", "yes"]),
         (&["inflight"], &["m1", "TEST", "delayed", "an attempt failed"]),
@@ -74,7 +74,7 @@ async fn every_view_shows_what_there_is() {
         (&["groups", "--pool", "TEST"], &["m1", "in 9m "]),
         (&["tenants"], &["weight"]),
         (&["workers"], &["no workers"]),
-        (&["warnings"], &["ERROR", "CONFIGURATION", &endpoint.url("/")]),
+        (&["warnings"], &["ERROR", "CONFIGURATION", "over since", &endpoint.url("/")]),
         (&["warnings", "--severity", "CRITICAL"], &["no warnings"]),
         (&["breakers"], &[&host, "closed"]),
         (&["parked"], &["lost", "TEST", "404", "never heard of it"]),
@@ -119,6 +119,7 @@ async fn a_replay_of_nothing_that_was_asked_for_fails() {
         status: None,
         attempts: 0,
         holds_key: false,
+        last_error: None,
         message: Err("{".to_owned()),
     };
     store.park((0..9).map(broken).collect()).await.expect("they are parked");

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use sluicegate_dispatch::{Envelope, SourceError};
+use sluicegate_dispatch::{Envelope, Settled, SourceError};
 use sluicegate_tasks::TaskGroup;
 
 use super::address::AmqpAddress;
-use super::courier::{Courier, Destination, Outgoing};
-use super::letter::properties_of_envelope;
+use super::answers::Call;
+use super::incoming::properties_of_envelope;
 use super::link::Link;
-use super::ticket::{Ticket, Told};
+use super::publisher::{Destination, Outgoing, Publisher};
 use super::topology::Topology;
 use crate::OpenError;
 
@@ -36,10 +36,16 @@ pub struct Connection {
     shared: Arc<Shared>,
 }
 
+/// Told what became of a message before whoever sent it is.
+pub(crate) type Heard = Box<dyn FnOnce(&Result<(), SourceError>) + Send + Sync>;
+
+/// A message to send.
+type ToSend = (Destination, bytes::Bytes, lapin::BasicProperties, Option<Heard>);
+
 #[derive(Debug)]
 struct Shared {
     link: Arc<Link>,
-    courier: Arc<Courier>,
+    publisher: Arc<Publisher>,
     /// Ends the tasks when the last handle goes.
     _group: TaskGroup,
 }
@@ -58,8 +64,8 @@ impl Connection {
             Err(error) => return Err(error),
         };
         let group = TaskGroup::new("amqp", 2).map_err(|error| failed(&error))?;
-        let courier = Arc::new(Courier::default());
-        let (kept, publishing) = (Arc::clone(&link), Arc::clone(&courier));
+        let publisher = Arc::new(Publisher::default());
+        let (kept, publishing) = (Arc::clone(&link), Arc::clone(&publisher));
         let address = link.address.clone();
         // Both end with the group, and so with the last handle: they need no other sign.
         let keep_up = |cx: sluicegate_tasks::Context| async move {
@@ -72,7 +78,7 @@ impl Connection {
         if !started || group.submit_detached("publish", publish).await.is_err() {
             return Err(failed(&"its tasks were not let in"));
         }
-        let shared = Shared { link, courier, _group: group };
+        let shared = Shared { link, publisher, _group: group };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -97,7 +103,10 @@ impl Connection {
     }
 
     /// Publishes to an exchange by a routing key, durably: it answers when the broker has confirmed
-    /// all of them.
+    /// all of them. While the broker is short of memory or disk it takes none, and this waits.
+    ///
+    /// # Cancel safety
+    /// Dropped, what was not sent by then is not sent.
     ///
     /// # Errors
     /// Where one was not confirmed, or no queue takes it. Then some may have been stored.
@@ -110,35 +119,41 @@ impl Connection {
         let to = Destination::Exchange(exchange.into(), routing_key.into());
         let outgoing = |envelope: Envelope| {
             let properties = properties_of_envelope(&envelope);
-            (to.clone(), envelope.body, properties)
+            (to.clone(), envelope.body, properties, None)
         };
-        self.send(envelopes.into_iter().map(outgoing)).await
+        self.send(envelopes.into_iter().map(outgoing).collect()).await
     }
 
-    /// Sends messages and waits until all are confirmed.
-    pub(crate) async fn send(
-        &self,
-        messages: impl Iterator<Item = (Destination, bytes::Bytes, lapin::BasicProperties)>,
-    ) -> Result<(), SourceError> {
-        let ticket = Arc::new(Ticket::default());
-        let outgoing = |(to, body, properties)| {
-            ticket.add();
-            let ticket = Arc::clone(&ticket);
-            let answer = Box::new(move |sent: Result<(), SourceError>| {
-                ticket.conclude(1, sent.map_or_else(Told::Failed, |()| Told::Done));
-            });
-            Outgoing { to, body, properties, answer }
+    /// Sends messages and waits until all are confirmed. Who does not wait any more takes along what was not
+    /// sent by then.
+    pub(crate) async fn send(&self, messages: Vec<ToSend>) -> Result<(), SourceError> {
+        let call = Call::new();
+        let count = messages.len();
+        let outgoing = |(number, (to, body, properties, heard)): (usize, ToSend)| {
+            let part = call.part(number);
+            let answer = move |sent: Result<(), SourceError>| {
+                if let Some(heard) = heard {
+                    heard(&sent);
+                }
+                part.answer(sent.map_or_else(Settled::Failed, |()| Settled::Done));
+            };
+            Outgoing::new(to, body, properties, answer)
         };
-        let messages: Vec<Outgoing> = messages.map(outgoing).collect();
-        if !messages.is_empty() {
-            self.shared.courier.send(messages);
-        }
-        ticket.wait().await.map(drop)
+        let messages: Vec<Outgoing> = messages.into_iter().enumerate().map(outgoing).collect();
+        let _places = self.shared.publisher.send(messages);
+        let mut answers = vec![Settled::Done; count];
+        call.answers(&mut answers).await;
+        let failed = answers.into_iter().find_map(|answer| match answer {
+            Settled::Done => None,
+            Settled::Failed(error) => Some(error),
+            Settled::Stale => Some(SourceError::new("publishing was broken off")),
+        });
+        failed.map_or(Ok(()), Err)
     }
 
     /// Ends it for good, with whatever runs on it. Sources on it have nothing more to hand out.
     pub async fn close(&self) {
-        self.shared.courier.close();
+        self.shared.publisher.close();
         self.shared.link.close().await;
     }
 
@@ -146,14 +161,14 @@ impl Connection {
         &self.shared.link
     }
 
-    pub(crate) fn courier(&self) -> &Arc<Courier> {
-        &self.shared.courier
+    pub(crate) fn publisher(&self) -> &Arc<Publisher> {
+        &self.shared.publisher
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.courier.close();
+        self.publisher.close();
     }
 }
 

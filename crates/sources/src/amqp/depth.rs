@@ -1,28 +1,35 @@
-//! Counting what a queue holds: ready at the broker, here, and in its waiting queues.
+//! Counting what a queue holds: ready at the broker, here, and in its delay queues.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lapin::Channel;
-use lapin::options::{BasicQosOptions, QueueDeclareOptions};
+use lapin::options::{
+    BasicPublishOptions, BasicQosOptions, ConfirmSelectOptions, QueueDeclareOptions,
+};
+use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
 use lapin::types::{FieldTable, ShortString};
+use lapin::{BasicProperties, Channel, ErrorKind};
 use sluicegate_dispatch::{Depth, SourceError};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
-use super::courier::Courier;
+use super::delay_queues::{DelayStep, KNOWN, declare_known, unregister};
 use super::dial::dial;
 use super::intake::{Intake, is_missing};
-use super::ladder::Rung;
+use super::publisher::Publisher;
 use super::topology::short;
 
 /// How long the broker may take to answer.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How often waiting queues are looked for that others, or an earlier life, have made.
+/// How often delay queues are looked for that others, or an earlier life, have made.
 const LOOK: Duration = Duration::from_secs(600);
+/// The same after it did not work.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// How long looking may take.
+const LOOKING: Duration = Duration::from_secs(3);
 
-/// Which waiting queues are known.
+/// Which delay queues are known.
 #[derive(Debug, Default)]
 pub(crate) struct Counting {
     /// Held while counting: whoever else counts waits for the answer of the broker anyway.
@@ -31,8 +38,8 @@ pub(crate) struct Counting {
 
 #[derive(Debug, Default)]
 struct Known {
-    rungs: BTreeSet<Rung>,
-    looked: Option<Instant>,
+    steps: BTreeSet<DelayStep>,
+    next_look: Option<Instant>,
     channel: Option<Channel>,
 }
 
@@ -40,13 +47,13 @@ impl Counting {
     pub(crate) async fn count(
         &self,
         intake: &Intake,
-        courier: &Courier,
+        publisher: &Publisher,
         queue: &Arc<str>,
     ) -> Result<Depth, SourceError> {
         let counting = async {
             let waiting = waiting(intake, queue).await?;
-            let delayed = self.delayed(intake, courier, queue).await?;
-            let (fresh, out) = intake.ring.lock().counts();
+            let delayed = self.delayed(intake, publisher, queue).await?;
+            let (fresh, out) = intake.unacked.lock().counts();
             Ok(Depth { waiting: waiting + fresh as u64, delayed, out: out as u64 })
         };
         match timeout(ANSWER, counting).await {
@@ -58,17 +65,22 @@ impl Counting {
     async fn delayed(
         &self,
         intake: &Intake,
-        courier: &Courier,
+        publisher: &Publisher,
         queue: &Arc<str>,
     ) -> Result<u64, SourceError> {
         let mut known = self.known.lock().await;
-        if known.looked.is_none_or(|looked| looked.elapsed() > LOOK) {
-            known.rungs = look(intake, queue).await?;
-            known.looked = Some(Instant::now());
+        if known.next_look.is_none_or(|next| next <= Instant::now()) {
+            let looked = timeout(LOOKING, look(intake, queue)).await;
+            let pause = if matches!(looked, Ok(Ok(_))) { LOOK } else { LOOK_AGAIN };
+            known.next_look = Some(Instant::now() + pause);
+            // Where it cannot be known, what was known counts.
+            if let Ok(Ok(steps)) = looked {
+                known.steps = steps;
+            }
         }
-        known.rungs.extend(courier.rungs(queue));
+        known.steps.extend(publisher.delay_steps(queue));
         let mut delayed = 0;
-        for rung in known.rungs.clone() {
+        for step in known.steps.clone() {
             let channel = known.channel.take().filter(|channel| channel.status().connected());
             let channel = match channel {
                 Some(channel) => channel,
@@ -77,13 +89,20 @@ impl Counting {
                     connection.create_channel().await.map_err(SourceError::new)?
                 }
             };
-            match ready(&channel, rung.queue(queue)).await {
+            match ready(&channel, step.queue(queue)).await {
                 Ok(count) => {
                     delayed += count;
                     known.channel = Some(channel);
                 }
                 // It went because nobody used it, and so it holds nothing.
-                Err(error) if is_missing(&error) => drop(known.rungs.remove(&rung)),
+                Err(error) if is_missing(&error) => {
+                    known.steps.remove(&step);
+                    publisher.forget(queue, step);
+                    let connection = intake.link.up()?.connection;
+                    let channel = connection.create_channel().await.map_err(SourceError::new)?;
+                    let gone = unregister(&channel, step.queue(queue)).await;
+                    known.channel = gone.is_ok().then_some(channel);
+                }
                 Err(error) => return Err(SourceError::new(error)),
             }
         }
@@ -116,25 +135,45 @@ async fn ready(channel: &Channel, queue: ShortString) -> Result<u64, lapin::Erro
     Ok(declared.message_count().into())
 }
 
-/// The waiting queues there are. Asking for one that is missing costs its channel, and the library
-/// never uses the number of such a channel again; so this is done on a connection that ends with it.
-async fn look(intake: &Intake, queue: &Arc<str>) -> Result<BTreeSet<Rung>, SourceError> {
+/// The delay queues there are. To ask for a queue that is missing costs a channel, and a line in the broker's
+/// log; so what is asked is by which of their names the exchange of known ones leads anywhere. That is publishing,
+/// which a broker short of memory stops: it is done on a connection of its own.
+async fn look(intake: &Intake, queue: &Arc<str>) -> Result<BTreeSet<DelayStep>, SourceError> {
     let connection = dial(&intake.link.address, "sluicegate count").await?;
-    let mut found = BTreeSet::new();
-    let mut channel: Option<Channel> = None;
-    for rung in Rung::all(false).chain(Rung::all(true)) {
-        let open = match channel.take() {
-            Some(open) => open,
-            None => connection.create_channel().await.map_err(SourceError::new)?,
-        };
-        match ready(&open, rung.queue(queue)).await {
-            Ok(_) => {
-                found.insert(rung);
-                channel = Some(open);
-            }
-            Err(error) if is_missing(&error) => {}
-            Err(error) => return Err(SourceError::new(error)),
+    let steps = || DelayStep::all(false).chain(DelayStep::all(true));
+    let looking = async {
+        let channel = connection.create_channel().await?;
+        declare_known(&channel).await?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        let mut asked = Vec::new();
+        for step in steps() {
+            let options = BasicPublishOptions { mandatory: true, ..Default::default() };
+            let (exchange, key) = (KNOWN.into(), step.queue(queue));
+            let properties = BasicProperties::default();
+            asked.push(channel.basic_publish(exchange, key, options, &[], properties).await?);
         }
+        let mut missing = HashSet::new();
+        for answer in asked {
+            // The library hands them over with any of the answers.
+            if let Some(back) = answer.await?.take_message() {
+                missing.insert(back.delivery.routing_key.as_str().to_owned());
+            }
+        }
+        Ok::<_, lapin::Error>(missing)
+    };
+    let looked = looking.await;
+    let found = looked.map(|missing| {
+        steps().filter(|step| !missing.contains(step.queue(queue).as_str())).collect()
+    });
+    drop(connection.close(200, "done".into()).await);
+    match found {
+        // Who may not publish there counts what this process has sent.
+        Err(error) if is_refused(&error) => Ok(BTreeSet::new()),
+        found => found.map_err(SourceError::new),
     }
-    Ok(found)
+}
+
+fn is_refused(error: &lapin::Error) -> bool {
+    let refused = AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED);
+    matches!(error.kind(), ErrorKind::ProtocolError(said) if *said.kind() == refused)
 }

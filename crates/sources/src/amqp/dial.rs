@@ -1,6 +1,8 @@
 //! Connecting once, and telling apart who refuses from who is not there.
 
 use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::ops::Deref;
 use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -8,21 +10,56 @@ use std::time::Duration;
 use lapin::protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError};
 use lapin::tcp::{AsyncTcpStream, RustlsConnector};
 use lapin::{ConnectionProperties, ErrorKind};
+use rustls::AlertDescription;
 use tokio::time::timeout;
 
 use super::address::AmqpAddress;
 use crate::OpenError;
-use crate::network::tls::client_config;
+use crate::network::tls::client_config_as;
 
 /// How long one connection may take to come about.
 pub(crate) const GIVE_UP: Duration = Duration::from_secs(5);
 
+/// A connection with the socket below it.
+#[derive(Debug)]
+pub(crate) struct Dialled {
+    connection: lapin::Connection,
+    socket: Arc<OnceLock<TcpStream>>,
+}
+
+impl Dialled {
+    /// Ends it without a word: who does not answer, or does not read, would not hear any.
+    pub(crate) fn cut(&self) {
+        if let Some(socket) = self.socket.get() {
+            socket.shutdown(Shutdown::Both).unwrap_or_default();
+        }
+    }
+}
+
+impl Deref for Dialled {
+    type Target = lapin::Connection;
+
+    fn deref(&self) -> &lapin::Connection {
+        &self.connection
+    }
+}
+
+impl Drop for Dialled {
+    fn drop(&mut self) {
+        // The library writes nothing to a broker that is short of memory or disk, not even its goodbye, and
+        // would keep socket and thread until that is over.
+        if self.connection.status().blocked() {
+            self.cut();
+        }
+    }
+}
+
 /// Connects. What it starts ends with it, also when it gives up.
-pub(crate) async fn dial(
-    address: &AmqpAddress,
-    name: &str,
-) -> Result<lapin::Connection, OpenError> {
-    let config = address.is_tls().then(|| client_config(address.ca.as_deref())).transpose()?;
+pub(crate) async fn dial(address: &AmqpAddress, name: &str) -> Result<Dialled, OpenError> {
+    let config = address
+        .is_tls()
+        .then(|| client_config_as(address.ca.as_deref(), address.identity.as_ref()))
+        .transpose()?;
     let connector = config.map(RustlsConnector::from);
     let properties = ConnectionProperties::default().with_connection_name(name.into());
     let runtime = lapin::runtime::default_runtime().map_err(|error| classify(address, &error))?;
@@ -39,7 +76,7 @@ pub(crate) async fn dial(
                 let stream = AsyncTcpStream::connect(&runtime, addresses).await?;
                 if let AsyncTcpStream::Plain(plain) = &stream {
                     let socket = plain.get_ref().as_fd().try_clone_to_owned()?;
-                    drop(kept.set(std::net::TcpStream::from(socket)));
+                    drop(kept.set(TcpStream::from(socket)));
                 }
                 match &connector {
                     Some(connector) => stream.into_rustls(connector, &host).await,
@@ -54,11 +91,12 @@ pub(crate) async fn dial(
         properties,
     );
     match timeout(GIVE_UP, connect).await {
-        Ok(connected) => connected.map_err(|error| classify(address, &error)),
+        Ok(Ok(connection)) => Ok(Dialled { connection, socket }),
+        Ok(Err(error)) => Err(classify(address, &error)),
         Err(_) => {
             // A broker that took the connection and says nothing would keep its thread for ever.
             if let Some(socket) = socket.get() {
-                socket.shutdown(std::net::Shutdown::Both).unwrap_or_default();
+                socket.shutdown(Shutdown::Both).unwrap_or_default();
             }
             let why = format!("{} did not answer within {GIVE_UP:?}", address.host());
             Err(OpenError::Unreachable(why))
@@ -104,6 +142,14 @@ pub(crate) fn classify(address: &AmqpAddress, error: &lapin::Error) -> OpenError
         return match tls {
             rustls::Error::InvalidCertificate(why) => OpenError::Refused(format!(
                 "the certificate of {host} is not trusted ({why}): name its issuer with ca="
+            )),
+            rustls::Error::AlertReceived(
+                AlertDescription::CertificateRequired
+                | AlertDescription::BadCertificate
+                | AlertDescription::UnknownCA
+                | AlertDescription::CertificateUnknown,
+            ) => OpenError::Refused(format!(
+                "{host} wants a certificate that it trusts: name ours with cert= and key= ({tls})"
             )),
             _ => OpenError::Refused(format!("no TLS with {host}: {tls}")),
         };

@@ -20,13 +20,14 @@ use sluicegate_dispatch::SourceError;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::delayed::Delayed;
 use super::dial::classify;
-use super::letter::Letter;
+use super::incoming::Incoming;
 use super::link::{Link, Up};
-use super::ring::{Frames, Hold, Ring};
+
 use super::settings::AmqpConsume;
-use super::ticket::Told;
 use super::topology::short;
+use super::unacked::{Frames, Hold, Unacked};
 use crate::OpenError;
 use crate::network::pause::Pauses;
 
@@ -45,7 +46,7 @@ type Next = Option<lapin::Result<lapin::message::Delivery>>;
 pub(crate) struct Intake {
     pub(crate) consume: AmqpConsume,
     pub(crate) link: Arc<Link>,
-    pub(crate) ring: Mutex<Ring>,
+    pub(crate) unacked: Mutex<Unacked>,
     /// Something arrived, or will not any more.
     pub(crate) arrived: Notify,
     /// There is something to tell.
@@ -60,6 +61,8 @@ pub(crate) struct Intake {
     is_stopped: AtomicBool,
     stopped: Notify,
     state: Mutex<Standing>,
+    /// What this process has sent to come later.
+    pub(crate) delayed: Mutex<Delayed>,
     /// Held while frames are put together and written: theirs is one order.
     telling: tokio::sync::Mutex<()>,
 }
@@ -86,7 +89,7 @@ impl Intake {
         Self {
             consume,
             link,
-            ring: Mutex::default(),
+            unacked: Mutex::default(),
             arrived: Notify::new(),
             settled: Notify::new(),
             is_stopping: AtomicBool::new(false),
@@ -96,6 +99,7 @@ impl Intake {
             is_stopped: AtomicBool::new(false),
             stopped: Notify::new(),
             state: Mutex::default(),
+            delayed: Mutex::default(),
             telling: tokio::sync::Mutex::default(),
         }
     }
@@ -143,6 +147,16 @@ impl Intake {
         self.consume.visibility.map(|window| now + window)
     }
 
+    /// Hears whether a message that is to come later is with the broker.
+    pub(crate) fn noted(&self, key: &Arc<str>, delay: Option<Duration>, is_sent: bool) {
+        let Some(delay) = delay else { return };
+        let mut delayed = self.delayed.lock();
+        match is_sent {
+            true => delayed.begin(key, Instant::now() + delay),
+            false => delayed.remove(key),
+        }
+    }
+
     fn hold(&self) -> Hold {
         let age = self.consume.hold;
         match age.is_zero() || self.is_stopping.load(Ordering::Acquire) {
@@ -154,22 +168,22 @@ impl Intake {
 
     fn begin(&self, channel: Channel) {
         let channel = Arc::new(channel);
-        let mut ring = self.ring.lock();
-        ring.begin(next_generation());
-        // Both change under the ring's lock, so that a tag never meets another channel.
+        let mut unacked = self.unacked.lock();
+        unacked.begin(next_generation());
+        // Both change under one lock, so that a tag never meets another channel.
         *self.state.lock() = Standing { channel: Some(channel), cause: None };
-        drop(ring);
+        drop(unacked);
         self.arrived.notify_waiters();
     }
 
     fn end(&self, cause: String) {
-        let mut ring = self.ring.lock();
-        ring.end();
+        let mut unacked = self.unacked.lock();
+        unacked.end();
         let old = std::mem::replace(
             &mut *self.state.lock(),
             Standing { channel: None, cause: Some(cause) },
         );
-        drop(ring);
+        drop(unacked);
         drop(old);
         self.arrived.notify_waiters();
         self.settled.notify_one();
@@ -230,9 +244,7 @@ impl Intake {
             if is_again {
                 self.link.declare(&up.connection).await.map_err(|error| error.to_string())?;
             }
-            ensure_queue(&self.link, up, &self.consume.queue)
-                .await
-                .map_err(|error| error.to_string())?;
+            ensure_queue(&self.link, up, &self.consume).await.map_err(|error| error.to_string())?;
             let channel = match up.connection.create_channel().await {
                 Ok(channel) => channel,
                 Err(error) => {
@@ -282,8 +294,8 @@ impl Intake {
             match came {
                 Some(Ok(delivery)) => {
                     let tag = delivery.delivery_tag;
-                    let letter = Letter::new(delivery);
-                    batch.push((tag, letter.id(), letter));
+                    let incoming = Incoming::new(delivery);
+                    batch.push((tag, incoming.identity(), incoming));
                 }
                 Some(Err(error)) => end = Some(error.to_string()),
                 None => {
@@ -296,9 +308,14 @@ impl Intake {
             }
         }
         let now = Instant::now();
-        let mut ring = self.ring.lock();
-        let all = batch.into_iter().all(|(tag, id, letter)| ring.arrive(tag, id, letter, now));
-        drop(ring);
+        for (_, _, incoming) in batch.iter().filter(|(_, _, incoming)| incoming.is_copy()) {
+            self.delayed.lock().came(incoming);
+        }
+        let mut unacked = self.unacked.lock();
+        let all = batch
+            .into_iter()
+            .all(|(tag, identity, incoming)| unacked.arrive(tag, identity, incoming, now));
+        drop(unacked);
         self.arrived.notify_waiters();
         match end {
             Some(end) => Err(end),
@@ -318,7 +335,7 @@ impl Intake {
                 break;
             }
         }
-        self.ring.lock().return_fresh();
+        self.unacked.lock().return_fresh();
         timeout(ANSWER, self.tell_once()).await.ok();
         self.settled.notify_one();
     }
@@ -360,8 +377,8 @@ impl Intake {
     pub(crate) async fn tell_once(&self) -> Option<Instant> {
         let _telling = self.telling.lock().await;
         let (mut frames, channel) = {
-            let mut ring = self.ring.lock();
-            let frames = ring.frames(Instant::now(), self.hold());
+            let mut unacked = self.unacked.lock();
+            let frames = unacked.frames(Instant::now(), self.hold());
             (frames, self.state.lock().channel.clone())
         };
         let next = frames.next;
@@ -372,8 +389,8 @@ impl Intake {
             Some(channel) => send(&channel, &frames).await,
             None => false,
         };
-        self.ring.lock().told(&mut frames, Instant::now());
-        frames.tickets.conclude(if told { &Told::Done } else { &Told::Lost });
+        self.unacked.lock().told(&mut frames, Instant::now());
+        frames.answer(told);
         next
     }
 }
@@ -410,10 +427,20 @@ async fn send(channel: &Channel, frames: &Frames) -> bool {
     is_sent
 }
 
-/// A queue that is missing is made, durable; one that is there is used as it is.
-pub(crate) async fn ensure_queue(link: &Link, up: &Up, queue: &str) -> Result<(), OpenError> {
+/// A queue that is missing is made, durable, unless it is somebody else's; one that is there is used as
+/// it is.
+pub(crate) async fn ensure_queue(
+    link: &Link,
+    up: &Up,
+    consume: &AmqpConsume,
+) -> Result<(), OpenError> {
+    let queue = &consume.queue;
     if link.topology.queue(queue).is_some() || is_there(link, up, queue).await? {
         return Ok(());
+    }
+    if consume.is_standing {
+        let why = format!("the queue {queue}, which somebody else declares, is not there");
+        return Err(OpenError::Unreachable(why));
     }
     let making = async {
         let channel = up.connection.create_channel().await?;

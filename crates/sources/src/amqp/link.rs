@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::address::AmqpAddress;
-use super::dial::{GIVE_UP, classify, dial};
+use super::dial::{Dialled, GIVE_UP, classify, dial};
 use super::topology::Topology;
 use crate::OpenError;
 use crate::network::pause::Pauses;
@@ -46,7 +46,7 @@ struct State {
 #[derive(Clone, Debug)]
 pub(crate) struct Up {
     pub(crate) generation: u64,
-    pub(crate) connection: Arc<lapin::Connection>,
+    pub(crate) connection: Arc<Dialled>,
 }
 
 impl Link {

@@ -4,26 +4,27 @@
 //! sources ([`AmqpSource::on`]) and declares a [`Topology`] at every connect.
 //!
 //! What is broker's custom and what is ours:
-//! 1. A delay is a waiting queue: see the ladder of delays in `docs/sources.md`.
+//! 1. A delay is a delay queue: see the delay queues in `docs/sources.md`.
 //! 2. The visibility window is ours. The broker knows none, and hands out again only what a channel
 //!    held that ended, or what we hand back.
 //! 3. Acks go out as one for all up to a tag, wherever nothing below it is missing.
 
 mod address;
+mod answers;
 mod connection;
-mod courier;
+mod delay_queues;
+mod delayed;
 mod depth;
 mod dial;
+mod incoming;
 mod intake;
-mod ladder;
-mod letter;
 mod link;
 mod names;
-mod ring;
+mod publisher;
 mod settings;
 mod source;
-mod ticket;
 mod topology;
+mod unacked;
 
 pub use address::AmqpAddress;
 pub use connection::Connection;

@@ -31,6 +31,8 @@ pub struct AmqpConsume {
     pub(crate) visibility: Option<Duration>,
     pub(crate) hold: Duration,
     pub(crate) delays: Option<Delays>,
+    /// Somebody else declares the queue.
+    pub(crate) is_standing: bool,
 }
 
 /// In which kind of queue messages wait for their delays to pass.
@@ -164,7 +166,16 @@ impl AmqpConsume {
             visibility: None,
             hold: Duration::from_millis(5),
             delays: None,
+            is_standing: false,
         }
+    }
+
+    /// The queue is somebody else's to declare: where it is missing it is not made but waited for, and
+    /// [`health`](sluicegate_dispatch::Source::health) names it meanwhile.
+    #[must_use]
+    pub fn with_standing_queue(mut self) -> Self {
+        self.is_standing = true;
+        self
     }
 
     /// The name under which the broker lists the consumer; it makes one up where there is none.

@@ -7,23 +7,24 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Demand, Depth, Message, Profile, Publication, PublishError, Published,
-    Receipt, Settle, Settled, Settlement, Source, SourceError,
+    BoxFuture, Delivery, Demand, Depth, Found, Message, Profile, Publication, PublishError,
+    Published, Reason, Receipt, Settle, Settled, Settlement, Source, SourceError,
 };
 use sluicegate_tasks::{Context, TaskGroup};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::connection::{Connection, failed};
-use super::courier::{Answer, Destination, Outgoing};
+use super::answers::Call;
+use super::connection::{Connection, Heard, failed};
+use super::delay_queues::DelayStep;
+use super::delayed::Waiting;
 use super::depth::Counting;
 use super::dial::GIVE_UP;
+use super::incoming::{Incoming, properties_of};
 use super::intake::{Intake, ensure_queue, is_there};
-use super::ladder::Rung;
-use super::letter::properties_of;
 use super::link::Link;
-use super::ring::{End, Handed};
+use super::publisher::{Destination, Outgoing};
 use super::settings::{AmqpConsume, AmqpSettings, Delays};
-use super::ticket::Ticket;
+use super::unacked::{Copying, End, Handed};
 use crate::{Content, OpenError};
 
 /// How long a receive waits for the first message.
@@ -38,6 +39,9 @@ const NO_WINDOW: Duration = Duration::from_secs(365 * 24 * 3600);
 /// 1. It has a channel of its own, from its first [`receive`](Source::receive) on: a source that only
 ///    publishes takes nothing out of the queue. When the broker closes the channel, it opens another
 ///    one, and what was out comes again.
+///    [`Receipt::generation`] is the channel: it changes exactly when messages may come again that were not
+///    handed back, those whose acks were lost among them, in the order of the queue. Within a generation
+///    only what was handed back comes again.
 /// 2. An answer [`Settled::Done`] to [`Settlement::Ack`] says that the ack is on the wire: the protocol
 ///    has no confirmation of acks. Where it is lost there, the message comes again.
 /// 3. What comes back after a delay is published as a copy and confirmed before the first one is
@@ -76,7 +80,7 @@ impl<M: Content> AmqpSource<M> {
     pub async fn on(connection: &Connection, consume: AmqpConsume) -> Result<Self, OpenError> {
         consume.check()?;
         if let Ok(up) = connection.link().up() {
-            let look = ensure_queue(connection.link(), &up, &consume.queue);
+            let look = ensure_queue(connection.link(), &up, &consume);
             // Whatever else it is, consuming meets it too, and tries again.
             if let Ok(Err(error @ OpenError::Refused(_))) = timeout(GIVE_UP, look).await {
                 return Err(error);
@@ -130,7 +134,7 @@ impl<M: Content> AmqpSource<M> {
     /// exceeds its consumer timeout, by default 30 minutes; all that is out comes again then.
     #[must_use]
     pub fn oldest_out(&self) -> Option<Duration> {
-        self.intake.ring.lock().oldest().map(|since| since.elapsed())
+        self.intake.unacked.lock().oldest().map(|since| since.elapsed())
     }
 
     /// Ends it: [`Source::stop`], then the channel, and the connection where it is its own. What is
@@ -152,8 +156,8 @@ impl<M: Content> AmqpSource<M> {
         Delivery {
             broker_id: handed.name,
             receipt: handed.receipt,
-            attempts: handed.letter.attempts(),
-            message: M::read(handed.letter.envelope()),
+            attempts: handed.incoming.attempts(),
+            message: M::read(handed.incoming.envelope()),
         }
     }
 
@@ -171,7 +175,8 @@ impl<M: Content> AmqpSource<M> {
                 return Ok(Vec::new());
             }
             let now = Instant::now();
-            let handed = self.intake.ring.lock().hand_out(max, now, self.intake.consume.visibility);
+            let handed =
+                self.intake.unacked.lock().hand_out(max, now, self.intake.consume.visibility);
             if !handed.is_empty() {
                 // No await from here on, at which it could be dropped with what it took.
                 self.intake.settled.notify_one();
@@ -188,51 +193,82 @@ impl<M: Content> AmqpSource<M> {
         }
     }
 
-    async fn settle_all(&self, settle: Vec<Settle>) -> Result<Vec<Settled>, SourceError> {
-        let ticket = Arc::new(Ticket::default());
+    async fn settle_all(&self, settle: Vec<Settle>) -> Vec<Settled> {
+        let call = Call::new();
+        // Whatever becomes of this call, the names of what it settled are given back with it.
+        let _names = Answering { intake: &self.intake, call: &call };
         let mut copies = Vec::new();
         let mut answers = Vec::with_capacity(settle.len());
         {
-            let mut ring = self.intake.ring.lock();
-            for Settle { receipt, settlement } in settle {
-                let is_valid = match settlement {
-                    Settlement::Ack => ring.settle(&receipt, End::Ack, &ticket),
-                    Settlement::Park => ring.settle(&receipt, End::Reject, &ticket),
+            let mut unacked = self.intake.unacked.lock();
+            for (number, Settle { receipt, settlement }) in settle.into_iter().enumerate() {
+                let part = call.part(number);
+                let end = match settlement {
+                    Settlement::Ack => End::Ack,
+                    Settlement::Park => End::Reject,
                     Settlement::Retry { after, attempts, reason } => {
-                        let known = ring.letter(&receipt).map(|letter| letter.attempts());
-                        if after.is_zero() && known.is_none_or(|known| known == attempts) {
-                            ring.settle(&receipt, End::Return, &ticket)
-                        } else if let Some((name, letter)) = ring.copy(&receipt, &ticket) {
-                            let to = self.destination(after);
-                            let properties = letter.again(&name, attempts, reason);
-                            let answer = self.answer(receipt);
-                            copies.push(Outgoing { to, body: letter.body(), properties, answer });
-                            true
-                        } else {
-                            false
+                        let known = unacked.incoming(&receipt).map(|known| known.attempts());
+                        if !after.is_zero() || known.is_some_and(|known| known != attempts) {
+                            if let Some(copying) = unacked.copy(&receipt, part) {
+                                copies.push((receipt, copying, after, attempts, reason));
+                            }
+                            answers.push(Settled::Done);
+                            continue;
                         }
+                        End::Return
                     }
                 };
-                answers.push(if is_valid { Settled::Done } else { Settled::Stale });
+                unacked.settle(&receipt, end, part);
+                answers.push(Settled::Done);
             }
         }
-        // From here on all of it happens, though nobody may wait for the answer.
-        if !copies.is_empty() {
-            self.connection.courier().send(copies);
-        }
+        // From here on all of it happens, though nobody may wait for the answer. Acks first.
         self.intake.settled.notify_one();
-        self.answered(&ticket, answers).await
+        for (receipt, copying, after, attempts, reason) in copies {
+            self.send_copy(receipt, copying, after, attempts, reason);
+        }
+        call.answers(&mut answers).await;
+        answers
     }
 
-    async fn answered(
+    /// Puts a copy in line, and notes it for those who look for it.
+    fn send_copy(
         &self,
-        ticket: &Ticket,
-        mut answers: Vec<Settled>,
-    ) -> Result<Vec<Settled>, SourceError> {
-        if !ticket.wait().await? {
-            answers.fill(Settled::Stale);
+        receipt: Receipt,
+        copying: Copying,
+        after: Duration,
+        attempts: u32,
+        reason: Reason,
+    ) {
+        let Copying { name: key, incoming, arrived } = copying;
+        let properties = incoming.again(&key, attempts, reason);
+        let mut due = None;
+        let to = self.destination(after);
+        if let Destination::Later(_, step) = &to {
+            due = Some(step.delay());
+            if let Some(id) = application_id::<M>(&incoming) {
+                let now = Instant::now();
+                let (body, due) = (incoming.body(), now + step.delay());
+                let waiting =
+                    Waiting { id, body, attempts, reason, since: arrived, due, number: 0 };
+                self.intake.delayed.lock().insert(&key, waiting, now);
+            }
         }
-        Ok(answers)
+        let (intake, of) = (Arc::downgrade(&self.intake), receipt.clone());
+        let answer = move |copied: Result<(), SourceError>| {
+            let Some(intake) = intake.upgrade() else { return };
+            intake.noted(&key, due, copied.is_ok());
+            // When it is confirmed, the first one is acked.
+            let end = intake.window_end(Instant::now());
+            intake.unacked.lock().copied(&of, copied, end);
+            intake.settled.notify_one();
+        };
+        let message = Outgoing::new(to, incoming.body(), properties, answer);
+        for queued in self.connection.publisher().send([message]) {
+            let unneeded = self.intake.unacked.lock().queued(&receipt, queued);
+            // Outside of the lock.
+            drop(unneeded);
+        }
     }
 
     fn destination(&self, after: Duration) -> Destination {
@@ -240,31 +276,83 @@ impl<M: Content> AmqpSource<M> {
             true => Destination::Queue(Arc::clone(&self.queue)),
             false => Destination::Later(
                 Arc::clone(&self.queue),
-                Rung::of(after, self.delays == Delays::Quorum),
+                DelayStep::of(after, self.delays == Delays::Quorum),
             ),
         }
     }
 
-    /// What happens when a copy is confirmed: the first one is acked.
-    fn answer(&self, receipt: Receipt) -> Answer {
-        let intake = Arc::clone(&self.intake);
-        Box::new(move |copied| {
-            let now = Instant::now();
-            let end = intake.window_end(now);
-            intake.ring.lock().copied(receipt.generation, receipt.tag, copied, end, now);
-            intake.settled.notify_one();
-        })
-    }
-
     async fn publish_all(&self, messages: Vec<Publication>) -> Result<Published, PublishError> {
         let accepted = messages.len() as u64;
-        let outgoing = messages.into_iter().map(|publication| {
+        let mut outgoing = Vec::with_capacity(messages.len());
+        for publication in messages {
             let properties = properties_of(&publication);
             let to = self.destination(publication.delay);
-            (to, String::from(publication.body).into(), properties)
-        });
+            let body = bytes::Bytes::from(String::from(publication.body));
+            let id = publication.message.id;
+            let mut due = None;
+            if let Destination::Later(_, step) = &to {
+                let (now, delay) = (Instant::now(), step.delay());
+                due = Some(delay);
+                let waiting = Waiting {
+                    id: Arc::clone(&id),
+                    body: body.clone(),
+                    attempts: 0,
+                    reason: Reason::Scheduled,
+                    since: now,
+                    due: now + delay,
+                    number: 0,
+                };
+                self.intake.delayed.lock().insert(&id, waiting, now);
+            }
+            let intake = Arc::downgrade(&self.intake);
+            let heard = move |sent: &Result<(), SourceError>| {
+                if let Some(intake) = due.and_then(|_| intake.upgrade()) {
+                    intake.noted(&id, due, sent.is_ok());
+                }
+            };
+            outgoing.push((to, body, properties, Some(Box::new(heard) as Heard)));
+        }
         self.connection.send(outgoing).await.map_err(PublishError::Source)?;
         Ok(Published { accepted, duplicates: 0 })
+    }
+
+    fn find_here(&self, id: &str) -> Option<Found> {
+        let here = self.intake.unacked.lock().here();
+        let is_it =
+            |incoming: &Incoming| application_id::<M>(incoming).is_some_and(|known| *known == *id);
+        let found = here.into_iter().find(|(incoming, ..)| is_it(incoming));
+        let now = Instant::now();
+        match found {
+            Some((incoming, arrived, state)) => Some(Found {
+                body: String::from_utf8_lossy(&incoming.body()).into(),
+                state,
+                attempts: incoming.attempts(),
+                age: now.saturating_duration_since(arrived),
+            }),
+            None => self.intake.delayed.lock().find(id, now),
+        }
+    }
+}
+
+/// The application's id of a message, which is the sender's where there is no other.
+fn application_id<M: Content>(incoming: &Incoming) -> Option<Arc<str>> {
+    let envelope = incoming.envelope();
+    let sent = envelope.id.clone();
+    M::read(envelope).ok().and_then(|content| content.id().cloned()).or(sent)
+}
+
+/// Gives back the names of what a call has settled, when whoever called has the answer or has gone.
+struct Answering<'a> {
+    intake: &'a Intake,
+    call: &'a Call,
+}
+
+impl Drop for Answering<'_> {
+    fn drop(&mut self) {
+        let names = self.call.release_names();
+        if !names.is_empty() {
+            self.intake.unacked.lock().rest(names, Instant::now());
+        }
     }
 }
 
@@ -301,13 +389,13 @@ impl<M: Content> Source<M> for AmqpSource<M> {
     }
 
     fn settle(&self, settle: Vec<Settle>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
-        Box::pin(self.settle_all(settle))
+        Box::pin(async { Ok(self.settle_all(settle).await) })
     }
 
     fn extend(&self, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
         let end = self.intake.window_end(Instant::now());
-        let mut ring = self.intake.ring.lock();
-        let extend = |receipt: &Receipt| match ring.extend(receipt, end) {
+        let mut unacked = self.intake.unacked.lock();
+        let extend = |receipt: &Receipt| match unacked.extend(receipt, end) {
             true => Settled::Done,
             false => Settled::Stale,
         };
@@ -316,7 +404,7 @@ impl<M: Content> Source<M> for AmqpSource<M> {
     }
 
     fn depth(&self) -> BoxFuture<'_, Result<Depth, SourceError>> {
-        Box::pin(self.counting.count(&self.intake, self.connection.courier(), &self.queue))
+        Box::pin(self.counting.count(&self.intake, self.connection.publisher(), &self.queue))
     }
 
     fn health(&self) -> Result<(), SourceError> {
@@ -332,5 +420,9 @@ impl<M: Content> Source<M> for AmqpSource<M> {
         messages: Vec<Publication>,
     ) -> BoxFuture<'_, Result<Published, PublishError>> {
         Box::pin(self.publish_all(messages))
+    }
+
+    fn find<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Found>, SourceError>> {
+        Box::pin(async { Ok(self.find_here(id)) })
     }
 }

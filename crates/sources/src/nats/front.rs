@@ -5,17 +5,21 @@
 //! 2. A receipt is valid until its window ends, its message is settled, or a later delivery of it is
 //!    handed out.
 //! 3. What is here is bounded: by what was asked for, and by the consumer's `max_ack_pending`.
+//! 4. Of a message that is being settled nobody tells the server that it goes on.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::num::NonZero;
 use std::time::Duration;
 
 use async_nats::Subject;
 use sluicegate_dispatch::Receipt;
 use tokio::time::Instant;
 
-use super::hold::{Hold, LATE, Verdict};
+use super::hold::{Hold, Verdict};
 use super::tally;
+
+#[path = "front_order.rs"]
+mod order;
+pub(super) use order::Kept;
 
 /// How many messages that are done are remembered, so that a copy that was under way is not taken
 /// for another delivery.
@@ -65,8 +69,8 @@ pub(super) enum Errand {
 pub(super) enum Worth {
     /// The server is to be told.
     Tell(Word),
-    /// The server has been told already, though the caller has not heard of it.
-    Told,
+    /// It is being settled: there is nothing to extend.
+    Settling,
     Stale,
 }
 
@@ -79,7 +83,6 @@ pub(super) struct Word {
     pub(super) tallied: Option<tally::Entry>,
 }
 
-#[derive(Debug)]
 pub(super) struct Front<B> {
     window: Duration,
     generation: u64,
@@ -89,8 +92,10 @@ pub(super) struct Front<B> {
     hold: Option<Hold>,
     /// The count of the last delivery, where all are ours.
     counted: Option<u64>,
-    /// Whether somebody has asked for order.
-    minds_order: bool,
+    /// Which messages stay in order, once somebody has asked for that.
+    kept: Option<Kept<B>>,
+    /// Whether nothing has come from this consumer yet.
+    is_fresh: bool,
     done: HashSet<(u64, i128)>,
     done_order: VecDeque<(u64, i128)>,
     /// How many are wanted by those who wait.
@@ -107,6 +112,8 @@ struct Entry<B> {
     waiting: Option<Arrived<B>>,
     /// It may not be handed out before.
     not_before: Option<Instant>,
+    /// How often the server is just being told that it is worked on.
+    extending: u32,
     touched: Instant,
 }
 
@@ -121,7 +128,11 @@ struct Out {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Open,
+    /// It is being copied to where dead messages are kept; its window goes on.
+    Copying,
+    /// The server is being told what becomes of it.
     Settling,
+    /// The server knows, and whoever settles has not been answered.
     Told,
 }
 
@@ -135,7 +146,8 @@ impl<B> Front<B> {
             queue: VecDeque::new(),
             hold: None,
             counted: None,
-            minds_order: false,
+            kept: None,
+            is_fresh: false,
             done: HashSet::new(),
             done_order: VecDeque::new(),
             wanted: 0,
@@ -166,8 +178,9 @@ impl<B> Front<B> {
         now: Instant,
     ) -> Option<Errand> {
         let (seq, published) = (arrived.seq, arrived.published);
+        self.is_fresh = false;
         self.count(seq, arrived.count, now);
-        let verdict = self.hold.as_mut().map_or(Verdict::Passes, |hold| hold.look(seq, asked));
+        let verdict = self.look(&arrived, asked);
         let errand = if self.done.contains(&(seq, published)) {
             Some(Errand::Gone(arrived.reply))
         } else {
@@ -215,7 +228,7 @@ impl<B> Front<B> {
             let until = arrived.at + self.window;
             if until <= now {
                 // The server delivers it again.
-                self.hold_for(seq, now);
+                self.hold_for(&arrived, now);
                 continue;
             }
             self.generation += 1;
@@ -230,28 +243,60 @@ impl<B> Front<B> {
 
     /// What a receipt is worth for settling. What the server is to be told is under way then.
     pub(super) fn begin_settling(&mut self, receipt: &Receipt, now: Instant) -> Worth {
-        let Some((out, word)) = self.out_of(receipt, now) else { return Worth::Stale };
-        match out.stage {
-            Stage::Open => {
-                out.stage = Stage::Settling;
+        self.begin(receipt, Stage::Settling, now)
+    }
+
+    /// The same for a message that is copied elsewhere first.
+    pub(super) fn begin_copying(&mut self, receipt: &Receipt, now: Instant) -> Worth {
+        self.begin(receipt, Stage::Copying, now)
+    }
+
+    fn begin(&mut self, receipt: &Receipt, stage: Stage, now: Instant) -> Worth {
+        match self.out_of(receipt, now) {
+            Some((out, word)) if out.stage == Stage::Open => {
+                out.stage = stage;
                 Worth::Tell(word)
             }
-            Stage::Settling => Worth::Stale,
-            Stage::Told => {
-                self.clear(receipt);
-                Worth::Told
-            }
+            _ => Worth::Stale,
         }
     }
 
-    /// What a receipt is worth for extending.
+    /// A message that was copied is going to be settled. `false` if it was handed out anew meanwhile.
+    pub(super) fn copied(&mut self, receipt: &Receipt) -> bool {
+        let Some(out) = self.current(receipt) else { return false };
+        out.stage = Stage::Settling;
+        true
+    }
+
+    /// What a receipt is worth for extending. What the server is to be told is under way then, until
+    /// [`end_extending`](Self::end_extending).
     pub(super) fn begin_extending(&mut self, receipt: &Receipt, now: Instant) -> Worth {
-        match self.out_of(receipt, now) {
-            None => Worth::Stale,
-            Some((out, word)) if out.stage == Stage::Open => Worth::Tell(word),
+        let Some((out, word)) = self.out_of(receipt, now) else { return Worth::Stale };
+        if matches!(out.stage, Stage::Settling | Stage::Told) {
             // Telling the server that it goes on could overwrite a delay.
-            Some(_) => Worth::Told,
+            return Worth::Settling;
         }
+        self.begin_progress(receipt.tag);
+        Worth::Tell(word)
+    }
+
+    fn begin_progress(&mut self, seq: u64) {
+        if let Some(entry) = self.entries.get_mut(&seq) {
+            entry.extending += 1;
+        }
+    }
+
+    /// The server was told that a message is worked on, or was not.
+    pub(super) fn end_extending(&mut self, seq: u64) {
+        if let Some(entry) = self.entries.get_mut(&seq) {
+            entry.extending = entry.extending.saturating_sub(1);
+        }
+    }
+
+    /// Whether the server is just being told that a message is worked on. What reached it after a delay
+    /// would overwrite that.
+    pub(super) fn is_extending(&self, seq: u64) -> bool {
+        self.entries.get(&seq).is_some_and(|entry| entry.extending > 0)
     }
 
     fn out_of(&mut self, receipt: &Receipt, now: Instant) -> Option<(&mut Out, Word)> {
@@ -282,52 +327,51 @@ impl<B> Front<B> {
         self.entries.insert(seq, known);
     }
 
-    /// The server was not told, as far as is known.
-    pub(super) fn not_told(&mut self, receipt: &Receipt) {
-        if let Some(out) = self.current(receipt)
-            && out.stage == Stage::Settling
-        {
+    /// Whoever settles is answered, or gone. What the server was not told of is out as before.
+    pub(super) fn end_settling(&mut self, receipt: &Receipt) {
+        let Some(out) = self.current(receipt) else { return };
+        if out.stage != Stage::Told {
             out.stage = Stage::Open;
+            return;
+        }
+        let Some(entry) = self.entries.get_mut(&receipt.tag) else { return };
+        entry.out = None;
+        if self.done.contains(&(receipt.tag, entry.published)) {
+            self.entries.remove(&receipt.tag);
         }
     }
 
-    /// The message is done with.
-    pub(super) fn gone(&mut self, receipt: &Receipt, is_answered: bool) {
-        if self.current(receipt).is_none() {
-            return;
-        }
+    /// The message is done with, and the server knows.
+    pub(super) fn gone(&mut self, receipt: &Receipt) {
+        let Some(out) = self.current(receipt) else { return };
+        out.stage = Stage::Told;
         let Some(entry) = self.entries.get_mut(&receipt.tag) else { return };
         // A copy that waits is one of the same message.
         entry.waiting = None;
         let key = (receipt.tag, entry.published);
         self.remember(key);
-        self.answer(receipt, is_answered);
-        let entry = self.entries.get(&receipt.tag);
-        if entry.is_some_and(|entry| entry.out.is_none()) {
-            self.entries.remove(&receipt.tag);
-        }
     }
 
-    /// The message comes back, not before some time.
+    /// The message comes back, not before some time, and the server knows.
     pub(super) fn again(
         &mut self,
         receipt: &Receipt,
-        not_before: Option<Instant>,
+        not_before: Instant,
         attempts: u32,
         tallied: Option<tally::Entry>,
-        is_answered: bool,
     ) {
-        if self.current(receipt).is_none() {
-            return;
-        }
+        let Some(out) = self.current(receipt) else { return };
+        out.stage = Stage::Told;
         if let Some(entry) = self.entries.get_mut(&receipt.tag) {
-            // A copy that waits belongs to what is over now; the server delivers it again.
-            entry.waiting = None;
-            entry.not_before = not_before;
+            // A copy of before belongs to what is over now; the server delivers it again, and may have
+            // done so before it has answered.
+            let is_early = |arrived: &mut Arrived<B>| arrived.at < not_before;
+            if entry.waiting.take_if(is_early).is_some() || entry.waiting.is_none() {
+                entry.not_before = Some(not_before);
+            }
             entry.attempts = attempts;
             entry.tallied = tallied;
         }
-        self.answer(receipt, is_answered);
     }
 
     /// Its window has begun anew.
@@ -341,23 +385,6 @@ impl<B> Front<B> {
     fn current(&mut self, receipt: &Receipt) -> Option<&mut Out> {
         let out = self.entries.get_mut(&receipt.tag)?.out.as_mut()?;
         (out.generation == receipt.generation).then_some(out)
-    }
-
-    /// The caller hears of it, or will when he asks again.
-    fn answer(&mut self, receipt: &Receipt, is_answered: bool) {
-        if is_answered {
-            self.clear(receipt);
-        } else if let Some(out) = self.current(receipt) {
-            out.stage = Stage::Told;
-        }
-    }
-
-    fn clear(&mut self, receipt: &Receipt) {
-        let Some(entry) = self.entries.get_mut(&receipt.tag) else { return };
-        entry.out = None;
-        if self.done.contains(&(receipt.tag, entry.published)) {
-            self.entries.remove(&receipt.tag);
-        }
     }
 
     fn remember(&mut self, key: (u64, i128)) {
@@ -380,13 +407,16 @@ impl<B> Front<B> {
         self.entries.values().filter(is_out).count()
     }
 
-    /// Where the server is to be told that what waits here is still being worked on.
-    pub(super) fn ageing(&self, now: Instant) -> Vec<(u64, Subject)> {
-        let held = self.hold.iter().flat_map(|hold| hold.held());
-        let waiting = self.queue.iter().chain(held);
-        let waiting = waiting.filter_map(|seq| self.entries.get(seq)?.waiting.as_ref());
+    /// Where the server is to be told that what waits here is still being worked on. It is under way
+    /// then, until [`end_extending`](Self::end_extending).
+    pub(super) fn begin_keeping(&mut self, now: Instant) -> Vec<(u64, Subject)> {
+        let held = self.hold.iter().flat_map(Hold::held);
+        let waiting = self.queue.iter().copied().chain(held);
+        let waiting = waiting.filter_map(|seq| self.entries.get(&seq)?.waiting.as_ref());
         let old = waiting.filter(|arrived| arrived.at + self.window / 3 <= now);
-        old.map(|arrived| (arrived.seq, arrived.reply.clone())).collect()
+        let old: Vec<_> = old.map(|arrived| (arrived.seq, arrived.reply.clone())).collect();
+        old.iter().for_each(|(seq, _)| self.begin_progress(*seq));
+        old
     }
 
     /// The window of something that waits here has begun anew.
@@ -397,125 +427,15 @@ impl<B> Front<B> {
         }
     }
 
-    /// Gives up what waits to be handed out. What is held stays with the server: handed back it
-    /// would go before what it was held for.
+    /// Gives up what waits to be handed out, also what is held.
     pub(super) fn give_back(&mut self) -> Vec<Errand> {
+        let held = self.hold.take().map(Hold::into_held).unwrap_or_default();
         let mut errands = Vec::new();
-        for seq in std::mem::take(&mut self.queue) {
+        for seq in std::mem::take(&mut self.queue).into_iter().chain(held) {
             let waiting = self.entries.get_mut(&seq).and_then(|entry| entry.waiting.take());
             errands.extend(waiting.map(|arrived| Errand::Again(arrived.reply, Duration::ZERO)));
         }
         errands
-    }
-
-    pub(super) fn hold(&mut self, hold: Option<Hold>) {
-        self.hold = hold;
-    }
-
-    /// From here on all deliveries are ours, and a gap in their count is noticed.
-    pub(super) const fn count_from(&mut self, count: u64) {
-        self.counted = Some(count);
-    }
-
-    /// From here on order matters.
-    pub(super) const fn mind_order(&mut self) {
-        self.minds_order = true;
-    }
-
-    fn count(&mut self, seq: u64, count: u64, now: Instant) {
-        let Some(before) = self.counted.replace(count) else {
-            self.counted = None;
-            return;
-        };
-        let missed = usize::try_from(count.saturating_sub(before + 1)).unwrap_or(usize::MAX);
-        if missed == 0 || !self.minds_order {
-            return;
-        }
-        let (floor, until) = (seq.saturating_sub(1), now + self.window + LATE);
-        match &mut self.hold {
-            Some(hold) => hold.miss(missed, floor, until),
-            None => self.hold = Hold::new(floor, missed, until),
-        }
-    }
-
-    /// A message that waited here for too long comes again: where order matters, those behind it wait
-    /// for it.
-    fn hold_for(&mut self, seq: u64, now: Instant) {
-        if self.counted.is_none() || !self.minds_order {
-            return;
-        }
-        let until = now + self.window + LATE;
-        let hold = match &mut self.hold {
-            Some(hold) => {
-                hold.miss(1, seq, until);
-                hold
-            }
-            None => match Hold::new(seq, 1, until) {
-                Some(hold) => self.hold.insert(hold),
-                None => return,
-            },
-        };
-        for behind in std::mem::take(&mut self.queue) {
-            hold.wait(behind);
-        }
-    }
-
-    /// What is held waits no longer.
-    pub(super) fn release_hold(&mut self) {
-        self.minds_order = false;
-        let held = self.hold.take().map(Hold::into_held).unwrap_or_default();
-        // What was held is newer than what has arrived, and older than what is yet to come.
-        self.queue.extend(held);
-    }
-
-    fn end_hold_if_over(&mut self) {
-        if !self.hold.as_ref().is_some_and(Hold::is_over) {
-            return;
-        }
-        // The one whose arrival ended it is newer than what was held.
-        let is_new = |seq: &u64, held: &[u64]| held.first().is_some_and(|first| seq > first);
-        let held = self.hold.take().map(Hold::into_held).unwrap_or_default();
-        let at = self.queue.iter().position(|seq| is_new(seq, &held)).unwrap_or(self.queue.len());
-        let newer = self.queue.split_off(at);
-        self.queue.extend(held);
-        self.queue.extend(newer);
-    }
-
-    /// Nothing came when it was asked for.
-    pub(super) fn nothing_arrived(&mut self, asked: Instant) {
-        if let Some(hold) = &mut self.hold {
-            hold.look_at_nothing(asked);
-        }
-        self.end_hold_if_over();
-    }
-
-    /// Whether the server is to be asked what an earlier life has left, before anything new is.
-    pub(super) fn is_hold_in_question(&self, now: Instant) -> bool {
-        self.hold.as_ref().is_some_and(|hold| hold.is_in_question(now))
-    }
-
-    /// How many are late and asked for before anything else.
-    pub(super) fn missing(&self) -> Option<NonZero<usize>> {
-        self.hold.as_ref().and_then(Hold::missing)
-    }
-
-    /// The server waits for so many: if those are more than are here, the hold goes on for a while.
-    pub(super) fn hear_of_unsettled(&mut self, unsettled: usize, now: Instant) {
-        let is_out = |out: &Out| out.stage != Stage::Told;
-        let is_known = |entry: &&Entry<B>| {
-            entry.waiting.is_some()
-                || entry.out.as_ref().is_some_and(is_out)
-                || entry.not_before.is_some_and(|time| time > now)
-        };
-        let known = self.entries.values().filter(is_known).count();
-        if let Some(hold) = &mut self.hold {
-            hold.hear_of_missing(unsettled.saturating_sub(known), self.window, now);
-        }
-    }
-
-    /// When to ask again, where asking now would bring nothing that may be handed out.
-    pub(super) fn pause(&self, now: Instant) -> Option<Instant> {
-        self.hold.as_ref().and_then(|hold| hold.pause(now))
     }
 
     /// Forgets everything: the consumer is another one, and no receipt of the old one is worth
@@ -558,6 +478,7 @@ impl<B> Entry<B> {
             out: None,
             waiting: None,
             not_before: None,
+            extending: 0,
             touched: now,
         }
     }

@@ -1,5 +1,7 @@
 //! The front, step by step in made-up time.
 
+use std::num::NonZero;
+
 use super::*;
 
 const WINDOW: Duration = Duration::from_secs(30);
@@ -62,6 +64,26 @@ impl Stage {
         self.front.begin_settling(receipt, now)
     }
 
+    fn arrive_as(&mut self, seq: u64, body: &'static str, time: Duration) {
+        let arrived = Arrived { body, ..self.arrived(seq, time) };
+        let now = self.at(time);
+        assert_eq!(self.front.arrive(arrived, NOW, now, now), None);
+    }
+
+    fn done(&mut self, receipt: &Receipt) {
+        self.front.gone(receipt);
+        self.front.end_settling(receipt);
+    }
+
+    fn back(&mut self, receipt: &Receipt, not_before: Instant, attempts: u32) {
+        self.front.again(receipt, not_before, attempts, None);
+        self.front.end_settling(receipt);
+    }
+
+    fn keep_all(&mut self) {
+        self.front.keep_order(Kept { keeps: Box::new(|_| true), all: true });
+    }
+
     /// Ends a hold's waiting at a time.
     fn hold(&mut self, floor: u64, unsettled: usize, until: Duration) {
         let until = self.at(until);
@@ -117,7 +139,7 @@ fn an_early_redelivery_leaves_the_receipt_valid_until_it_is_handed_out() {
     let first = stage.receipt(1, NOW);
     stage.arrive(1, seconds(1));
     assert!(is_told(&stage.settle(&first, seconds(2))));
-    stage.front.gone(&first, true);
+    stage.done(&first);
     // The copy went with it.
     assert_eq!(stage.seqs(1, seconds(2)), [0; 0]);
     assert_eq!(stage.front.len(), 0);
@@ -132,7 +154,7 @@ fn an_extension_begins_the_window_anew() {
     stage.front.extended(&receipt, half);
     assert!(is_told(&stage.settle(&receipt, WINDOW)));
     // While it is being settled the server is not told that it goes on.
-    assert_eq!(stage.front.begin_extending(&receipt, stage.begun + WINDOW), Worth::Told);
+    assert_eq!(stage.front.begin_extending(&receipt, stage.begun + WINDOW), Worth::Settling);
     let late = stage.at(WINDOW * 2);
     assert_eq!(stage.front.begin_extending(&receipt, late), Worth::Stale);
 }
@@ -143,15 +165,15 @@ fn a_settlement_that_fails_leaves_it_out_and_one_that_is_under_way_is_not_begun_
     let receipt = stage.receipt(1, NOW);
     assert!(is_told(&stage.settle(&receipt, NOW)));
     assert_eq!(stage.settle(&receipt, NOW), Worth::Stale);
-    stage.front.not_told(&receipt);
+    stage.front.end_settling(&receipt);
     assert!(is_told(&stage.settle(&receipt, NOW)));
-    stage.front.gone(&receipt, true);
-    stage.front.not_told(&receipt);
+    stage.done(&receipt);
+    stage.front.end_settling(&receipt);
     assert_eq!(stage.settle(&receipt, NOW), Worth::Stale);
 }
 
 #[test]
-fn what_was_told_beside_a_failure_is_answered_when_it_is_asked_for_again() {
+fn what_the_server_knows_is_not_extended_and_is_stale_once_it_is_answered() {
     let mut stage = Stage::new();
     let (gone, again) = (stage.receipt(1, NOW), stage.receipt(2, NOW));
     for receipt in [&gone, &again] {
@@ -159,16 +181,64 @@ fn what_was_told_beside_a_failure_is_answered_when_it_is_asked_for_again() {
         // A copy is here before the server is told.
         stage.arrive(receipt.tag, NOW);
     }
-    stage.front.gone(&gone, false);
-    stage.front.again(&again, Some(stage.begun + seconds(60)), 4, None, false);
+    stage.front.gone(&gone);
+    stage.front.again(&again, stage.begun + seconds(60), 4, None);
     assert_eq!(stage.front.out(stage.begun), 0);
     assert_eq!(stage.seqs(9, NOW), [0; 0]);
     for receipt in [&gone, &again] {
-        stage.front.not_told(receipt);
-        assert_eq!(stage.settle(receipt, NOW), Worth::Told);
+        assert_eq!(stage.front.begin_extending(receipt, stage.begun), Worth::Settling);
+        assert_eq!(stage.settle(receipt, NOW), Worth::Stale);
+        stage.front.end_settling(receipt);
+        assert_eq!(stage.front.begin_extending(receipt, stage.begun), Worth::Stale);
         assert_eq!(stage.settle(receipt, NOW), Worth::Stale);
     }
     assert_eq!(stage.front.len(), 1);
+}
+
+#[test]
+fn what_comes_back_before_the_server_has_answered_is_handed_out() {
+    let mut stage = Stage::new();
+    let receipt = stage.receipt(1, NOW);
+    assert!(is_told(&stage.settle(&receipt, NOW)));
+    // A copy of before, and one that came for what the server was just told.
+    stage.arrive(1, NOW);
+    stage.arrive(1, seconds(2));
+    stage.back(&receipt, stage.at(seconds(1)), 0);
+    assert_eq!(stage.seqs(9, seconds(2)), [1]);
+}
+
+#[test]
+fn what_is_copied_elsewhere_is_extended_meanwhile() {
+    let mut stage = Stage::new();
+    let receipt = stage.receipt(1, NOW);
+    assert!(is_told(&stage.front.begin_copying(&receipt, stage.begun)));
+    assert!(is_told(&stage.front.begin_extending(&receipt, stage.begun)));
+    assert!(stage.front.is_extending(1));
+    stage.front.end_extending(1);
+    assert!(!stage.front.is_extending(1));
+    assert!(stage.front.copied(&receipt));
+    assert_eq!(stage.front.begin_extending(&receipt, stage.begun), Worth::Settling);
+    stage.done(&receipt);
+    assert!(!stage.front.copied(&receipt));
+}
+
+#[test]
+fn only_what_stays_in_order_waits_in_a_hold() {
+    let mut stage = Stage::new();
+    stage.hold(5, 2, WINDOW);
+    for seq in [6, 7] {
+        stage.arrive_as(seq, if seq == 6 { "kept" } else { "free" }, NOW);
+    }
+    assert_eq!(stage.seqs(9, NOW), [0; 0], "nobody has said what stays in order");
+    stage.front.keep_order(Kept { keeps: Box::new(|body| *body == "kept"), all: false });
+    assert_eq!(stage.seqs(9, NOW), [7]);
+    stage.arrive_as(8, "free", NOW);
+    stage.arrive_as(9, "kept", NOW);
+    stage.arrive_as(5, "free", NOW);
+    assert_eq!(stage.seqs(9, NOW), [8, 5]);
+    assert_eq!(stage.front.pause(stage.begun), None, "more that is free may come");
+    stage.arrive_as(4, "kept", WINDOW / 2);
+    assert_eq!(stage.seqs(9, WINDOW / 2), [4, 6, 9]);
 }
 
 #[test]
@@ -176,7 +246,7 @@ fn attempts_and_delays_are_kept() {
     let mut stage = Stage::new();
     let receipt = stage.receipt(1, NOW);
     stage.settle(&receipt, NOW);
-    stage.front.again(&receipt, Some(stage.begun + seconds(60)), 4, None, true);
+    stage.back(&receipt, stage.begun + seconds(60), 4);
     // Too early: the server has forgotten the delay, as one that crashed may.
     let early = stage.arrive(1, seconds(50));
     assert!(matches!(early, Some(Errand::Again(_, rest)) if rest == seconds(10)), "{early:?}");
@@ -185,7 +255,7 @@ fn attempts_and_delays_are_kept() {
     let (seq, second, attempts) = stage.take(1, seconds(60)).remove(0);
     assert_eq!((seq, attempts), (1, 4));
     stage.settle(&second, seconds(60));
-    stage.front.again(&second, None, 5, None, true);
+    stage.back(&second, stage.at(seconds(60)), 5);
     assert_eq!(stage.arrive(1, seconds(60)), None);
     assert_eq!(stage.take(1, seconds(60))[0].2, 5);
 }
@@ -206,7 +276,7 @@ fn a_copy_of_what_is_done_is_acknowledged_and_not_handed_out() {
     let mut stage = Stage::new();
     let receipt = stage.receipt(1, NOW);
     stage.settle(&receipt, NOW);
-    stage.front.gone(&receipt, true);
+    stage.done(&receipt);
     assert!(matches!(stage.arrive(1, seconds(40)), Some(Errand::Gone(_))));
     // Another message that has the number in a stream that was made anew.
     let mut other = stage.arrived(1, seconds(41));
@@ -222,7 +292,7 @@ fn only_so_many_that_are_done_are_remembered() {
     for seq in 0..REMEMBERED as u64 + 10 {
         let receipt = stage.receipt(seq, NOW);
         stage.settle(&receipt, NOW);
-        stage.front.gone(&receipt, true);
+        stage.done(&receipt);
     }
     assert_eq!(stage.front.done.len(), REMEMBERED);
     assert_eq!(stage.arrive(0, NOW), None);
@@ -233,11 +303,11 @@ fn only_so_many_that_are_done_are_remembered() {
 fn what_waits_here_is_kept_alive_or_left_to_the_server() {
     let mut stage = Stage::new();
     stage.arrive(1, NOW);
-    assert_eq!(stage.front.ageing(stage.at(WINDOW / 4)), []);
-    let ageing = stage.front.ageing(stage.at(WINDOW / 3));
+    assert_eq!(stage.front.begin_keeping(stage.at(WINDOW / 4)), []);
+    let ageing = stage.front.begin_keeping(stage.at(WINDOW / 3));
     assert_eq!(ageing.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), [1]);
     stage.front.kept(1, stage.begun + WINDOW / 3);
-    assert_eq!(stage.front.ageing(stage.at(WINDOW / 2)), []);
+    assert_eq!(stage.front.begin_keeping(stage.at(WINDOW / 2)), []);
     assert_eq!(stage.seqs(1, WINDOW), [1]);
     stage.arrive(2, NOW);
     // Its window ended before anybody asked.
@@ -247,13 +317,13 @@ fn what_waits_here_is_kept_alive_or_left_to_the_server() {
 }
 
 #[test]
-fn what_waits_is_given_back_and_what_is_held_is_not() {
+fn what_waits_and_what_is_held_is_given_back() {
     let mut stage = Stage::new();
     stage.arrive(1, NOW);
     stage.hold(5, 2, WINDOW);
     stage.arrive(3, NOW);
     stage.arrive(6, NOW);
-    assert_eq!(stage.front.give_back().len(), 1);
+    assert_eq!(stage.front.give_back().len(), 3);
     assert_eq!(stage.front.give_back(), []);
     assert_eq!(stage.seqs(9, NOW), [0; 0]);
 }
@@ -270,7 +340,7 @@ fn new_messages_wait_for_those_of_an_earlier_life() {
     // Asking would only bring more that is new.
     assert_eq!(stage.front.pause(stage.begun), Some(stage.at(WINDOW)));
     assert_eq!(stage.front.pause(stage.at(WINDOW)), None);
-    assert_eq!(stage.front.ageing(stage.at(WINDOW / 3)).len(), 3);
+    assert_eq!(stage.front.begin_keeping(stage.at(WINDOW / 3)).len(), 3);
     for seq in [5, 6, 7] {
         stage.front.kept(seq, stage.begun + WINDOW / 2);
     }
@@ -299,7 +369,7 @@ fn a_new_message_that_was_asked_for_late_shows_that_nothing_older_is_left() {
 fn what_went_elsewhere_is_waited_for() {
     let mut stage = Stage::new();
     stage.front.count_from(0);
-    stage.front.mind_order();
+    stage.keep_all();
     stage.arrive(1, NOW);
     assert_eq!(stage.seqs(9, NOW), [1]);
     // Two were delivered to somebody who is gone.
@@ -330,7 +400,7 @@ fn what_went_elsewhere_is_waited_for() {
 fn what_waited_too_long_is_waited_for() {
     let mut stage = Stage::new();
     stage.front.count_from(0);
-    stage.front.mind_order();
+    stage.keep_all();
     stage.arrive(1, NOW);
     stage.arrive(2, NOW);
     stage.front.kept(2, stage.at(WINDOW / 2));
@@ -390,7 +460,7 @@ fn what_is_delayed_is_not_waited_for() {
     let mut stage = Stage::new();
     let receipt = stage.receipt(1, NOW);
     stage.settle(&receipt, NOW);
-    stage.front.again(&receipt, Some(stage.at(seconds(3600))), 1, None, true);
+    stage.back(&receipt, stage.at(seconds(3600)), 1);
     stage.hold(5, 1, seconds(1));
     stage.front.hear_of_unsettled(1, stage.at(seconds(1)));
     assert_eq!(stage.front.missing(), None);
@@ -431,7 +501,7 @@ fn what_nothing_is_heard_of_is_forgotten() {
     let mut stage = Stage::new();
     let receipt = stage.receipt(1, NOW);
     stage.settle(&receipt, NOW);
-    stage.front.again(&receipt, Some(stage.begun + seconds(3600)), 4, None, true);
+    stage.back(&receipt, stage.begun + seconds(3600), 4);
     stage.receipt(2, NOW);
     stage.front.sweep(stage.at(FORGOTTEN_AFTER));
     assert_eq!(stage.front.len(), 2);
@@ -456,6 +526,6 @@ fn what_was_written_down_is_carried() {
     assert_eq!(attempts, 3);
     let worth = stage.settle(&receipt, seconds(5));
     assert!(matches!(worth, Worth::Tell(Word { tallied: Some(entry), .. }) if entry == known));
-    stage.front.gone(&receipt, true);
+    stage.done(&receipt);
     assert!(!stage.front.is_unknown(1, 10));
 }

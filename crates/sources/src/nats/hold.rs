@@ -132,8 +132,18 @@ impl Hold {
         (any_new && self.missing == 0 && now < self.until).then_some(self.until)
     }
 
-    pub(super) fn held(&self) -> impl Iterator<Item = &u64> {
-        self.held.iter()
+    /// A message that was looked at needs no order.
+    pub(super) fn let_pass(&mut self, seq: u64) {
+        self.held.remove(&seq);
+    }
+
+    /// Only these wait from now on.
+    pub(super) fn only(&mut self, held: Vec<u64>) {
+        self.held = held.into_iter().collect();
+    }
+
+    pub(super) fn held(&self) -> impl Iterator<Item = u64> {
+        self.held.iter().copied()
     }
 
     /// What waited, in the order of the stream.

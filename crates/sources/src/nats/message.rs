@@ -71,6 +71,11 @@ pub(super) fn envelope(message: Message) -> Envelope {
     }
 }
 
+/// What a message stays in order with, if it says so.
+pub(super) fn group(message: &Message) -> Option<String> {
+    percent_decode(message.headers.as_ref()?.get(GROUP)?.as_str())
+}
+
 fn pairs(headers: &HeaderMap) -> Vec<(Box<str>, Box<str>)> {
     let named = headers.iter().flat_map(|(name, values)| {
         let name: &str = name.as_ref();

@@ -16,7 +16,7 @@ use super::front::Errand;
 use super::hold::LATE;
 use super::mailbox::{End, Mailbox, Parcel};
 use super::message::{delivered, since_1970};
-use super::settle::tell;
+use super::settle::{Extending, tell};
 use super::shared::{Line, Shared};
 use crate::network::pause::Pauses;
 
@@ -95,8 +95,6 @@ async fn ask_what_is_left(shared: &Shared, attached: &Attached) -> Result<(), St
     if !shared.front.lock().is_hold_in_question(Instant::now()) {
         return Ok(());
     }
-    // Nothing is settled meanwhile, so that both count the same.
-    let _alone = shared.words.write().await;
     let info = attached.consumer.get_info().await.map_err(|error| error.to_string())?;
     shared.front.lock().hear_of_unsettled(info.num_ack_pending, Instant::now());
     Ok(())
@@ -258,18 +256,16 @@ pub(super) fn again(after: Duration) -> AckKind {
 
 /// Begins the windows of what waits here anew, in good time.
 async fn keep_alive(shared: &Shared, client: &Client) {
-    if shared.front.lock().ageing(Instant::now()).is_empty() {
-        return;
-    }
-    let _alone = shared.words.write().await;
     let from = Instant::now();
-    let ageing = shared.front.lock().ageing(from);
-    let told = ageing.into_iter().map(|(seq, reply)| async move {
-        tell(client, reply, AckKind::Progress).await.ok().map(|()| seq)
+    let ageing = shared.front.lock().begin_keeping(from);
+    let told = ageing.into_iter().map(|(seq, reply)| {
+        let extending = Extending { shared, seq };
+        async move {
+            if tell(client, reply, AckKind::Progress).await.is_ok() {
+                shared.front.lock().kept(seq, from);
+            }
+            drop(extending);
+        }
     });
-    let told = join_all(told).await;
-    let mut front = shared.front.lock();
-    for seq in told.into_iter().flatten() {
-        front.kept(seq, from);
-    }
+    join_all(told).await;
 }

@@ -1,6 +1,5 @@
 //! Telling the server what became of deliveries, and hearing that it knows.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::AckKind;
@@ -33,7 +32,7 @@ pub(super) async fn tell(
     }
 }
 
-/// Deliveries that are being settled. Dropped, they are out as before.
+/// Deliveries that are being settled. Dropped, those that the server was not told of are out as before.
 struct Settling<'a> {
     shared: &'a Shared,
     receipts: Vec<Receipt>,
@@ -42,14 +41,38 @@ struct Settling<'a> {
 impl Drop for Settling<'_> {
     fn drop(&mut self) {
         let mut front = self.shared.front.lock();
-        // What was told has left this stage by now.
         for receipt in &self.receipts {
-            front.not_told(receipt);
+            front.end_settling(receipt);
         }
     }
 }
 
-/// Settles each delivery as it is to end.
+/// A message of which the server is being told that it is worked on.
+pub(super) struct Extending<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) seq: u64,
+}
+
+impl Drop for Extending<'_> {
+    fn drop(&mut self) {
+        self.shared.front.lock().end_extending(self.seq);
+        self.shared.extended.notify_waiters();
+    }
+}
+
+/// Why a delivery was not settled.
+enum Failure {
+    /// What had to be done first did not work.
+    Before(SourceError),
+    /// The server was not told.
+    Telling(SourceError),
+}
+
+/// Settles each delivery as it is to end. All are under way at once, and none waits for another.
+///
+/// # Cancel safety
+/// Dropped, the server may know of all, some or none of them. Those of which its answer was not heard
+/// can be settled again.
 pub(super) async fn settle(
     shared: &Shared,
     ends: Vec<Settle>,
@@ -58,13 +81,15 @@ pub(super) async fn settle(
         return Ok(Vec::new());
     }
     let Line { client, attached, .. } = shared.usable()?;
-    let _beside_others = shared.words.read().await;
     let begun = Instant::now();
     let mut settling = Settling { shared, receipts: Vec::new() };
     let worths: Vec<Worth> = {
         let mut front = shared.front.lock();
-        let worth = |Settle { receipt, .. }: &Settle| {
-            let worth = front.begin_settling(receipt, begun);
+        let worth = |Settle { receipt, settlement }: &Settle| {
+            let worth = match settlement {
+                Settlement::Park => front.begin_copying(receipt, begun),
+                Settlement::Ack | Settlement::Retry { .. } => front.begin_settling(receipt, begun),
+            };
             if matches!(worth, Worth::Tell(_)) {
                 settling.receipts.push(receipt.clone());
             }
@@ -74,76 +99,106 @@ pub(super) async fn settle(
     };
     let (client, attached) = (&client, &attached);
     let told = ends.iter().zip(worths).map(|(Settle { receipt, settlement }, worth)| async move {
-        match (worth, *settlement) {
-            (Worth::Stale, _) => Ok(Told::Stale),
-            (Worth::Told, _) => Ok(Told::Before),
-            (Worth::Tell(word), settlement) => {
-                end_at_server(shared, client, attached, receipt, word, settlement)
-                    .await
-                    .map(Told::Now)
+        let Worth::Tell(word) = worth else { return Ok(Settled::Stale) };
+        match *settlement {
+            Settlement::Ack => end(shared, client, attached, receipt, word).await,
+            Settlement::Park => park(shared, client, attached, receipt, word).await,
+            Settlement::Retry { after, attempts, .. } => {
+                let retry = (after, attempts, begun);
+                bring_back(shared, client, attached, receipt, word, retry).await
             }
         }
     });
-    let told: Vec<Result<Told, SourceError>> = join_all(told).await;
-    let failure = told.iter().find_map(|told| told.as_ref().err().cloned());
-    let mut front = shared.front.lock();
-    for (Settle { receipt, settlement }, told) in ends.iter().zip(&told) {
-        if let Ok(Told::Now(tallied)) = told {
-            conclude(&mut front, receipt, *settlement, *tallied, begun, failure.is_none());
-        }
-    }
-    drop(front);
-    if let Some(failure) = failure {
+    let told: Vec<Result<Settled, Failure>> = join_all(told).await;
+    let is_untold = |told: &Result<Settled, Failure>| matches!(told, Err(Failure::Telling(_)));
+    let is_told = |told: &Result<Settled, Failure>| matches!(told, Ok(Settled::Done));
+    if told.iter().any(is_untold) && !told.iter().any(is_told) {
         // The consumer may be gone.
         shared.detach();
-        return Err(failure);
     }
-    let answer = |told: &Result<Told, SourceError>| match told {
-        Ok(Told::Now(_) | Told::Before) => Settled::Done,
-        _ => Settled::Stale,
+    let answer = |told: Result<Settled, Failure>| match told {
+        Ok(answer) => answer,
+        Err(Failure::Before(error) | Failure::Telling(error)) => Settled::Failed(error),
     };
-    Ok(told.iter().map(answer).collect())
+    Ok(told.into_iter().map(answer).collect())
 }
 
-/// What became of one of them at the server.
-enum Told {
-    Stale,
-    Before,
-    /// With what is written down of the message from now on.
-    Now(Option<tally::Entry>),
-}
-
-/// Answers what is written down of the message from now on.
-async fn end_at_server(
+/// Tells the server that a message is done with.
+async fn end(
     shared: &Shared,
     client: &Client,
-    attached: &Arc<Attached>,
+    attached: &Attached,
     receipt: &Receipt,
     word: Word,
-    settlement: Settlement,
-) -> Result<Option<tally::Entry>, SourceError> {
-    let Word { reply, published, tallied } = word;
-    let kind = match settlement {
-        Settlement::Ack => AckKind::Ack,
-        Settlement::Retry { after, attempts, .. } => {
-            // Before it goes back: a crash in between costs nothing.
-            let key = (receipt.tag, published);
-            let tallied = tally(attached, key, tallied, attempts, after).await;
-            return tell(client, reply, again(after)).await.map(|()| tallied);
-        }
-        Settlement::Park => match &shared.settings.dead_subject {
-            None => AckKind::Term,
-            Some(dead) => {
-                keep_dead(shared, attached, receipt.tag, dead).await?;
-                AckKind::Ack
-            }
-        },
-    };
-    tell(client, reply, kind).await?;
-    if let (Some(tally), Some(entry)) = (&attached.tally, tallied) {
-        tally.remove(entry).await;
+) -> Result<Settled, Failure> {
+    finish(shared, client, attached, receipt, word, AckKind::Ack).await
+}
+
+async fn finish(
+    shared: &Shared,
+    client: &Client,
+    attached: &Attached,
+    receipt: &Receipt,
+    word: Word,
+    kind: AckKind,
+) -> Result<Settled, Failure> {
+    tell(client, word.reply, kind).await.map_err(Failure::Telling)?;
+    shared.front.lock().gone(receipt);
+    if let (Some(tally), Some(entry)) = (&attached.tally, word.tallied) {
+        tally.remove(client, entry).await;
     }
-    Ok(None)
+    Ok(Settled::Done)
+}
+
+/// Puts a message where dead ones are kept, if anywhere, and then tells the server that it is done with.
+async fn park(
+    shared: &Shared,
+    client: &Client,
+    attached: &Attached,
+    receipt: &Receipt,
+    word: Word,
+) -> Result<Settled, Failure> {
+    let Some(dead) = &shared.settings.dead_subject else {
+        shared.front.lock().copied(receipt);
+        return finish(shared, client, attached, receipt, word, AckKind::Term).await;
+    };
+    keep_dead(shared, attached, receipt.tag, dead).await.map_err(Failure::Before)?;
+    if !shared.front.lock().copied(receipt) {
+        return Ok(Settled::Stale);
+    }
+    finish(shared, client, attached, receipt, word, AckKind::Ack).await
+}
+
+/// Hands a message back, not before a delay has passed.
+async fn bring_back(
+    shared: &Shared,
+    client: &Client,
+    attached: &Attached,
+    receipt: &Receipt,
+    word: Word,
+    (after, attempts, begun): (Duration, u32, Instant),
+) -> Result<Settled, Failure> {
+    let Word { reply, published, tallied } = word;
+    // Before it goes back: a crash in between costs nothing.
+    let tallied = tally(attached, (receipt.tag, published), tallied, attempts, after).await;
+    not_extending(shared, receipt.tag).await;
+    let not_before = if after.is_zero() { Instant::now() } else { begun + after };
+    tell(client, reply, again(after)).await.map_err(Failure::Telling)?;
+    shared.front.lock().again(receipt, not_before, attempts, tallied);
+    Ok(Settled::Done)
+}
+
+/// Waits until the server is not being told that a message is worked on: what it hears after a delay
+/// would overwrite that. Nobody begins to tell it while the message is being settled.
+async fn not_extending(shared: &Shared, seq: u64) {
+    loop {
+        let mut extended = std::pin::pin!(shared.extended.notified());
+        extended.as_mut().enable();
+        if !shared.front.lock().is_extending(seq) {
+            return;
+        }
+        extended.await;
+    }
 }
 
 /// Writes the number of attempts down if it is another than before.
@@ -159,24 +214,6 @@ async fn tally(
         return tallied;
     }
     tally.write(seq, published, attempts, since_1970() + after).await
-}
-
-/// What is told and could not be answered is answered when it is asked for again.
-fn conclude(
-    front: &mut super::front::Front<async_nats::Message>,
-    receipt: &Receipt,
-    settlement: Settlement,
-    tallied: Option<tally::Entry>,
-    begun: Instant,
-    is_answered: bool,
-) {
-    match settlement {
-        Settlement::Retry { after, attempts, .. } => {
-            let not_before = (!after.is_zero()).then(|| begun + after);
-            front.again(receipt, not_before, attempts, tallied, is_answered);
-        }
-        Settlement::Ack | Settlement::Park => front.gone(receipt, is_answered),
-    }
 }
 
 /// Copies a message to where dead ones are kept, durably. Its body is read from the stream: it was
@@ -202,7 +239,8 @@ async fn keep_dead(
     ack.map(drop).map_err(|error| failed(error.to_string()))
 }
 
-/// Begins the windows of deliveries anew.
+/// Begins the windows of deliveries anew. Of those that are being settled there is nothing to extend, and
+/// nothing has expired.
 pub(super) async fn extend(
     shared: &Shared,
     receipts: Vec<Receipt>,
@@ -211,28 +249,30 @@ pub(super) async fn extend(
         return Ok(Vec::new());
     }
     let client = shared.usable()?.client;
-    let _alone = shared.words.write().await;
     let begun = Instant::now();
-    let worths: Vec<Worth> = {
+    let worths: Vec<(&Receipt, Worth, Option<Extending<'_>>)> = {
         let mut front = shared.front.lock();
-        receipts.iter().map(|receipt| front.begin_extending(receipt, begun)).collect()
+        let worth = |receipt| {
+            let worth = front.begin_extending(receipt, begun);
+            let seq = receipt.tag;
+            let extending = matches!(worth, Worth::Tell(_)).then(|| Extending { shared, seq });
+            (receipt, worth, extending)
+        };
+        receipts.iter().map(worth).collect()
     };
     let client = &client;
-    let told = worths.into_iter().map(|worth| async move {
-        match worth {
-            Worth::Stale => Ok(Settled::Stale),
-            Worth::Told => Ok(Settled::Done),
-            Worth::Tell(word) => {
-                tell(client, word.reply, AckKind::Progress).await.map(|()| Settled::Done)
-            }
+    let told = worths.into_iter().map(|(receipt, worth, extending)| async move {
+        let word = match worth {
+            Worth::Stale => return Settled::Stale,
+            Worth::Settling => return Settled::Done,
+            Worth::Tell(word) => word,
+        };
+        let told = tell(client, word.reply, AckKind::Progress).await;
+        if told.is_ok() {
+            shared.front.lock().extended(receipt, begun);
         }
+        drop(extending);
+        told.map_or_else(Settled::Failed, |()| Settled::Done)
     });
-    let told = join_all(told).await;
-    let mut front = shared.front.lock();
-    for (receipt, told) in receipts.iter().zip(&told) {
-        if let Ok(Settled::Done) = told {
-            front.extended(receipt, begun);
-        }
-    }
-    told.into_iter().collect()
+    Ok(join_all(told).await)
 }

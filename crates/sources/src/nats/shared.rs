@@ -1,8 +1,9 @@
 //! What the source and its one task have in common.
 //!
 //! Lock order: the link's lock and the front's are never held together, and none of them across an
-//! await. `words` is an async lock, taken first.
+//! await.
 
+use std::any::TypeId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,16 +11,16 @@ use std::time::Duration;
 use async_nats::connection::State;
 use async_nats::{Client, Event, Message};
 use parking_lot::Mutex;
-use sluicegate_dispatch::SourceError;
-use tokio::sync::{Notify, RwLock};
+use sluicegate_dispatch::{DEFAULT_GROUP, Order, Ordered, SourceError};
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::attach::{Attached, attach};
 use super::connect::connect;
-use super::front::Front;
-use super::message::since_1970;
+use super::front::{Front, Kept};
+use super::message::{group, since_1970};
 use super::settings::NatsSettings;
-use crate::OpenError;
+use crate::{OpenError, wire};
 
 /// How long a question may be under way when the source is stopped.
 const LAST_ANSWER: Duration = Duration::from_secs(3);
@@ -42,13 +43,14 @@ pub(super) struct Shared {
     pub(super) woken: Notify,
     /// A lost connection is back: no need to wait any longer.
     pub(super) connected: Notify,
-    /// Settling goes side by side, and never beside extending: a word that the work goes on, which
-    /// reaches the server after a delay, would overwrite it.
-    pub(super) words: RwLock<()>,
+    /// The server was told that some message is worked on.
+    pub(super) extended: Notify,
     is_stopped: AtomicBool,
     is_given_back: AtomicBool,
-    /// Nobody needs order across deliveries.
-    is_orderless: AtomicBool,
+    /// Whether bodies are the router's messages, of which pool and group are known.
+    reads_messages: bool,
+    /// What stays in order; nobody has said yet if there is none.
+    order: Mutex<Option<Arc<Order>>>,
     /// The last consumer that was attached to.
     last: Mutex<Option<Arc<Attached>>>,
 }
@@ -70,7 +72,7 @@ struct Link {
 }
 
 impl Shared {
-    pub(super) fn new(settings: NatsSettings) -> Arc<Self> {
+    pub(super) fn new<M: 'static>(settings: NatsSettings) -> Arc<Self> {
         // Behind the generations of every earlier life, unless it has handed out more than one
         // message in each microsecond since.
         let generation = u64::try_from(since_1970().as_micros()).unwrap_or(u64::MAX / 2);
@@ -83,10 +85,11 @@ impl Shared {
             changed: Notify::new(),
             woken: Notify::new(),
             connected: Notify::new(),
-            words: RwLock::new(()),
+            extended: Notify::new(),
             is_stopped: AtomicBool::new(false),
             is_given_back: AtomicBool::new(false),
-            is_orderless: AtomicBool::new(false),
+            reads_messages: TypeId::of::<M>() == TypeId::of::<sluicegate_dispatch::Message>(),
+            order: Mutex::new(None),
             last: Mutex::new(None),
         })
     }
@@ -210,11 +213,14 @@ impl Shared {
             match before {
                 // What was delivered before the connection was lost is ours as it was.
                 Some(before) if before.is_same(info) => {}
-                Some(_) => front.reset(),
-                None if self.settings.shared || self.is_orderless.load(Ordering::Acquire) => {}
-                None => {
-                    front.hold(attached.hold());
-                    front.count_from(info.delivered.consumer_sequence);
+                before => {
+                    if before.is_some() {
+                        front.reset();
+                    }
+                    if !self.settings.shared {
+                        front.count_from(info.delivered.consumer_sequence);
+                        front.hold(self.needs_order().then(|| attached.hold()).flatten());
+                    }
                 }
             }
         }
@@ -256,15 +262,45 @@ impl Shared {
         tokio::time::timeout(LAST_ANSWER, given_back).await.ok();
     }
 
-    /// Whether anybody needs order across deliveries.
-    pub(super) fn keep_order(&self, is_needed: bool) {
-        self.is_orderless.store(!is_needed, Ordering::Release);
-        if is_needed {
-            self.front.lock().mind_order();
-        } else {
-            self.front.lock().release_hold();
-            self.changed.notify_waiters();
-            self.woken.notify_one();
+    /// What stays in order from now on.
+    pub(super) fn keep_order(&self, order: &Arc<Order>) {
+        let before = self.order.lock().replace(Arc::clone(order));
+        if before.as_ref() == Some(order) {
+            return;
         }
+        let left = self.last.lock().as_ref().and_then(|attached| attached.hold());
+        let mut front = self.front.lock();
+        if order.is_nothing() {
+            front.release_hold();
+        } else {
+            let was_nothing = before.is_some_and(|before| before.is_nothing());
+            if was_nothing && front.is_fresh() && !self.settings.shared {
+                front.hold(left);
+            }
+            let (of, reads_messages) = (Arc::clone(order), self.reads_messages);
+            let keeps = Box::new(move |message: &Message| is_kept(&of, message, reads_messages));
+            let all = order.others() == Ordered::All && order.pools().next().is_none();
+            front.keep_order(Kept { keeps, all });
+        }
+        drop(front);
+        self.changed.notify_waiters();
+        self.woken.notify_one();
     }
+
+    /// Whether somebody needs order, or may.
+    fn needs_order(&self) -> bool {
+        self.order.lock().as_ref().is_none_or(|order| !order.is_nothing())
+    }
+}
+
+/// Whether a message stays in order: a router's by its pool and group, any other by its group.
+fn is_kept(order: &Order, message: &Message, reads_messages: bool) -> bool {
+    if !reads_messages {
+        let group = group(message);
+        return order.keeps("", group.as_deref().unwrap_or(DEFAULT_GROUP));
+    }
+    // What cannot be read stays in order with nothing.
+    let Ok(incoming) = wire::parse(&message.payload) else { return false };
+    let group = incoming.message.group.as_deref().unwrap_or(DEFAULT_GROUP);
+    order.keeps(&incoming.message.pool, group)
 }

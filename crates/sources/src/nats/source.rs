@@ -56,7 +56,7 @@ impl<M: Content> NatsSource<M> {
     pub async fn open(settings: NatsSettings) -> Result<Self, OpenError> {
         let name = format!("nats {}/{}", settings.stream, settings.consumer);
         let tasks = TaskGroup::new(name, 1).expect("a name and a limit");
-        let shared = Shared::new(settings);
+        let shared = Shared::new::<M>(settings);
         match timeout(OPENING, shared.link_up()).await {
             Ok(Ok(())) => {}
             Ok(Err(OpenError::Unreachable(why))) => shared.fails(why),
@@ -203,7 +203,7 @@ impl<M: Content> Source<M> for NatsSource<M> {
     }
 
     fn keep_order(&self, order: &Arc<Order>) {
-        self.shared.keep_order(!order.is_nothing());
+        self.shared.keep_order(order);
     }
 }
 

@@ -10,6 +10,7 @@
 
 use std::time::Duration;
 
+use async_nats::Client;
 use async_nats::jetstream::context::Context;
 use async_nats::jetstream::stream::{Config, StorageType, Stream};
 use futures_util::future::join_all;
@@ -114,11 +115,11 @@ impl Tally {
         join_all(read).await
     }
 
-    /// Removes an entry. One that stays is forgotten in time.
-    pub(super) async fn remove(&self, entry: Entry) {
-        if let Some(Some(stream)) = self.stream.get() {
-            timeout(ANSWER, stream.delete_message(entry.at)).await.map(drop).ok();
-        }
+    /// Removes an entry, without waiting until it is. One that stays is forgotten in time.
+    pub(super) async fn remove(&self, client: &Client, entry: Entry) {
+        let subject = format!("$JS.API.STREAM.MSG.DELETE.{}", self.config.name);
+        let body = format!(r#"{{"seq":{},"no_erase":true}}"#, entry.at);
+        client.publish_with_reply(subject, client.new_inbox(), body.into()).await.ok();
     }
 }
 

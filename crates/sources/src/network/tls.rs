@@ -1,10 +1,14 @@
 //! Whom to trust: the system's authorities, and those of a file.
 
 use std::path::Path;
+#[cfg(any(feature = "amqp", feature = "nats", feature = "postgres", feature = "stomp"))]
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
+#[cfg(any(feature = "amqp", feature = "nats", feature = "postgres", feature = "stomp"))]
+use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 
 use crate::OpenError;
@@ -38,8 +42,26 @@ pub(crate) fn trust(roots: &mut RootCertStore, path: &Path) -> Result<Vec<u8>, O
 
 /// What connections are secured with: the system's authorities, and those of the file `ca`.
 // SQS has a client of its own that takes certificates as text.
-#[cfg(any(feature = "amqp", feature = "nats", feature = "postgres", feature = "stomp"))]
+#[cfg(any(feature = "nats", feature = "postgres", feature = "stomp"))]
 pub(crate) fn client_config(ca: Option<&Path>) -> Result<rustls::ClientConfig, OpenError> {
+    client_config_as(ca, None)
+}
+
+/// The files by which we show who we are: a certificate with those it is signed by, and its key.
+#[cfg(any(feature = "amqp", feature = "nats", feature = "postgres", feature = "stomp"))]
+#[cfg_attr(not(feature = "amqp"), allow(dead_code, reason = "only one source asks for it yet"))]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+/// The same with a certificate of our own.
+#[cfg(any(feature = "amqp", feature = "nats", feature = "postgres", feature = "stomp"))]
+pub(crate) fn client_config_as(
+    ca: Option<&Path>,
+    identity: Option<&Identity>,
+) -> Result<rustls::ClientConfig, OpenError> {
     let mut roots = Arc::clone(system());
     if let Some(path) = ca {
         trust(Arc::make_mut(&mut roots), path)?;
@@ -49,7 +71,34 @@ pub(crate) fn client_config(ca: Option<&Path>) -> Result<rustls::ClientConfig, O
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| OpenError::Refused(format!("TLS: {error}")))?;
-    Ok(config.with_root_certificates(roots).with_no_client_auth())
+    let config = config.with_root_certificates(roots);
+    match identity {
+        None => Ok(config.with_no_client_auth()),
+        Some(identity) => identity.shown_by(config),
+    }
+}
+
+#[cfg(any(feature = "amqp", feature = "nats", feature = "postgres", feature = "stomp"))]
+type Unidentified = rustls::ConfigBuilder<rustls::ClientConfig, rustls::client::WantsClientCert>;
+
+#[cfg(any(feature = "amqp", feature = "nats", feature = "postgres", feature = "stomp"))]
+impl Identity {
+    fn shown_by(&self, config: Unidentified) -> Result<rustls::ClientConfig, OpenError> {
+        let wrong = |of: &str, path: &Path, why: &dyn std::fmt::Display| {
+            OpenError::Address(format!("{of}: {}: {why}", path.display()))
+        };
+        let no_cert = |why: &dyn std::fmt::Display| wrong("cert", &self.cert, why);
+        let certificates = CertificateDer::pem_file_iter(&self.cert).map_err(|e| no_cert(&e))?;
+        let certificates: Result<Vec<_>, _> = certificates.collect();
+        let certificates = certificates.map_err(|error| no_cert(&error))?;
+        if certificates.is_empty() {
+            return Err(no_cert(&"there is no certificate in it"));
+        }
+        let key = PrivateKeyDer::from_pem_file(&self.key);
+        let key = key.map_err(|error| wrong("key", &self.key, &error))?;
+        let config = config.with_client_auth_cert(certificates, key);
+        config.map_err(|error| wrong("key", &self.key, &error))
+    }
 }
 
 #[cfg(test)]

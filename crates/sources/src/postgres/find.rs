@@ -12,35 +12,23 @@ use super::shared::Shared;
 /// A message, what it waits for in microseconds, and the head of its key.
 pub(crate) const FIND: &str = "
 WITH now_is AS MATERIALIZED (SELECT clock_timestamp() AS moment)
-SELECT m.body, m.attempts, m.reason, m.state, m.pool,
+SELECT m.body, m.attempts, m.reason, m.pool, m.grp,
     {s}.micros(moment) - {s}.micros(m.at) AS age,
     {s}.micros(m.until) - {s}.micros(moment) AS rest,
-    m.token IS NOT NULL AND m.until > moment OR k.token IS NOT NULL AND k.head = m.seq AND k.until > moment
-        AS is_out,
-    CASE WHEN h.seq <> m.seq THEN h.id END AS behind
+    m.token IS NOT NULL AND m.until IS NOT NULL AND m.until > moment AS is_out,
+    CASE WHEN h.seq <> m.seq THEN o.id END AS behind
 FROM now_is, {s}.ids i JOIN {s}.messages m ON m.seq = i.seq
-LEFT JOIN {s}.keys k ON k.queue = m.queue AND k.pool = m.pool AND k.grp = m.grp
-LEFT JOIN LATERAL (
-    SELECT o.seq, o.id FROM {s}.messages o WHERE o.seq = CASE
-        WHEN k.token IS NOT NULL THEN k.head
-        WHEN k.queue IS NOT NULL THEN (SELECT seq FROM {s}.head_of(m.queue, m.pool, m.grp, now_is.moment))
-    END
-) h ON true
+LEFT JOIN LATERAL {s}.head_of(m.queue, m.pool, m.grp, now_is.moment) h ON true
+LEFT JOIN {s}.messages o ON o.seq = h.seq
 WHERE i.queue = $1 AND i.id = $2";
 
 /// All, those that are late, and those that are out.
 pub(crate) const DEPTH: &str = "
-WITH now_is AS MATERIALIZED (SELECT clock_timestamp() AS moment),
-stored AS (
-    SELECT count(*) AS all_of,
-        count(*) FILTER (WHERE until > moment AND token IS NULL) AS late,
-        count(*) FILTER (WHERE until > moment AND token IS NOT NULL) AS free_out
-    FROM {s}.messages, now_is WHERE queue = $1
-), leased AS (
-    SELECT count(*) AS key_out FROM {s}.keys, now_is
-    WHERE queue = $1 AND token IS NOT NULL AND until > moment
-)
-SELECT all_of, late, free_out + key_out FROM stored, leased";
+WITH now_is AS MATERIALIZED (SELECT clock_timestamp() AS moment)
+SELECT count(*),
+    count(*) FILTER (WHERE until > moment AND token IS NULL),
+    count(*) FILTER (WHERE until > moment AND token IS NOT NULL)
+FROM {s}.messages, now_is WHERE queue = $1";
 
 /// A count of more than this is not repeated at once.
 const MANY: u64 = 50_000;
@@ -77,8 +65,9 @@ pub(crate) async fn find(shared: &Shared, id: &str) -> Result<Option<Found>, Sou
 fn found(shared: &Shared, row: &Row) -> Found {
     let span = |micros: i64| Duration::from_micros(u64::try_from(micros).unwrap_or(0));
     let reason = row.get::<_, Option<&str>>(2).and_then(Reason::of_label);
-    let is_keyed = row.get::<_, i16>(3) == 2 || shared.keeps_order_for(row.get(4));
-    let behind = row.get::<_, Option<&[u8]>>(8).filter(|_| is_keyed);
+    let text = |place| String::from_utf8_lossy(row.get(place));
+    let is_kept = shared.order().keeps(&text(3), &text(4));
+    let behind = row.get::<_, Option<&[u8]>>(8).filter(|_| is_kept);
     let state = match (row.get::<_, Option<i64>>(6), behind) {
         _ if row.get(7) => FoundState::Out,
         (Some(rest), _) if rest > 0 => {

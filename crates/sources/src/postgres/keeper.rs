@@ -16,7 +16,7 @@ use tokio::time::{interval, sleep, timeout};
 use tokio_postgres::{AsyncMessage, Client};
 
 use super::link::Broken;
-use super::publish::sweep;
+use super::publish::{Swept, sweep};
 use super::settings::CONNECT;
 use super::shared::Shared;
 use crate::OpenError;
@@ -26,32 +26,6 @@ use crate::network::pause::Pauses;
 const PERIOD: Duration = Duration::from_secs(2);
 /// How long one statement of it may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Ends the claims of those that died. They are expired, not undone: the heads of their keys stay
-/// heads. A server that has just started has not seen anybody yet.
-const BURY_THE_DEAD: &str = "
-WITH dead AS MATERIALIZED (
-    SELECT i.id FROM {s}.instances i
-    WHERE i.seen < clock_timestamp() - interval '15 seconds'
-      AND pg_postmaster_start_time() < clock_timestamp() - interval '15 seconds'
-      AND NOT EXISTS (
-        SELECT FROM pg_locks l
-        WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted
-          AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-          AND l.classid::bigint::bit(32)::int = {life} AND l.objid::bigint::bit(32)::int = i.id)
-    FOR UPDATE SKIP LOCKED
-), keys_of AS (
-    UPDATE {s}.keys k SET until = clock_timestamp() FROM dead
-    WHERE k.holder = dead.id AND k.token IS NOT NULL AND k.until > clock_timestamp()
-    RETURNING 1
-), messages_of AS (
-    UPDATE {s}.messages m SET until = clock_timestamp() FROM dead
-    WHERE m.holder = dead.id AND m.token IS NOT NULL AND m.until > clock_timestamp()
-    RETURNING 1
-), gone AS (
-    DELETE FROM {s}.instances i USING dead WHERE i.id = dead.id RETURNING 1
-)
-SELECT (SELECT count(*) FROM keys_of) + (SELECT count(*) FROM messages_of), (SELECT count(*) FROM gone)";
 
 /// Keeps a connection until the context ends.
 pub(crate) async fn run(cx: Context, shared: Arc<Shared>) {
@@ -120,9 +94,9 @@ async fn live(
     // What came meanwhile was told to nobody.
     shared.wake.notify_one();
     let tell = format!("SELECT pg_notify('{channel}', '')");
-    let bury = within(client.prepare(&shared.names.write(BURY_THE_DEAD))).await?;
+    let bury = within(client.prepare(&shared.names.write("SELECT {s}.bury_the_dead()"))).await?;
     let mut ticks = interval(PERIOD);
-    let mut swept = Vec::new();
+    let mut swept = Swept::default();
     loop {
         tokio::select! {
             // Hints that come while one is on its way become one.

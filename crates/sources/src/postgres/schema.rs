@@ -1,4 +1,4 @@
-//! The tables, and the steps from one version of them to the next.
+//! The tables, and the way from one version of them to the next.
 
 use deadpool_postgres::Object;
 use tokio_postgres::Client;
@@ -6,9 +6,32 @@ use tokio_postgres::Client;
 use super::link::Broken;
 use crate::OpenError;
 
-/// Each step from one version to the next; the version is how many were taken.
-const STEPS: &[&[&str]] = &[&[include_str!("tables.sql"), include_str!("functions.sql")]];
-const KNOWN: i32 = STEPS.len() as i32;
+/// The version of the tables that this daemon works with.
+const KNOWN: i32 = 2;
+
+const TABLES: &str = include_str!("sql/tables.sql");
+const MESSAGES: &str = include_str!("sql/messages.sql");
+const INDEXES: &str = include_str!("sql/indexes.sql");
+const FUNCTIONS: [&str; 4] = [
+    include_str!("sql/keys.sql"),
+    include_str!("sql/publish.sql"),
+    include_str!("sql/settle.sql"),
+    include_str!("sql/claim.sql"),
+];
+/// The old tables are put aside, and then taken over.
+const FROM_1: &str = include_str!("sql/from_1.sql");
+const COPY_1: &str = include_str!("sql/copy_1.sql");
+
+/// What makes the tables of [`KNOWN`] out of those of a version.
+fn steps(found: i32) -> Vec<&'static str> {
+    let mut steps = match found {
+        0 => vec![TABLES, MESSAGES, INDEXES],
+        1 => vec![FROM_1, MESSAGES, COPY_1, INDEXES],
+        _ => return Vec::new(),
+    };
+    steps.extend(FUNCTIONS);
+    steps
+}
 
 /// The names that a schema's statements are written with.
 #[derive(Clone, Debug)]
@@ -109,14 +132,14 @@ pub(crate) async fn prepare(client: &mut Object, names: &Names, queue: &str) -> 
         let table = "CREATE TABLE {s}.version (number int PRIMARY KEY, at timestamptz NOT NULL)";
         transaction.batch_execute(&names.write(table)).await?;
     }
-    let taken = usize::try_from(found).unwrap_or(0);
-    for (number, step) in STEPS.iter().enumerate().skip(taken) {
-        for part in *step {
-            transaction.batch_execute(&names.write(part)).await?;
-        }
-        let number = number as i32 + 1;
+    // It takes as long as there is much to take over.
+    transaction.batch_execute("SET LOCAL statement_timeout = 0").await?;
+    for step in steps(found) {
+        transaction.batch_execute(&names.write(step)).await?;
+    }
+    if found < KNOWN {
         let note = names.write("INSERT INTO {s}.version VALUES ($1, now())");
-        transaction.execute(&note, &[&number]).await?;
+        transaction.execute(&note, &[&KNOWN]).await?;
     }
     let make = names.write("INSERT INTO {s}.queues (name) VALUES ($1) ON CONFLICT DO NOTHING");
     transaction.execute(&make, &[&queue]).await?;

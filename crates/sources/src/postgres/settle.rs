@@ -1,5 +1,6 @@
 //! Settling and extending deliveries: one statement for a batch.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 use sluicegate_dispatch::{Receipt, Settle, Settled, Settlement, SourceError};
@@ -68,12 +69,11 @@ pub(crate) async fn settle(
     settle: impl IntoIterator<Item = (Receipt, End)>,
 ) -> Result<Vec<Settled>, SourceError> {
     let asked: Vec<(Receipt, End)> = settle.into_iter().collect();
-    // Of one receipt the first question counts.
-    let mut seen = HashSet::with_capacity(asked.len());
-    let mut firsts: Vec<usize> =
-        (0..asked.len()).filter(|&place| seen.insert(&asked[place].0)).collect();
-    // All settle in the same order, so that none waits for another that waits for it.
-    firsts.sort_by_key(|&place| asked[place].0.tag);
+    // All settle in the same order, so that none waits for another that waits for it. Of one message the
+    // latest receipt may be valid, and of one receipt the first question counts.
+    let mut firsts: Vec<usize> = (0..asked.len()).collect();
+    firsts.sort_by_key(|&place| (asked[place].0.tag, Reverse(asked[place].0.generation), place));
+    firsts.dedup_by_key(|&mut place| asked[place].0.tag);
     let mut columns = Columns::default();
     for &place in &firsts {
         columns.push(&asked[place].0, asked[place].1);
@@ -128,8 +128,8 @@ pub(crate) async fn extend(
         return Ok(Vec::new());
     }
     let mut sorted: Vec<(i64, i64)> = receipts.iter().map(key).collect();
-    sorted.sort_unstable();
-    sorted.dedup();
+    sorted.sort_unstable_by_key(|&(seq, mark)| (seq, Reverse(mark)));
+    sorted.dedup_by_key(|&mut (seq, _)| seq);
     let (seqs, marks): (Vec<i64>, Vec<i64>) = sorted.into_iter().unzip();
     let rows = shared.link.rows(&shared.sql.extend, &[&seqs, &marks, &span]).await?;
     let valid: HashSet<(i64, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();

@@ -1,12 +1,11 @@
 //! What the parts of one source share.
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sluicegate_dispatch::SourceError;
+use sluicegate_dispatch::{Order, SourceError};
 use tokio::sync::Notify;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -35,16 +34,9 @@ pub(crate) struct Shared {
     pub(crate) wake: Notify,
     /// Others are to be told of messages that came.
     pub(crate) tell: Notify,
-    order: Mutex<Strict>,
+    order: Mutex<Arc<Order>>,
     /// How many ids to look at, to forget old ones.
     pub(crate) to_sweep: AtomicUsize,
-}
-
-/// Which pools keep order.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Strict {
-    pub(crate) pools: Vec<Arc<str>>,
-    pub(crate) version: u64,
 }
 
 /// The statements, with their names put in.
@@ -53,24 +45,24 @@ pub(crate) struct Sql {
     pub(crate) claim: String,
     pub(crate) settle: String,
     pub(crate) extend: String,
-    pub(crate) reorder: String,
     pub(crate) publish: String,
     pub(crate) depth: String,
     pub(crate) find: String,
     pub(crate) sweep: String,
+    pub(crate) sweep_keys: String,
 }
 
 impl Sql {
     fn new(names: &Names) -> Self {
         Self {
-            claim: names.write("SELECT * FROM {s}.claim($1, $2, $3, $4, $5, $6)"),
+            claim: names.write(super::claimer::CLAIM),
             settle: names.write("SELECT * FROM {s}.settle($1, $2, $3, $4, $5, $6)"),
             extend: names.write("SELECT * FROM {s}.extend($1, $2, $3)"),
-            reorder: names.write("SELECT {s}.reorder($1, $2, $3)"),
-            publish: names.write(super::publish::PUBLISH),
+            publish: names.write("SELECT {s}.publish($1, $2, $3, $4, $5, $6, $7, $8)"),
             depth: names.write(super::find::DEPTH),
             find: names.write(super::find::FIND),
             sweep: names.write(super::publish::SWEEP),
+            sweep_keys: names.write("SELECT * FROM {s}.sweep_keys($1, $2, $3, $4)"),
         }
     }
 }
@@ -90,8 +82,7 @@ impl Shared {
             instance: AtomicI32::new(0),
             wake: Notify::new(),
             tell: Notify::new(),
-            // The first claim fits the tables to it, told or not.
-            order: Mutex::new(Strict { pools: Vec::new(), version: 1 }),
+            order: Mutex::default(),
             to_sweep: AtomicUsize::new(0),
         })
     }
@@ -119,25 +110,14 @@ impl Shared {
         queue
     }
 
-    pub(crate) fn keep_order_for(&self, pools: &[Arc<str>]) {
-        let mut order = self.order.lock();
-        let (old, new): (HashSet<_>, HashSet<_>) =
-            (order.pools.iter().collect(), pools.iter().collect());
-        if old == new {
-            return;
-        }
-        order.pools = new.into_iter().cloned().collect();
-        order.version += 1;
-        drop(order);
+    /// What stays in order from now on: the next claim goes by it.
+    pub(crate) fn keep_order(&self, order: &Arc<Order>) {
+        *self.order.lock() = Arc::clone(order);
         self.wake.notify_one();
     }
 
-    pub(crate) fn order(&self) -> Strict {
-        self.order.lock().clone()
-    }
-
-    pub(crate) fn keeps_order_for(&self, pool: &[u8]) -> bool {
-        self.order.lock().pools.iter().any(|known| known.as_bytes() == pool)
+    pub(crate) fn order(&self) -> Arc<Order> {
+        Arc::clone(&self.order.lock())
     }
 
     /// That so many ids more are old or will be.

@@ -4,9 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::OptionFuture;
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Demand, Depth, Found, Message, Order, Ordered, Profile, Publication,
-    PublishError, Published, Receipt, Settle, Settled, Source, SourceError,
+    BoxFuture, Delivery, Demand, Depth, Found, Message, Order, Profile, Publication, PublishError,
+    Published, Receipt, Settle, Settled, Source, SourceError,
 };
 use sluicegate_tasks::TaskGroup;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -17,7 +19,7 @@ use super::front::{Front, Look};
 use super::link::{Broken, Link};
 use super::schema::{self, Names};
 use super::settings::{CONNECT, PostgresSettings};
-use super::shared::{Shared, micros};
+use super::shared::Shared;
 use super::{claimer, find, keeper, publish, settle};
 use crate::network::tls::client_config;
 use crate::{Content, OpenError};
@@ -71,22 +73,24 @@ impl<M: Content> PostgresSource<M> {
 
     async fn receive_within(
         &self,
-        max: usize,
+        demand: Demand,
         wait: Duration,
     ) -> Result<Vec<Delivery<M>>, SourceError> {
-        if max == 0 {
+        if demand.most() == 0 {
             return Ok(Vec::new());
         }
         let give_up = Instant::now() + wait;
         let seen = self.front.failures();
+        let openings = demand.openings().cloned();
         let mut asking = None;
         loop {
             let changed = self.front.changed.notified();
             tokio::pin!(changed);
             // From here on nothing that happens is missed, though nobody waits yet.
             changed.as_mut().enable();
+            let told = openings.as_ref().map(|openings| openings.told());
             // What it takes it answers at once: there is no await at which it could be dropped.
-            match self.front.take(max, seen) {
+            match self.front.take(&demand, seen) {
                 Look::Some(taken) => return Ok(taken),
                 Look::Stopped => return Ok(Vec::new()),
                 Look::Failed(failure) => return Err(failure),
@@ -95,16 +99,16 @@ impl<M: Content> PostgresSource<M> {
             if Instant::now() >= give_up {
                 return self.shared.link.failure().map_or(Ok(Vec::new()), Err);
             }
-            asking.get_or_insert_with(|| self.front.ask(max));
+            asking.get_or_insert_with(|| self.front.ask(demand.clone()));
             tokio::select! {
                 () = changed => {}
+                () = OptionFuture::from(told).map(drop), if openings.is_some() => {
+                    // It wants more than before.
+                    self.front.asked.notify_one();
+                }
                 () = sleep_until(give_up) => {}
             }
         }
-    }
-
-    fn span(&self) -> i64 {
-        micros(self.shared.settings.visibility) + micros(self.front.shelf_life)
     }
 }
 
@@ -113,12 +117,13 @@ impl<M: Content> Source<M> for PostgresSource<M> {
         Profile {
             keeps_order: true,
             keeps_dead_letters: true,
+            selects: true,
             ..Profile::new(self.shared.settings.visibility, SETTLE_BATCH)
         }
     }
 
     fn receive(&self, demand: Demand) -> BoxFuture<'_, Result<Vec<Delivery<M>>, SourceError>> {
-        Box::pin(self.receive_within(demand.most(), WAIT))
+        Box::pin(self.receive_within(demand, WAIT))
     }
 
     fn settle(&self, settle: Vec<Settle>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
@@ -126,7 +131,11 @@ impl<M: Content> Source<M> for PostgresSource<M> {
     }
 
     fn extend(&self, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
-        Box::pin(settle::extend(&self.shared, receipts, self.span()))
+        Box::pin(settle::extend(
+            &self.shared,
+            receipts,
+            claimer::span(self.shared.settings.visibility),
+        ))
     }
 
     fn depth(&self) -> BoxFuture<'_, Result<Depth, SourceError>> {
@@ -156,9 +165,7 @@ impl<M: Content> Source<M> for PostgresSource<M> {
     }
 
     fn keep_order(&self, order: &Arc<Order>) {
-        let strict = order.pools().filter(|(_, ordered)| *ordered != Ordered::Nothing);
-        let pools: Vec<_> = strict.map(|(pool, _)| Arc::clone(pool)).collect();
-        self.shared.keep_order_for(&pools);
+        self.shared.keep_order(order);
     }
 }
 

@@ -21,15 +21,25 @@
 //! there is something to write or to read.
 
 mod clock;
+mod discard;
 mod file;
 mod find;
+mod health;
 mod lanes;
+mod last_error;
 mod parked;
+mod parked_import;
+mod parked_index;
+mod parked_list;
 mod publish;
+mod put_back;
 mod query;
 mod read_ahead;
 mod reader;
 mod replay;
+mod replay_error;
+mod replay_notes;
+mod replay_plan;
 mod row;
 mod schema;
 mod settle;
@@ -40,7 +50,10 @@ mod writer;
 
 pub use clock::Clock;
 pub use file::OpenError;
-pub use parked::{ParkedItem, ParkedPage};
-pub use replay::{DiscardError, ReplayError, Replayed};
+pub use parked_import::Imported;
+pub use parked_list::{ParkedFilter, ParkedItem, ParkedPage, ParkedRecord};
+pub use replay::{Replaying, Returning};
+pub use replay_error::{DiscardError, ReplayError};
+pub use replay_plan::ReplayPlan;
 pub use source::SqliteSource;
 pub use store::{Publisher, Store, StoreSettings};

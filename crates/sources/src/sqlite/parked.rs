@@ -1,313 +1,258 @@
-//! Messages that were put aside: parking them, and looking at them. `docs/rules.md#park-1`.
+//! Messages that were put aside: keeping them.
+//! `docs/rules.md#park-1`, `docs/rules.md#park-2`.
 //!
-//! What holds a key, and what was replayed, is known in memory from the start on. Only the writer
-//! changes either, after it is on the disk.
+//! 1. A message is parked while it has a row in `parked`, and on its way back while it has one in `replays`. It
+//!    has both from the moment a replay begins until its queue has it again.
+//! 2. A key is held while it has a row that holds it and is not on its way back, or one on its way back that
+//!    has not been seen since.
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use parking_lot::Mutex;
-use rusqlite::{Connection, OptionalExtension, Row, params};
-use serde_json::Value;
-use sluicegate_dispatch::{BoxFuture, DEFAULT_GROUP, Parked, ParkedCode, ParkedStore, SourceError};
+use rusqlite::{Connection, OptionalExtension, params};
+use sluicegate_dispatch::{
+    BoxFuture, DEFAULT_GROUP, LastError, Message, Parked, ParkedCode, ParkedStore, SourceError,
+};
 
-use super::schema;
-use super::store::{Queues, Store};
+use super::last_error;
+use super::parked_index::{Changes, HeldKey, ParkedIndex, Stage, first_of, firsts};
+use super::store::Store;
 use super::writer::Write;
 use crate::wire;
 
-/// How many items a page has at most.
-const MAX_PAGE: usize = 1000;
-
-/// A message that was put aside, as it is shown: without its token.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ParkedItem {
-    /// What it is replayed or discarded by.
-    pub id: String,
-    /// The message's own id, if it is a message.
-    pub message_id: Option<Arc<str>>,
-    /// The queue it came from.
-    pub queue: String,
-    /// The pool it was in, if it came that far.
-    pub pool: Option<String>,
-    /// Its group, if it has one.
-    pub group: Option<Arc<str>>,
-    /// Why it is here, as a word.
-    pub code: String,
-    /// Why it is here, in words.
-    pub reason: String,
-    /// The HTTP status, if there was one.
-    pub status: Option<u16>,
-    /// How many attempts were made.
-    pub attempts: u32,
-    /// When it came here, in milliseconds since 1970.
-    pub parked_at: i64,
-    /// The message, or the text of what is none.
-    pub message: Value,
+/// A message as a row of the table has it.
+pub(crate) struct Columns<'a> {
+    pub(crate) queue: &'a str,
+    pub(crate) broker_id: &'a str,
+    pub(crate) pool: Option<&'a str>,
+    pub(crate) group: Option<&'a str>,
+    pub(crate) code: &'a str,
+    pub(crate) reason: &'a str,
+    pub(crate) status: Option<u16>,
+    pub(crate) attempts: u32,
+    pub(crate) holds: bool,
+    pub(crate) follows: bool,
+    pub(crate) at: i64,
+    pub(crate) body: &'a str,
+    pub(crate) last_error: Option<&'a LastError>,
+    pub(crate) message: Option<&'a Message>,
 }
 
-/// Some of the messages that were put aside, in the order in which they were.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ParkedPage {
-    /// They.
-    pub items: Vec<ParkedItem>,
-    /// Where the next page begins, if there is one.
-    pub next: Option<String>,
-}
-
-/// What is known of the parked messages without reading.
-#[derive(Debug, Default)]
-pub(crate) struct ParkedIndex {
-    known: Mutex<Known>,
-}
-
-#[derive(Debug, Default)]
-struct Known {
-    count: u64,
-    /// How many parked messages hold each key.
-    held: HashMap<HeldKey, u64>,
-    /// The messages that were replayed and are not settled, and what number they had here.
-    replayed: HashMap<i64, i64>,
-}
-
-/// Queue, pool and group.
-pub(crate) type HeldKey = (String, String, String);
-
-impl ParkedIndex {
-    pub(crate) fn load(connection: &Connection) -> rusqlite::Result<Self> {
-        let count = connection.query_row("SELECT count(*) FROM parked", (), |row| row.get(0))?;
-        let mut held = connection.prepare(
-            "SELECT queue, pool, grp, count(*) FROM parked WHERE holds GROUP BY queue, pool, grp",
+impl Columns<'_> {
+    /// Puts it into the table: with this number if it is free, else with the next one. The number it has got.
+    pub(crate) fn insert(
+        &self,
+        connection: &Connection,
+        number: Option<i64>,
+    ) -> rusqlite::Result<i64> {
+        let authority = self.message.map(|message| message.target.authority());
+        let mut statement = connection.prepare_cached(
+            "INSERT INTO parked (number, queue, broker_id, pool, grp, code, reason, status, \
+             attempts, holds, at, body, message_id, authority, host, follows, last_error) \
+             VALUES ((SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM parked WHERE number = ?1)), \
+             ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17) RETURNING number",
         )?;
-        let held = held
-            .query_map((), |row| Ok(((row.get(0)?, row.get(1)?, row.get(2)?), row.get(3)?)))?
-            .collect::<Result<_, _>>()?;
-        let mut replayed = connection.prepare("SELECT seq, number FROM replays")?;
-        let replayed = replayed
-            .query_map((), |row| Ok((row.get(0)?, row.get(1)?)))?
-            .collect::<Result<_, _>>()?;
-        Ok(Self { known: Mutex::new(Known { count, held, replayed }) })
+        let params = params![
+            number,
+            self.queue,
+            free_name(connection, self.queue, self.broker_id)?,
+            self.pool,
+            self.group,
+            self.code,
+            self.reason,
+            self.status,
+            self.attempts,
+            self.holds,
+            self.at,
+            self.body,
+            self.message.map(|message| &*message.id),
+            authority,
+            authority.map(host_of),
+            self.follows,
+            self.last_error.map(last_error::written),
+        ];
+        statement.query_row(params, |row| row.get(0))
     }
 
-    fn added(&self, keys: &[Option<HeldKey>]) {
-        let mut known = self.known.lock();
-        known.count += keys.len() as u64;
-        for key in keys.iter().flatten() {
-            *known.held.entry(key.clone()).or_default() += 1;
-        }
+    /// The key that it holds.
+    pub(crate) fn key(&self) -> Option<HeldKey> {
+        let (pool, group) = self.pool.zip(self.group).filter(|_| self.holds)?;
+        Some((self.queue.to_owned(), pool.to_owned(), group.to_owned()))
     }
+}
 
-    pub(crate) fn removed(&self, keys: &[Option<HeldKey>], replayed: &[(i64, i64)]) {
-        let mut known = self.known.lock();
-        known.count = known.count.saturating_sub(keys.len() as u64);
-        for key in keys.iter().flatten() {
-            if let Some(count) = known.held.get_mut(key) {
-                *count -= 1;
-                if *count == 0 {
-                    known.held.remove(key);
-                }
-            }
-        }
-        known.replayed.extend(replayed.iter().copied());
+/// Some sources give the same name to messages that follow each other: those that differ are kept apart.
+fn free_name(connection: &Connection, queue: &str, name: &str) -> rusqlite::Result<String> {
+    let mut statement =
+        connection.prepare_cached("SELECT 1 FROM parked WHERE queue = ?1 AND broker_id = ?2")?;
+    let mut free = name.to_owned();
+    let mut next = 2;
+    while statement.exists(params![queue, free])? {
+        free = format!("{name}#{next}");
+        next += 1;
     }
+    Ok(free)
+}
 
-    fn number_of(&self, seq: i64) -> Option<i64> {
-        self.known.lock().replayed.get(&seq).copied()
-    }
-
-    /// A message is gone: that it was replayed is of no more use.
-    pub(crate) fn forget(&self, connection: &Connection, seq: i64) -> rusqlite::Result<()> {
-        if self.number_of(seq).is_some() {
-            connection.prepare_cached("DELETE FROM replays WHERE seq = ?1")?.execute([seq])?;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn forgotten(&self, seq: i64) {
-        self.known.lock().replayed.remove(&seq);
+/// A host without its port.
+pub(crate) fn host_of(authority: &str) -> &str {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => authority,
     }
 }
 
 /// Parks messages, all or none.
 struct Park {
     index: Arc<ParkedIndex>,
-    queues: Arc<Queues>,
     parked: Vec<Parked>,
     now: i64,
 }
 
 impl Park {
-    /// The number that a replayed message had: it comes back to its place.
-    fn number(&self, parked: &Parked) -> Option<i64> {
-        let queue = self.queues.get(&parked.queue)?;
-        self.index.number_of(seq_of(queue.id, &parked.broker_id)?)
+    fn one(
+        &self,
+        connection: &Connection,
+        parked: &Parked,
+        changes: &mut Changes,
+        touched: &mut BTreeSet<HeldKey>,
+    ) -> rusqlite::Result<()> {
+        let (message, body) = match &parked.message {
+            Ok(message) => (Some(message), wire::render(message, Duration::ZERO)),
+            Err(raw) => (None, raw.clone()),
+        };
+        let group = message.map(|message| message.group.as_deref().unwrap_or(DEFAULT_GROUP));
+        let mut columns = Columns {
+            queue: &parked.queue,
+            broker_id: &parked.broker_id,
+            pool: parked.pool.as_deref(),
+            group,
+            code: parked.code.label(),
+            reason: &parked.reason,
+            status: parked.status,
+            attempts: parked.attempts,
+            holds: parked.holds_key,
+            follows: false,
+            at: self.now,
+            body: &body,
+            last_error: parked.last_error.as_deref(),
+            message,
+        };
+        let number = match message {
+            Some(message) => came_back(connection, &parked.queue, &message.id, changes, touched)?,
+            None => None,
+        };
+        if number.is_none() && is_parked(connection, &columns)? {
+            return Ok(());
+        }
+        let key = columns.key();
+        if let Some(key) = key.as_ref().filter(|_| parked.code == ParkedCode::KeyParked) {
+            columns.follows = follows(connection, key)?;
+        }
+        columns.insert(connection, number)?;
+        changes.count += 1;
+        touched.extend(key);
+        Ok(())
     }
 }
 
-/// The number of a message by what it is called outside.
-fn seq_of(queue: i64, broker_id: &str) -> Option<i64> {
-    broker_id.parse::<i64>().ok().map(|number| schema::base(queue) + number)
+/// Whether a message is there already: the same, by its source's name for it or by its own id.
+fn is_parked(connection: &Connection, columns: &Columns<'_>) -> rusqlite::Result<bool> {
+    let mut statement = connection.prepare_cached(
+        "SELECT 1 FROM parked WHERE queue = ?1 AND broker_id = ?3 AND body = ?2 \
+         UNION ALL SELECT 1 FROM parked INDEXED BY parked_message \
+         WHERE message_id = ?4 AND queue = ?1 AND body = ?2",
+    )?;
+    let id = columns.message.map(|message| &*message.id);
+    statement.exists(params![columns.queue, columns.body, columns.broker_id, id])
+}
+
+/// A message that was replayed is parked again: the number that it had.
+fn came_back(
+    connection: &Connection,
+    queue: &str,
+    id: &str,
+    changes: &mut Changes,
+    touched: &mut BTreeSet<HeldKey>,
+) -> rusqlite::Result<Option<i64>> {
+    let mut statement = connection.prepare_cached(
+        "DELETE FROM replays WHERE queue = ?1 AND message_id = ?2 RETURNING number, pool, grp",
+    )?;
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let found: Option<(i64, Option<String>, Option<String>)> =
+        statement.query_row(params![queue, id], read).optional()?;
+    let Some((number, pool, group)) = found else { return Ok(None) };
+    // Where its queue had it before that was noted, it is still in the list.
+    let mut remove = connection.prepare_cached("DELETE FROM parked WHERE number = ?1")?;
+    changes.count -= i64::from(remove.execute([number])? > 0);
+    changes.gone.push((queue.to_owned(), id.to_owned()));
+    touched.extend(pool.zip(group).map(|(pool, group)| (queue.to_owned(), pool, group)));
+    Ok(Some(number))
+}
+
+/// Whether a message that is parked behind others of its key is replayed by itself after them: those before it
+/// are all on their way back, or are replayed by themselves too.
+fn follows(connection: &Connection, key: &HeldKey) -> rusqlite::Result<bool> {
+    if let Some(first) = first_of(connection, key)? {
+        return Ok(first.follows);
+    }
+    let mut statement = connection.prepare_cached(
+        "SELECT 1 FROM replays WHERE queue = ?1 AND pool = ?2 AND grp = ?3 AND holds AND stage < 2",
+    )?;
+    statement.exists(params![key.0, key.1, key.2])
 }
 
 impl Write for Park {
-    /// The keys that are held by those that were not there before.
-    type Answer = Vec<Option<HeldKey>>;
+    type Answer = Changes;
 
     fn weight(&self) -> usize {
         self.parked.len()
     }
 
-    fn write(&mut self, connection: &Connection) -> rusqlite::Result<Self::Answer> {
-        let mut insert = connection.prepare_cached(
-            "INSERT OR IGNORE INTO parked (number, queue, broker_id, pool, grp, code, reason, \
-             status, attempts, holds, at, body) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
-        )?;
-        let mut added = Vec::new();
+    fn write(&mut self, connection: &Connection) -> rusqlite::Result<Changes> {
+        let (mut changes, mut touched) = (Changes::default(), BTreeSet::new());
         for parked in &self.parked {
-            let (group, body) = match &parked.message {
-                Ok(message) => {
-                    let group = message.group.as_deref().unwrap_or(DEFAULT_GROUP);
-                    (Some(group), wire::render(message, std::time::Duration::ZERO).into())
-                }
-                Err(raw) => (None, std::borrow::Cow::Borrowed(raw.as_str())),
-            };
-            let inserted = insert.execute(params![
-                self.number(parked),
-                parked.queue,
-                parked.broker_id,
-                parked.pool,
-                group,
-                parked.code.label(),
-                parked.reason,
-                parked.status,
-                parked.attempts,
-                parked.holds_key,
-                self.now,
-                body,
-            ])?;
-            if inserted > 0 {
-                let pool = parked.pool.as_deref().filter(|_| parked.holds_key);
-                let key = pool.zip(group).map(|(pool, group)| {
-                    (parked.queue.to_string(), pool.to_owned(), group.to_owned())
-                });
-                added.push(key);
-            }
+            self.one(connection, parked, &mut changes, &mut touched)?;
         }
-        Ok(added)
+        changes.keys = firsts(connection, touched)?;
+        Ok(changes)
     }
 
-    fn written(&mut self, added: &Self::Answer) {
-        self.index.added(added);
+    fn written(&mut self, changes: &Changes) {
+        self.index.apply(changes);
     }
 }
 
 impl ParkedStore for Store {
     fn park(&self, parked: Vec<Parked>) -> BoxFuture<'_, Result<(), SourceError>> {
         Box::pin(async {
-            let (index, queues) = (Arc::clone(&self.inner.parked), Arc::clone(&self.inner.queues));
+            let index = Arc::clone(&self.inner.parked);
             let now = self.inner.clock.now();
-            self.inner.writer.write(|| Park { index, queues, parked, now }).await.map(drop)
+            self.inner.writer.write(|| Park { index, parked, now }).await.map(drop)
         })
     }
 
     fn holds_key(&self, queue: &str, pool: &str, group: &str) -> bool {
-        let known = self.inner.parked.known.lock();
-        !known.held.is_empty()
-            && known.held.contains_key(&(queue.to_owned(), pool.to_owned(), group.to_owned()))
+        let index = &self.inner.parked;
+        !index.is_empty() && index.holds(&(queue.to_owned(), pool.to_owned(), group.to_owned()))
     }
 
-    fn lets_pass(&self, queue: &str, broker_id: &str) -> bool {
-        if self.inner.parked.known.lock().replayed.is_empty() {
-            return false;
-        }
-        let queue = self.inner.queues.get(queue);
-        let seq = queue.and_then(|queue| seq_of(queue.id, broker_id));
-        seq.is_some_and(|seq| self.inner.parked.number_of(seq).is_some())
-    }
-}
-
-impl Store {
-    /// How many messages are put aside.
-    #[must_use]
-    pub fn parked_count(&self) -> u64 {
-        self.inner.parked.known.lock().count
+    fn lets_pass(&self, queue: &str, message: &str) -> bool {
+        let index = &self.inner.parked;
+        !index.is_empty() && index.lets_pass(&(queue.to_owned(), message.to_owned()))
     }
 
-    /// A page of the messages that were put aside, of one pool or of all; at most 1,000.
-    ///
-    /// # Errors
-    /// If they could not be read.
-    pub async fn parked(
+    fn is_replayed(&self, queue: &str, message: &str) -> bool {
+        self.inner.parked.stage(queue, message).is_some_and(|stage| stage != Stage::Over)
+    }
+
+    fn replay_over(
         &self,
-        pool: Option<&str>,
-        cursor: Option<&str>,
-        limit: usize,
-    ) -> Result<ParkedPage, SourceError> {
-        let pool = pool.map(str::to_owned);
-        let after: i64 = match cursor {
-            None => 0,
-            Some(cursor) => cursor.parse().map_err(|_| SourceError::new("no such cursor"))?,
-        };
-        let limit = limit.clamp(1, MAX_PAGE);
-        let mut items = self
-            .inner
-            .readers
-            .read(move |connection| {
-                let of_pool = if pool.is_some() { "pool = ?3 AND" } else { "?3 IS NULL AND" };
-                let mut statement = connection.prepare_cached(&format!(
-                    "SELECT {COLUMNS} FROM parked WHERE {of_pool} number > ?1 \
-                     ORDER BY number LIMIT ?2"
-                ))?;
-                let rows = statement.query_map(params![after, limit + 1, pool], item)?;
-                rows.collect::<Result<Vec<_>, _>>()
-            })
-            .await?;
-        let has_more = items.len() > limit;
-        items.truncate(limit);
-        let next = items.last().filter(|_| has_more).map(|item| item.id.clone());
-        Ok(ParkedPage { items, next })
+        queue: &str,
+        messages: Vec<Arc<str>>,
+    ) -> BoxFuture<'_, Result<(), SourceError>> {
+        let queue = queue.to_owned();
+        Box::pin(self.note_over(queue, messages))
     }
-
-    /// A message that was put aside, by its [`ParkedItem::id`].
-    ///
-    /// # Errors
-    /// If it could not be read.
-    pub async fn parked_item(&self, id: &str) -> Result<Option<ParkedItem>, SourceError> {
-        let Ok(number) = id.parse::<i64>() else { return Ok(None) };
-        let read = self.inner.readers.read(move |connection| {
-            let sql = format!("SELECT {COLUMNS} FROM parked WHERE number = ?1");
-            connection.prepare_cached(&sql)?.query_row([number], item).optional()
-        });
-        read.await
-    }
-}
-
-const COLUMNS: &str = "number, queue, pool, code, reason, status, attempts, at, body";
-
-fn item(row: &Row<'_>) -> rusqlite::Result<ParkedItem> {
-    let code: String = row.get(3)?;
-    let body = row.get_ref(8)?.as_str()?;
-    let message = if code == ParkedCode::Malformed.label() {
-        None
-    } else {
-        wire::parse_stored(body).ok().map(|incoming| incoming.message)
-    };
-    let shown = match &message {
-        Some(message) => wire::shown(message),
-        None => Value::String(wire::redacted(body).into_owned()),
-    };
-    Ok(ParkedItem {
-        id: row.get::<_, i64>(0)?.to_string(),
-        message_id: message.as_ref().map(|message| Arc::clone(&message.id)),
-        queue: row.get(1)?,
-        pool: row.get(2)?,
-        group: message.and_then(|message| message.group),
-        code,
-        reason: row.get(4)?,
-        status: row.get(5)?,
-        attempts: row.get(6)?,
-        parked_at: row.get(7)?,
-        message: shown,
-    })
 }

@@ -1,404 +1,320 @@
-//! Parked messages that are given back to their queues, or up. `docs/rules.md#strict-4`.
+//! Parked messages that go back to their queues, or are given up. `docs/rules.md#park-2`.
+//!
+//! A replay has three steps, and each is on the disk before the next: it is noted as begun; the queue takes the
+//! message in; it leaves the parked list. What a crash, an error or a dropped future leaves between the first and
+//! the last is done again, or taken back.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, params};
-use sluicegate_dispatch::{ParkedCode, SourceError};
+use rusqlite::{Connection, OptionalExtension, Row as SqlRow, params};
+use sluicegate_dispatch::{Message, ParkedCode, Publication, PutBack, SourceError};
+use tokio::sync::OwnedMutexGuard;
 
-use super::lanes::Lanes;
-use super::parked::{HeldKey, ParkedIndex};
-use super::publish::{self, Numbers};
-use super::row::group_of;
-use super::store::{Queue, Queues, Store};
+use super::parked_index::{Changes, HeldKey, ParkedIndex, Replay, Stage, first_of, firsts};
+use super::replay_error::ReplayError;
+use super::store::Store;
 use super::writer::Write;
 use crate::wire;
 
-/// How many messages are replayed in one transaction when all are.
-const CHUNK: usize = 1000;
-
-/// What was replayed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Replayed {
-    /// How many messages are in their queues again.
-    pub replayed: u64,
-    /// How many could not be: they are no messages, or of queues that are not in the state file.
-    pub left: u64,
+/// Messages that are being replayed: those that may go, in order, and those that may not. Nobody else replays
+/// while this is there. What is not ended when it is dropped is done again by whoever
+/// [resumes](Store::resume_replay).
+#[derive(Debug)]
+pub struct Replaying {
+    /// Those that go back to their queues.
+    pub messages: Vec<Returning>,
+    /// Those that do not, and why.
+    pub refused: Vec<ReplayError>,
+    index: Arc<ParkedIndex>,
+    _turn: OwnedMutexGuard<()>,
 }
 
-/// Why messages were not replayed. None of them was.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ReplayError {
-    /// There is none of this id.
-    NotFound {
-        /// The id.
-        id: String,
-    },
-    /// It is no message, so it would only come back.
-    Malformed {
-        /// The id.
-        id: String,
-    },
-    /// An earlier message of its key is parked: replayed before that, it would overtake it.
-    Behind {
-        /// The id.
-        id: String,
-        /// The id of the earlier one.
-        earlier: String,
-    },
-    /// Its queue is not one of the state file.
-    OtherQueue {
-        /// The id.
-        id: String,
-        /// The queue.
-        queue: String,
-    },
-    /// The state file could not be written.
-    Source(SourceError),
+/// A message on its way back to its queue.
+#[derive(Clone, Debug)]
+pub struct Returning {
+    /// Its number in the parked list.
+    pub number: i64,
+    /// The queue that it came from, by its configured name.
+    pub queue: String,
+    /// It, as its queue takes it.
+    pub message: PutBack,
 }
 
-/// Why messages were not discarded. None of them was.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum DiscardError {
-    /// There is none of this id.
-    NotFound {
-        /// The id.
-        id: String,
-    },
-    /// The state file could not be written.
-    Source(SourceError),
+impl Drop for Replaying {
+    fn drop(&mut self) {
+        self.index.changed.notify_one();
+    }
 }
 
 impl Store {
-    /// Gives messages back to their queues, all or none: each as a new message at the end, with no
-    /// attempts made. An id that was seen shortly before does not matter here.
+    /// Begins to replay messages of these queues; with `whole`, all of them or none. What is refused stays.
     ///
     /// # Errors
-    /// Names one that cannot be replayed, and why.
-    pub async fn replay(&self, ids: &[impl AsRef<str> + Sync]) -> Result<Replayed, ReplayError> {
-        let numbers = numbers(ids).map_err(|id| ReplayError::NotFound { id })?;
-        let replayed = numbers.len() as u64;
-        let write = self.inner.writer.write(|| self.replay_of(numbers));
-        match write.await.map_err(ReplayError::Source)? {
-            Ok(_) => Ok(Replayed { replayed, left: 0 }),
-            Err(refused) => Err(refused),
-        }
+    /// If the state file could not be written.
+    pub async fn begin_replay(
+        &self,
+        numbers: &[i64],
+        queues: &HashSet<String>,
+        whole: bool,
+    ) -> Result<Replaying, SourceError> {
+        let index = Arc::clone(&self.inner.parked);
+        let turn = Arc::clone(&index.turn).lock_owned().await;
+        let now = self.inner.clock.now();
+        let (numbers, queues) = (numbers.iter().copied().collect(), queues.clone());
+        let own = Arc::clone(&index);
+        let mode = if whole { Mode::AllOrNone } else { Mode::Those };
+        let begin = || Begin { index: own, numbers, queues, mode, now };
+        let begun = self.inner.writer.write(begin).await?;
+        let (messages, refused) = (begun.messages, begun.refused);
+        Ok(Replaying { messages, refused, index, _turn: turn })
     }
 
-    /// Gives all messages of a pool, or all there are, back to their queues, in order. They go in
-    /// pieces, so if it fails, some may have gone.
+    /// Why one of these messages could not be replayed, if so. Nothing changes.
     ///
     /// # Errors
-    /// If the state file could not be read or written.
-    pub async fn replay_all(&self, pool: Option<&str>) -> Result<Replayed, SourceError> {
-        let mut all = Replayed::default();
-        let mut after = 0;
-        loop {
-            let chunk = self.chunk(pool.map(str::to_owned), after).await?;
-            let Some(&(last, _)) = chunk.last() else { return Ok(all) };
-            after = last;
-            let good: BTreeSet<i64> =
-                chunk.iter().filter(|(_, is_good)| *is_good).map(|(number, _)| *number).collect();
-            let (replayed, left) = (good.len() as u64, (chunk.len() - good.len()) as u64);
-            all.left += left;
-            match self.inner.writer.write(|| self.replay_of(good)).await? {
-                Ok(_) => all.replayed += replayed,
-                // Someone else replayed or discarded some meanwhile, or they wait for one of
-                // another pool: one by one, those that can go do.
-                Err(_) => {
-                    let one_by_one = self.one_by_one(&chunk).await?;
-                    all.replayed += one_by_one;
-                    all.left += replayed - one_by_one;
+    /// If the state file could not be used.
+    pub async fn check_replay(
+        &self,
+        numbers: &[i64],
+        queues: &HashSet<String>,
+    ) -> Result<Option<ReplayError>, SourceError> {
+        let (index, now) = (Arc::clone(&self.inner.parked), self.inner.clock.now());
+        let (numbers, queues) = (numbers.iter().copied().collect(), queues.clone());
+        let check = || Begin { index, numbers, queues, mode: Mode::Check, now };
+        Ok(self.inner.writer.write(check).await?.refused.into_iter().next())
+    }
+
+    /// Goes on with replays that were begun and not ended; `None` if there are none.
+    ///
+    /// # Errors
+    /// If they could not be read.
+    pub async fn resume_replay(&self) -> Result<Option<Replaying>, SourceError> {
+        let index = Arc::clone(&self.inner.parked);
+        let turn = Arc::clone(&index.turn).lock_owned().await;
+        let numbers = index.unfinished();
+        if numbers.is_empty() {
+            return Ok(None);
+        }
+        let read = self.inner.readers.read(move |connection| {
+            let mut found = Vec::new();
+            for number in numbers {
+                let Some(row) = Row::find(connection, number)? else { continue };
+                let at = connection
+                    .prepare_cached("SELECT at FROM replays WHERE number = ?1 AND stage = 0")?
+                    .query_row([number], |row| row.get(0))
+                    .optional()?;
+                let message = row.message();
+                found.extend(at.zip(message).map(|(at, message)| row.returning(message, at)));
+            }
+            Ok(found)
+        });
+        let messages = read.await?;
+        Ok(Some(Replaying { messages, refused: Vec::new(), index, _turn: turn }))
+    }
+
+    /// Waits until there may be something to replay that nobody has asked for: what was left unfinished, or what
+    /// follows a key that was replayed.
+    pub async fn replay_due(&self) {
+        self.inner.parked.changed.notified().await;
+    }
+
+    /// Messages that came while the earlier ones of their key were replayed, and whose turn it is now: of each such
+    /// key, so many at most.
+    ///
+    /// # Errors
+    /// If they could not be read.
+    pub async fn following(&self, most: usize) -> Result<Vec<i64>, SourceError> {
+        let keys = self.inner.parked.following();
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let read = self.inner.readers.read(move |connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT number, follows FROM parked \
+                 WHERE queue = ?1 AND pool = ?2 AND grp = ?3 AND holds ORDER BY number LIMIT ?4",
+            )?;
+            let mut numbers = Vec::new();
+            for key in keys {
+                let mut rows = statement.query(params![key.0, key.1, key.2, most])?;
+                while let Some(row) = rows.next()?
+                    && row.get::<_, bool>(1)?
+                {
+                    numbers.push(row.get(0)?);
                 }
             }
-        }
-    }
-
-    async fn one_by_one(&self, chunk: &[(i64, bool)]) -> Result<u64, SourceError> {
-        let mut replayed = 0;
-        for &(number, _) in chunk.iter().filter(|(_, is_good)| *is_good) {
-            let write = self.inner.writer.write(|| self.replay_of(BTreeSet::from([number])));
-            replayed += u64::from(write.await?.is_ok());
-        }
-        Ok(replayed)
-    }
-
-    /// The next numbers, and whether each can be replayed.
-    async fn chunk(
-        &self,
-        pool: Option<String>,
-        after: i64,
-    ) -> Result<Vec<(i64, bool)>, SourceError> {
-        let queues = Arc::clone(&self.inner.queues);
-        let read = self.inner.readers.read(move |connection| {
-            let of_pool = if pool.is_some() { "pool = ?3 AND" } else { "?3 IS NULL AND" };
-            let mut statement = connection.prepare_cached(&format!(
-                "SELECT number, code <> ?4, queue FROM parked WHERE {of_pool} number > ?1 \
-                 ORDER BY number LIMIT ?2"
-            ))?;
-            let rows = statement.query_map(
-                params![after, CHUNK, pool, ParkedCode::Malformed.label()],
-                |row| {
-                    let is_message: bool = row.get(1)?;
-                    let queue = row.get_ref(2)?.as_str()?;
-                    Ok((row.get(0)?, is_message && queues.get(queue).is_some()))
-                },
-            )?;
-            rows.collect()
+            numbers.sort_unstable();
+            Ok(numbers)
         });
         read.await
     }
 
-    fn replay_of(&self, numbers: BTreeSet<i64>) -> Replay {
-        let (index, queues) = (Arc::clone(&self.inner.parked), Arc::clone(&self.inner.queues));
-        Replay { index, queues, numbers, now: self.inner.clock.now() }
-    }
-
-    /// Gives messages up for good, all or none.
-    ///
-    /// # Errors
-    /// Names one that is not there.
-    pub async fn discard(&self, ids: &[impl AsRef<str> + Sync]) -> Result<u64, DiscardError> {
-        let numbers = numbers(ids).map_err(|id| DiscardError::NotFound { id })?;
-        let count = numbers.len() as u64;
-        let index = Arc::clone(&self.inner.parked);
-        let write = self.inner.writer.write(|| Discard { index, numbers });
-        match write.await.map_err(DiscardError::Source)? {
-            Ok(_) => Ok(count),
-            Err(number) => Err(DiscardError::NotFound { id: number.to_string() }),
+    /// Messages that were replayed and have not been seen since, by their queues.
+    #[must_use]
+    pub fn unseen_replays(&self) -> BTreeMap<String, Vec<Arc<str>>> {
+        let mut by_queue: BTreeMap<String, Vec<Arc<str>>> = BTreeMap::new();
+        for (queue, id) in self.inner.parked.unseen() {
+            by_queue.entry(queue).or_default().push(id.into());
         }
+        by_queue
     }
-}
-
-fn numbers(ids: &[impl AsRef<str>]) -> Result<BTreeSet<i64>, String> {
-    ids.iter().map(|id| id.as_ref().parse().map_err(|_| id.as_ref().to_owned())).collect()
-}
-
-struct Replay {
-    index: Arc<ParkedIndex>,
-    queues: Arc<Queues>,
-    /// In order, so that none is replayed before an earlier one of its key.
-    numbers: BTreeSet<i64>,
-    now: i64,
-}
-
-/// What a replay changes in memory.
-#[derive(Default)]
-struct Moved {
-    keys: Vec<Option<HeldKey>>,
-    replays: Vec<(i64, i64)>,
-    queues: BTreeMap<i64, Refilled>,
-}
-
-/// A queue that gets messages back.
-struct Refilled {
-    queue: Arc<Queue>,
-    numbers: Numbers,
-    lanes: Lanes,
 }
 
 /// A parked message, as far as it matters here.
-struct Row {
+pub(super) struct Row {
     number: i64,
     queue: String,
+    broker_id: Arc<str>,
     pool: Option<String>,
     group: Option<String>,
-    holds: bool,
+    pub(super) holds: bool,
     is_malformed: bool,
     body: String,
 }
 
 impl Row {
-    fn find(connection: &Connection, number: i64) -> rusqlite::Result<Option<Self>> {
+    pub(super) fn find(connection: &Connection, number: i64) -> rusqlite::Result<Option<Self>> {
         let mut statement = connection.prepare_cached(
-            "SELECT queue, pool, grp, holds, code = ?2, body FROM parked WHERE number = ?1",
+            "SELECT queue, broker_id, pool, grp, holds, code = ?2, body FROM parked \
+             WHERE number = ?1",
         )?;
-        statement
-            .query_row(params![number, ParkedCode::Malformed.label()], |row| {
-                let (queue, pool, group) = (row.get(0)?, row.get(1)?, row.get(2)?);
-                let (holds, is_malformed, body) = (row.get(3)?, row.get(4)?, row.get(5)?);
-                Ok(Self { number, queue, pool, group, holds, is_malformed, body })
-            })
-            .optional()
+        let read = |row: &SqlRow<'_>| {
+            let (queue, broker_id) = (row.get(0)?, row.get(1)?);
+            let (pool, group, holds) = (row.get(2)?, row.get(3)?, row.get(4)?);
+            let (is_malformed, body) = (row.get(5)?, row.get(6)?);
+            Ok(Self { number, queue, broker_id, pool, group, holds, is_malformed, body })
+        };
+        statement.query_row(params![number, ParkedCode::Malformed.label()], read).optional()
     }
 
-    /// An earlier one that holds the same key.
+    fn message(&self) -> Option<Message> {
+        let read = wire::parse_stored(&self.body).ok().filter(|_| !self.is_malformed);
+        read.map(|incoming| incoming.message)
+    }
+
+    pub(super) fn key(&self) -> Option<HeldKey> {
+        let (pool, group) = self.pool.clone().zip(self.group.clone())?;
+        Some((self.queue.clone(), pool, group))
+    }
+
+    /// An earlier one that holds the same key and is not on its way back.
     fn earlier(&self, connection: &Connection) -> rusqlite::Result<Option<i64>> {
-        let mut statement = connection.prepare_cached(
-            "SELECT min(number) FROM parked \
-             WHERE queue = ?1 AND pool = ?2 AND grp = ?3 AND holds AND number < ?4",
-        )?;
-        statement
-            .query_row(params![self.queue, self.pool, self.group, self.number], |row| row.get(0))
+        let Some(key) = self.key() else { return Ok(None) };
+        let first = first_of(connection, &key)?;
+        Ok(first.map(|first| first.number).filter(|&number| number < self.number))
     }
 
-    /// Takes it out; the key that it held.
-    fn take(self, connection: &Connection) -> rusqlite::Result<Option<HeldKey>> {
-        connection
-            .prepare_cached("DELETE FROM parked WHERE number = ?1")?
-            .execute([self.number])?;
-        let key = self.pool.zip(self.group).filter(|_| self.holds);
-        Ok(key.map(|(pool, group)| (self.queue, pool, group)))
+    /// It as its queue takes it. The name is one that no other replay has, and the same when this one is done
+    /// again.
+    fn returning(self, message: Message, at: i64) -> Returning {
+        let name = format!("{}~{}-{at}", message.id, self.number).into();
+        let publication = Publication { message, body: self.body.into(), delay: Duration::ZERO };
+        let message = PutBack { broker_id: self.broker_id, name, publication };
+        Returning { number: self.number, queue: self.queue, message }
     }
 }
 
-impl Replay {
-    /// Moves one message. An `Err` inside says why it cannot be.
+struct Begin {
+    index: Arc<ParkedIndex>,
+    /// In order, so that none goes back before an earlier one of its key.
+    numbers: BTreeSet<i64>,
+    queues: HashSet<String>,
+    mode: Mode,
+    now: i64,
+}
+
+/// Which of several messages are replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Those that may be.
+    Those,
+    /// All of them, or none.
+    AllOrNone,
+    /// None: it is only looked whether all could be.
+    Check,
+}
+
+#[derive(Default)]
+struct BegunReplay {
+    messages: Vec<Returning>,
+    refused: Vec<ReplayError>,
+    changes: Changes,
+}
+
+impl Begin {
+    /// Notes one as begun. An `Err` inside says why it is not.
     fn one(
         &self,
         connection: &Connection,
         number: i64,
-        moved: &mut Moved,
+        begun: &mut BegunReplay,
+        touched: &mut BTreeSet<HeldKey>,
     ) -> rusqlite::Result<Result<(), ReplayError>> {
         let id = number.to_string();
         let Some(row) = Row::find(connection, number)? else {
             return Ok(Err(ReplayError::NotFound { id }));
         };
-        let Some(message) = wire::parse_stored(&row.body).ok().filter(|_| !row.is_malformed) else {
-            return Ok(Err(ReplayError::Malformed { id }));
-        };
-        let Some(queue) = self.queues.get(&row.queue) else {
-            return Ok(Err(ReplayError::OtherQueue { id, queue: row.queue }));
-        };
-        // Those of the same call have been taken out by now.
+        let Some(message) = row.message() else { return Ok(Err(ReplayError::Malformed { id })) };
+        if !self.queues.contains(&row.queue) {
+            return Ok(Err(ReplayError::NoQueue { id, queue: row.queue }));
+        }
         if let Some(earlier) = row.earlier(connection)? {
             return Ok(Err(ReplayError::Behind { id, earlier: earlier.to_string() }));
         }
-        let message = message.message;
-        let refilled = match moved.queues.entry(queue.id) {
-            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-            std::collections::btree_map::Entry::Vacant(entry) => {
-                let numbers = Numbers::take(connection, queue.id)?;
-                let lanes = Lanes::of(queue.id);
-                entry.insert(Refilled { queue, numbers, lanes })
-            }
-        };
-        let (seq, queue) = (refilled.numbers.next, refilled.queue.id);
-        refilled.numbers.next += 1;
-        let lane = refilled.lanes.lane_of(connection, &message)?;
-        publish::insert(
-            connection,
-            seq,
-            queue,
-            lane,
-            &group_of(&message),
-            message.high_priority,
-            None,
-            self.now,
-            &row.body,
+        let mut note = connection.prepare_cached(
+            "INSERT INTO replays (number, queue, message_id, pool, grp, holds, stage, at) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, ?7) \
+             ON CONFLICT (queue, message_id) DO UPDATE SET number = excluded.number, \
+             pool = excluded.pool, grp = excluded.grp, holds = excluded.holds, stage = 0, \
+             at = excluded.at WHERE stage = 2 ON CONFLICT (number) DO NOTHING",
         )?;
-        connection
-            .prepare_cached(
-                "INSERT OR REPLACE INTO ids (queue, id, seq, at) VALUES (?1, ?2, ?3, ?4)",
-            )?
-            .execute(params![queue, message.id, seq, self.now])?;
-        connection
-            .prepare_cached("INSERT INTO replays (seq, number) VALUES (?1, ?2)")?
-            .execute([seq, number])?;
-        moved.replays.push((seq, number));
-        moved.keys.push(row.take(connection)?);
+        let (pool, group) = (&row.pool, &row.group);
+        let noted =
+            note.execute(params![number, row.queue, message.id, pool, group, row.holds, self.now])?;
+        if noted == 0 {
+            return Ok(Err(ReplayError::Busy { id }));
+        }
+        let (key, holds) = (row.key(), row.holds);
+        touched.extend(key.clone().filter(|_| holds));
+        let name = (row.queue.clone(), message.id.to_string());
+        let replay = Replay { number, key, holds, stage: Stage::Begun };
+        begun.changes.replays.push((name, replay));
+        begun.messages.push(row.returning(message, self.now));
         Ok(Ok(()))
     }
 }
 
-impl Write for Replay {
-    type Answer = Result<Moved, ReplayError>;
+impl Write for Begin {
+    type Answer = BegunReplay;
 
     fn weight(&self) -> usize {
         self.numbers.len()
     }
 
-    fn write(&mut self, connection: &Connection) -> rusqlite::Result<Self::Answer> {
-        let mut moved = Moved::default();
+    fn write(&mut self, connection: &Connection) -> rusqlite::Result<BegunReplay> {
+        let (mut begun, mut touched) = (BegunReplay::default(), BTreeSet::new());
         connection.execute_batch("SAVEPOINT replay")?;
         for &number in &self.numbers {
-            if let Err(refused) = self.one(connection, number, &mut moved)? {
-                connection.execute_batch("ROLLBACK TO replay; RELEASE replay")?;
-                return Ok(Err(refused));
+            let Err(refused) = self.one(connection, number, &mut begun, &mut touched)? else {
+                continue;
+            };
+            begun.refused.push(refused);
+            if self.mode != Mode::Those {
+                break;
             }
         }
-        for refilled in moved.queues.values_mut() {
-            refilled.numbers.give_back(connection)?;
+        let is_refused = self.mode == Mode::AllOrNone && !begun.refused.is_empty();
+        if self.mode == Mode::Check || is_refused {
+            connection.execute_batch("ROLLBACK TO replay; RELEASE replay")?;
+            return Ok(BegunReplay { refused: begun.refused, ..BegunReplay::default() });
         }
         connection.execute_batch("RELEASE replay")?;
-        Ok(Ok(moved))
+        begun.changes.keys = firsts(connection, touched)?;
+        Ok(begun)
     }
 
-    fn written(&mut self, answer: &Self::Answer) {
-        let Ok(moved) = answer else { return };
-        self.index.removed(&moved.keys, &moved.replays);
-        for refilled in moved.queues.values() {
-            refilled.queue.ahead.lock().may_have_more();
-            refilled.queue.changed.notify_waiters();
-        }
+    fn written(&mut self, begun: &BegunReplay) {
+        self.index.apply(&begun.changes);
     }
 }
-
-struct Discard {
-    index: Arc<ParkedIndex>,
-    numbers: BTreeSet<i64>,
-}
-
-impl Write for Discard {
-    /// The keys that they held, or the number that is not there.
-    type Answer = Result<Vec<Option<HeldKey>>, i64>;
-
-    fn weight(&self) -> usize {
-        self.numbers.len()
-    }
-
-    fn write(&mut self, connection: &Connection) -> rusqlite::Result<Self::Answer> {
-        let mut rows = Vec::with_capacity(self.numbers.len());
-        for &number in &self.numbers {
-            match Row::find(connection, number)? {
-                Some(row) => rows.push(row),
-                None => return Ok(Err(number)),
-            }
-        }
-        rows.into_iter().map(|row| row.take(connection)).collect::<Result<_, _>>().map(Ok)
-    }
-
-    fn written(&mut self, answer: &Self::Answer) {
-        if let Ok(keys) = answer {
-            self.index.removed(keys, &[]);
-        }
-    }
-}
-
-impl fmt::Display for ReplayError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotFound { id } => write!(f, "no parked message has the id {id}"),
-            Self::Malformed { id } => {
-                write!(f, "{id} is no message, so it cannot be replayed; discard it")
-            }
-            Self::Behind { id, earlier } => write!(
-                f,
-                "{id} would overtake {earlier}, an earlier message of its group that is parked: \
-                 replay or discard that first, or both together"
-            ),
-            Self::OtherQueue { id, queue } => write!(
-                f,
-                "{id} came from the queue {queue}, which is not in the state file, so it cannot be \
-                 replayed"
-            ),
-            Self::Source(error) => write!(f, "could not replay: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for ReplayError {}
-
-impl fmt::Display for DiscardError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotFound { id } => write!(f, "no parked message has the id {id}"),
-            Self::Source(error) => write!(f, "could not discard: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for DiscardError {}

@@ -19,7 +19,8 @@ pub(crate) const MAX_QUEUES: i64 = (1 << (63 - SEQ_BITS)) - 2;
 const APPLICATION_ID: i32 = 0x534C_4754;
 
 /// Each step from one version to the next; the version is how many were taken.
-const STEPS: &[&str] = &["
+const STEPS: &[&str] = &[
+    "
     CREATE TABLE queues (
         id INTEGER PRIMARY KEY,
         name TEXT NOT NULL UNIQUE,
@@ -115,6 +116,43 @@ const STEPS: &[&str] = &["
     CREATE INDEX messages_high ON messages (queue) WHERE high;
     CREATE INDEX messages_due ON messages (queue, due) WHERE due IS NOT NULL;
     CREATE INDEX messages_lane_due ON messages (lane, due) WHERE due IS NOT NULL;
+", "
+    ALTER TABLE parked ADD COLUMN message_id TEXT;
+    ALTER TABLE parked ADD COLUMN authority TEXT;
+    ALTER TABLE parked ADD COLUMN host TEXT;
+    ALTER TABLE parked ADD COLUMN follows INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE parked ADD COLUMN last_error TEXT;
+    UPDATE parked SET message_id = json_extract(body, '$.id'),
+        authority = json_extract(body, '$.mediationTarget')
+        WHERE code <> 'malformed' AND json_valid(body);
+    UPDATE parked SET authority = substr(authority, instr(authority, '://') + 3);
+    UPDATE parked SET authority = lower(substr(authority, 1, instr(authority || '/', '/') - 1));
+    UPDATE parked SET host = CASE WHEN authority GLOB '*:[0-9]*'
+        THEN substr(authority, 1, length(rtrim(authority, '0123456789')) - 1) ELSE authority END;
+    CREATE INDEX parked_message ON parked (message_id) WHERE message_id IS NOT NULL;
+    CREATE INDEX parked_queue ON parked (queue);
+    CREATE INDEX parked_group ON parked (grp);
+    CREATE INDEX parked_host ON parked (host);
+    CREATE INDEX parked_code ON parked (code);
+    ALTER TABLE replays RENAME TO old_replays;
+    CREATE TABLE replays (
+        number INTEGER PRIMARY KEY,
+        queue TEXT NOT NULL,
+        message_id TEXT NOT NULL,
+        pool TEXT,
+        grp TEXT,
+        holds INTEGER NOT NULL,
+        stage INTEGER NOT NULL,
+        at INTEGER NOT NULL,
+        UNIQUE (queue, message_id)
+    );
+    CREATE INDEX replays_key ON replays (queue, pool, grp) WHERE holds;
+    INSERT OR IGNORE INTO replays (number, queue, message_id, pool, grp, holds, stage, at)
+        SELECT r.number, q.name, json_extract(m.body, '$.id'), l.code, m.grp, 1, 1, m.at
+        FROM old_replays r JOIN messages m ON m.seq = r.seq JOIN queues q ON q.id = m.queue
+        JOIN lanes l ON l.id = m.lane
+        WHERE json_valid(m.body);
+    DROP TABLE old_replays;
 "];
 
 /// The latest version that is known.

@@ -53,7 +53,6 @@ impl Write for Settlements {
                 let due = if let Back::At(due) = self.back(settlement) { Some(due) } else { None };
                 update.execute(params![seq, attempts, due, reason.label()])? > 0
             } else {
-                self.queue.parked.forget(connection, seq)?;
                 deleted += delete.execute([seq])?;
                 true
             };
@@ -75,9 +74,6 @@ impl Write for Settlements {
             // What someone else deleted does not come back.
             let is_gone = self.back(settlement) == Back::Gone || *settled == Settled::Stale;
             ahead.back(seq, if is_gone { Back::Gone } else { self.back(settlement) });
-            if is_gone {
-                self.queue.parked.forgotten(seq);
-            }
         }
         drop(ahead);
         self.queue.changed.notify_waiters();

@@ -7,12 +7,13 @@ use std::time::Duration;
 use rusqlite::params;
 use sluicegate_dispatch::{
     BoxFuture, Delivery, Demand, Depth, Found, Order, Profile, Publication, PublishError,
-    Published, Receipt, Settle, Settled, Source, SourceError,
+    Published, PutBack, Receipt, Settle, Settled, Source, SourceError,
 };
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::find::find;
+use super::put_back::put_back;
 use super::settle::Settlements;
 use super::store::{Inner, Queue};
 
@@ -174,6 +175,10 @@ impl Source for SqliteSource {
         messages: Vec<Publication>,
     ) -> BoxFuture<'_, Result<Published, PublishError>> {
         Box::pin(self.store.publish(Arc::clone(&self.queue), messages))
+    }
+
+    fn put_back(&self, messages: Vec<PutBack>) -> BoxFuture<'_, Result<(), PublishError>> {
+        Box::pin(put_back(&self.store, &self.queue, messages))
     }
 
     fn find<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Found>, SourceError>> {

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use super::clock::Clock;
 use super::file::{self, Lock, OpenError};
-use super::parked::ParkedIndex;
+use super::parked_index::ParkedIndex;
 use super::publish::Publish;
 use super::read_ahead::{AHEAD, ReadAhead};
 use super::reader::Readers;
@@ -77,7 +77,6 @@ pub(crate) struct Queue {
     pub(crate) ahead: Mutex<ReadAhead>,
     /// Whoever waits to receive looks again.
     pub(crate) changed: Notify,
-    pub(crate) parked: Arc<ParkedIndex>,
     /// How far the sweep of the remembered ids is.
     pub(crate) swept: Mutex<String>,
     /// How far the sweep of the lanes is.
@@ -183,7 +182,6 @@ impl Inner {
                 clock: self.clock.clone(),
                 ahead: Mutex::new(ReadAhead::new(id, generation, self.read_ahead)),
                 changed: Notify::new(),
-                parked: Arc::clone(&self.parked),
                 swept: Mutex::default(),
                 swept_lanes: Mutex::default(),
             })
@@ -193,10 +191,6 @@ impl Inner {
 }
 
 impl Queues {
-    pub(crate) fn get(&self, name: &str) -> Option<Arc<Queue>> {
-        self.by_name.lock().get(name).cloned()
-    }
-
     /// Someone else wrote to the file.
     pub(crate) fn may_have_more(&self) {
         for queue in self.by_name.lock().values() {

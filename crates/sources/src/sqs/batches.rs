@@ -14,7 +14,7 @@ use crate::network::pause::Pauses;
 /// The most entries of one call.
 pub(super) const BATCH: usize = 10;
 /// How many calls are under way at once for one question.
-const AT_ONCE: usize = 8;
+pub(super) const AT_ONCE: usize = 8;
 /// How often an entry is tried.
 const ROUNDS: u32 = 3;
 

@@ -50,9 +50,19 @@ struct Out {
     broker_id: Arc<str>,
     received: Instant,
     ends: Instant,
-    /// At the service, while the call that it was a part of failed.
-    settled: bool,
+    stage: Stage,
+    /// How many calls are under way that begin its window anew.
+    extending: u32,
     copy: Option<Arc<Copied>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Open,
+    /// It is being written elsewhere; its window goes on.
+    Copying,
+    /// The service is being asked to delete it or to hand it back.
+    Settling,
 }
 
 /// A message as it has to be written elsewhere.
@@ -73,12 +83,12 @@ struct Note {
     unseen: bool,
 }
 
-/// What a receipt is good for.
+/// What a receipt is good for, to begin its window anew.
 #[derive(Clone, Debug)]
-pub(super) enum Standing {
+pub(super) enum Extension {
     Stale,
-    /// It was settled, but whoever asked has not heard.
-    Done,
+    /// It is being settled: there is nothing to extend.
+    Settling,
     Live(Live),
 }
 
@@ -159,7 +169,8 @@ impl Books {
         }
         let broker_id = Arc::clone(broker_id);
         let text = format!("{broker_id}{BETWEEN}{handle}").into();
-        let out = Out { broker_id, received: now, ends: now + window, settled: false, copy };
+        let (stage, ends) = (Stage::Open, now + window);
+        let out = Out { broker_id, received: now, ends, stage, extending: 0, copy };
         self.out.insert(tag, out);
         self.forget(now);
         Receipt { tag, generation: self.life, handle: Some(text) }
@@ -176,17 +187,14 @@ impl Books {
         self.forget_at = MANY.max(self.out.len() * 2);
     }
 
-    /// What a receipt is good for.
-    pub(super) fn standing(&self, receipt: &Receipt, now: Instant) -> Standing {
-        let Some(text) = &receipt.handle else { return Standing::Stale };
+    /// What to ask the service with, if a receipt is good for anything.
+    fn live(&self, receipt: &Receipt, now: Instant) -> Option<Live> {
+        let text = receipt.handle.as_ref()?;
         if receipt.generation != self.life {
             return self.foreign(text);
         }
-        let Some(out) = self.out.get(&receipt.tag) else { return Standing::Stale };
-        if out.settled {
-            return Standing::Done;
-        }
-        Standing::Live(Live {
+        let out = self.out.get(&receipt.tag)?;
+        Some(Live {
             tag: Some(receipt.tag),
             broker_id: Arc::clone(&out.broker_id),
             text: Arc::clone(text),
@@ -196,14 +204,80 @@ impl Books {
         })
     }
 
+    /// Begins to settle a delivery, unless somebody has begun already.
+    pub(super) fn begin_settling(&mut self, receipt: &Receipt, now: Instant) -> Option<Live> {
+        self.begin(receipt, Stage::Settling, now)
+    }
+
+    /// Begins to write a message elsewhere.
+    pub(super) fn begin_copying(&mut self, receipt: &Receipt, now: Instant) -> Option<Live> {
+        self.begin(receipt, Stage::Copying, now)
+    }
+
+    fn begin(&mut self, receipt: &Receipt, stage: Stage, now: Instant) -> Option<Live> {
+        let live = self.live(receipt, now)?;
+        if let Some(out) = self.out_of(&live) {
+            if out.stage != Stage::Open {
+                return None;
+            }
+            out.stage = stage;
+        }
+        Some(live)
+    }
+
+    /// It is written elsewhere, and over wherever it comes from next.
+    pub(super) fn copied(&mut self, live: &Live) {
+        if let Some(out) = self.out_of(live) {
+            out.stage = Stage::Settling;
+        }
+        self.over.insert(Arc::clone(&live.broker_id), ());
+    }
+
+    /// Whoever settles is answered, or gone. What is still here is out as before.
+    pub(super) fn end_settling(&mut self, live: &Live) {
+        if let Some(out) = self.out_of(live) {
+            out.stage = Stage::Open;
+        }
+    }
+
+    /// Begins to extend a delivery, until [`end_extending`](Self::end_extending).
+    pub(super) fn begin_extending(&mut self, receipt: &Receipt, now: Instant) -> Extension {
+        let Some(live) = self.live(receipt, now) else { return Extension::Stale };
+        match self.out_of(&live) {
+            // What reached the service after a settlement would hide the message anew.
+            Some(out) if out.stage == Stage::Settling => Extension::Settling,
+            Some(out) => {
+                out.extending += 1;
+                Extension::Live(live)
+            }
+            None => Extension::Live(live),
+        }
+    }
+
+    pub(super) fn end_extending(&mut self, live: &Live) {
+        if let Some(out) = self.out_of(live) {
+            out.extending = out.extending.saturating_sub(1);
+        }
+    }
+
+    /// Whether a call is under way that begins its window anew.
+    pub(super) fn is_extending(&self, live: &Live) -> bool {
+        let out = live.tag.and_then(|tag| self.out.get(&tag));
+        out.is_some_and(|out| out.extending > 0)
+    }
+
+    fn out_of(&mut self, live: &Live) -> Option<&mut Out> {
+        live.tag.and_then(|tag| self.out.get_mut(&tag))
+    }
+
     /// A receipt of a source that this one replaces is still good at the service, unless the message
     /// came again.
-    fn foreign(&self, text: &Arc<str>) -> Standing {
-        let Some((broker_id, _)) = text.split_once(BETWEEN) else { return Standing::Stale };
+    fn foreign(&self, text: &Arc<str>) -> Option<Live> {
+        let (broker_id, _) = text.split_once(BETWEEN)?;
         if self.tags.contains_key(broker_id) || self.over.get(broker_id).is_some() {
-            return Standing::Stale;
+            return None;
         }
-        Standing::Live(Live {
+        Some(Live {
             tag: None,
             broker_id: broker_id.into(),
             text: Arc::clone(text),
@@ -236,11 +310,6 @@ impl Books {
             self.over.insert(Arc::clone(&live.broker_id), ());
         }
         Settled::Stale
-    }
-
-    /// It is over wherever it comes from next: it was written elsewhere.
-    pub(super) fn moved(&mut self, live: &Live) {
-        self.over.insert(Arc::clone(&live.broker_id), ());
     }
 
     /// Whether a message was settled as gone.
@@ -279,41 +348,32 @@ impl Books {
         true
     }
 
-    /// It is settled, but the call as a whole is going to fail: whoever asks again must hear so.
-    pub(super) fn keep_answer(&mut self, receipt: &Receipt, live: &Live) {
-        let Some(text) = &receipt.handle else { return };
-        if receipt.generation != self.life || self.tags.contains_key(&live.broker_id) {
-            return;
-        }
-        debug_assert!(text.starts_with(&*live.broker_id));
-        let now = Instant::now();
-        let broker_id = Arc::clone(&live.broker_id);
-        let out = Out { broker_id, received: now, ends: now, settled: true, copy: None };
-        self.out.insert(receipt.tag, out);
-    }
-
-    /// Whoever asked has heard now.
-    pub(super) fn told(&mut self, receipt: &Receipt) {
-        self.out.remove(&receipt.tag);
-    }
-
     /// The service has begun the window anew.
     pub(super) fn extended(&mut self, live: &Live, ends: Instant) -> Settled {
-        let Some(tag) = live.tag else { return Settled::Done };
-        match self.out.get_mut(&tag) {
-            Some(out) => {
-                out.ends = ends;
-                Settled::Done
-            }
-            None => Settled::Stale,
+        if let Some(out) = self.out_of(live) {
+            out.ends = ends;
+            return Settled::Done;
         }
+        // If it did not come again, it was settled meanwhile.
+        if self.came_again(live) { Settled::Stale } else { Settled::Done }
     }
 
-    /// The window is over, says the service.
-    pub(super) fn expired(&mut self, live: &Live, now: Instant) {
-        if let Some(out) = live.tag.and_then(|tag| self.out.get_mut(&tag)) {
-            out.ends = out.ends.min(now);
-        }
+    /// The window is over, says the service: it has ended, unless it was settled meanwhile.
+    pub(super) fn expired(&mut self, live: &Live, now: Instant) -> Settled {
+        let was_settled = match self.out_of(live) {
+            Some(out) if out.stage == Stage::Settling => true,
+            Some(out) => {
+                out.ends = out.ends.min(now);
+                false
+            }
+            None => live.tag.is_some() && !self.came_again(live),
+        };
+        if was_settled { Settled::Done } else { Settled::Stale }
+    }
+
+    /// Whether the message was handed over again, by another receipt.
+    fn came_again(&self, live: &Live) -> bool {
+        live.tag.is_some() && self.tags.contains_key(&live.broker_id)
     }
 
     /// A message was published that may not be handed over before.
@@ -346,10 +406,7 @@ mod tests {
     }
 
     fn live(books: &Books, receipt: &Receipt, now: Instant) -> Live {
-        match books.standing(receipt, now) {
-            Standing::Live(live) => live,
-            other => panic!("{other:?}"),
-        }
+        books.live(receipt, now).expect("it is good")
     }
 
     #[tokio::test(start_paused = true)]
@@ -358,7 +415,7 @@ mod tests {
         let first = hand(&mut books, "b1", "h1", now);
         assert_eq!(live(&books, &first, now).handle(), "h1");
         let second = hand(&mut books, "b1", "h2", now + WINDOW);
-        assert!(matches!(books.standing(&first, now), Standing::Stale));
+        assert!(books.live(&first, now).is_none());
         assert_eq!(live(&books, &second, now + WINDOW).handle(), "h2");
         assert_eq!(books.out.len(), 1);
     }
@@ -428,11 +485,11 @@ mod tests {
         let mut books = Books::new(2);
         assert_eq!(live(&books, &receipt, now).handle(), "h1");
         hand(&mut books, "b1", "h2", now);
-        assert!(matches!(books.standing(&receipt, now), Standing::Stale));
+        assert!(books.live(&receipt, now).is_none());
         let mut books = Books::new(2);
         let foreign = live(&books, &receipt, now);
         assert_eq!(books.deleted(&foreign), Settled::Done);
-        assert!(matches!(books.standing(&receipt, now), Standing::Stale));
+        assert!(books.live(&receipt, now).is_none());
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,8 +5,9 @@
 //! connection that nobody listens to, and hide them for a whole window.
 //!
 //! Invariants:
-//! 1. There are never more polls than there were receives waiting at once, so what is kept is
-//!    bounded by ten messages for each.
+//! 1. There are as many polls as receives that wait, or as many more as full polls have shown to be
+//!    worth it and the demand asks for; never more than [`WIDEST`] for the demand's sake. So what is kept
+//!    is bounded by ten messages for each.
 //! 2. What is kept is extended, and handed back when nobody comes for it.
 //! 3. A receive takes and answers in one step: there is no await between.
 
@@ -15,12 +16,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use sluicegate_dispatch::{Delivery, SourceError};
+use sluicegate_dispatch::{Delivery, Reason, Settle, Settlement, SourceError};
 use sluicegate_tasks::Context;
 use tokio::time::{Instant, sleep_until};
 
 use super::batches::{BATCH, Entry, Wish};
-use super::books::{Arrival, Standing};
+use super::books::Arrival;
 use super::client::PollId;
 use super::incoming::Incoming;
 use super::settings::{LONGEST_HIDE, seconds_up};
@@ -31,6 +32,8 @@ use crate::network::pause::Pauses;
 
 /// The pause after a poll that brought some, but fewer than asked for: more may gather.
 const AFTER_SOME: Duration = Duration::from_millis(100);
+/// How many polls are under way at most for what one receive asks for.
+const WIDEST: usize = 16;
 /// For so long the service gives the answer of a repeated poll again.
 const REPEATABLE: Duration = Duration::from_secs(240);
 
@@ -39,8 +42,12 @@ const REPEATABLE: Duration = Duration::from_secs(240);
 pub(super) struct Polls<M> {
     /// Oldest first, with when it came.
     ready: VecDeque<(Delivery<M>, Instant)>,
+    /// How many receives wait, and how many messages they want together.
     waiting: usize,
+    wanted: usize,
     running: usize,
+    /// How many polls are worth having at once: more while they come back full.
+    width: usize,
     /// How many have begun, and which is the last of those that have ended: a receive answers when
     /// one has ended that began after it came, so that it has waited long enough.
     begun: u64,
@@ -58,7 +65,9 @@ impl<M> Polls<M> {
         Self {
             ready: VecDeque::new(),
             waiting: 0,
+            wanted: 0,
             running: 0,
+            width: 1,
             begun: 0,
             ended: 0,
             error: None,
@@ -68,22 +77,44 @@ impl<M> Polls<M> {
             numbered: 0,
         }
     }
+
+    /// How many polls there should be.
+    fn target(&self) -> usize {
+        let lacking = self.wanted.saturating_sub(self.ready.len()).div_ceil(BATCH);
+        lacking.min(self.width).max(self.waiting)
+    }
+
+    /// Hears how many of those that were asked for a poll has brought.
+    fn brought(&mut self, asked: usize, count: usize, now: Instant) {
+        self.pauses.reset();
+        self.error = None;
+        self.width = match count {
+            0 => 1,
+            _ if count < asked => (self.width / 2).max(1),
+            _ => (self.width * 2).min(WIDEST),
+        };
+        let may_gather = count > 0 && count < asked && self.width == 1;
+        self.not_before = if may_gather { now + AFTER_SOME } else { now };
+    }
 }
 
 /// A receive that waits; counted until it is dropped.
-struct Waiting<'a, M: Content>(&'a Inner<M>);
+struct Waiting<'a, M: Content>(&'a Inner<M>, usize);
 
 impl<'a, M: Content> Waiting<'a, M> {
-    fn begin(inner: &'a Inner<M>) -> (Self, u64) {
+    fn begin(inner: &'a Inner<M>, max: usize) -> (Self, u64) {
         let mut polls = inner.polls.lock();
         polls.waiting += 1;
-        (Self(inner), polls.begun)
+        polls.wanted += max;
+        (Self(inner, max), polls.begun)
     }
 }
 
 impl<M: Content> Drop for Waiting<'_, M> {
     fn drop(&mut self) {
-        self.0.polls.lock().waiting -= 1;
+        let mut polls = self.0.polls.lock();
+        polls.waiting -= 1;
+        polls.wanted -= self.1;
     }
 }
 
@@ -115,7 +146,7 @@ impl<M: Content> Inner<M> {
         if max == 0 {
             return Ok(Vec::new());
         }
-        let (_waiting, before) = Waiting::begin(self);
+        let (_waiting, before) = Waiting::begin(self, max);
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -160,12 +191,13 @@ impl<M: Content> Inner<M> {
         if polls.ended > before {
             return Seen::Take(Vec::new());
         }
-        if polls.running < polls.waiting {
-            polls.running += 1;
-            polls.begun += 1;
-            let running = Running(Arc::clone(self), polls.begun);
-            drop(polls);
-            self.begin_poll(running, max.min(BATCH));
+        let more = polls.target().saturating_sub(polls.running);
+        let begun = polls.begun + 1..=polls.begun + more as u64;
+        polls.running += more;
+        polls.begun += more as u64;
+        drop(polls);
+        for number in begun {
+            self.begin_poll(Running(Arc::clone(self), number), max.min(BATCH));
         }
         Seen::Wait
     }
@@ -207,22 +239,27 @@ impl<M: Content> Inner<M> {
 
     /// Makes messages visible at once that nobody was given. What fails comes back by itself.
     async fn hand_back(&self, deliveries: Vec<Delivery<M>>) {
-        let now = Instant::now();
-        let lives: Vec<_> = {
-            let mut books = self.books.lock();
-            let live = |delivery: &Delivery<M>| match books.standing(&delivery.receipt, now) {
-                Standing::Live(live) => {
-                    books.hands_back(&live, delivery.attempts, now);
-                    books.handed_back(&live);
-                    Some(live)
-                }
-                Standing::Stale | Standing::Done => None,
-            };
-            deliveries.iter().filter_map(live).collect()
+        let back = |delivery: Delivery<M>| {
+            let (after, attempts, reason) = (Duration::ZERO, delivery.attempts, Reason::Draining);
+            let settlement = Settlement::Retry { after, attempts, reason };
+            Settle { receipt: delivery.receipt, settlement }
         };
-        let entry = |live| Entry { handle: super::books::Live::handle(live), wish: Wish::Hide(0) };
-        let entries: Vec<_> = lives.iter().map(entry).collect();
-        self.link.ask_all(&entries).await;
+        drop(self.settle(deliveries.into_iter().map(back).collect()).await);
+    }
+
+    /// Waits until no poll is under way, and hands back what they brought: what becomes visible while one
+    /// is would be handed to it and hidden for a window.
+    pub(super) async fn end_polls(&self) {
+        self.hand_back_ready().await;
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.polls.lock().running == 0 {
+                break;
+            }
+            changed.await;
+        }
+        self.hand_back_ready().await;
     }
 
     fn next_poll_id(&self, max: usize) -> Option<PollId> {
@@ -245,10 +282,7 @@ impl<M: Content> Inner<M> {
         let now = Instant::now();
         match brought {
             Ok(count) => {
-                polls.pauses.reset();
-                polls.error = None;
-                let some = count > 0 && count < asked;
-                polls.not_before = if some { now + AFTER_SOME } else { now };
+                polls.brought(asked, count, now);
                 drop(polls);
                 self.works(Part::Receiving);
             }
@@ -330,12 +364,12 @@ async fn poll<M: Content>(running: Running<M>, max: usize) {
     let (deliveries, wishes) = inner.sort(incoming.collect());
     let now = Instant::now();
     inner.polls.lock().ready.extend(deliveries.into_iter().map(|delivery| (delivery, now)));
+    if inner.stopped.load(Ordering::Acquire) {
+        inner.hand_back_ready().await;
+    }
     // Nobody waits for what follows.
     drop(running);
     let entries: Vec<_> =
         wishes.iter().map(|(handle, wish)| Entry { handle, wish: *wish }).collect();
     inner.link.ask_all(&entries).await;
-    if inner.stopped.load(Ordering::Acquire) {
-        inner.hand_back_ready().await;
-    }
 }

@@ -16,9 +16,11 @@ pub(super) const LONGEST_WINDOW: Duration = Duration::from_secs(43_200);
 /// The same in seconds.
 pub(super) const LONGEST_HIDE: u64 = LONGEST_WINDOW.as_secs();
 const DEFAULT_WINDOW: Duration = Duration::from_secs(30);
-/// How long a poll waits for a first message; the most that the service allows.
+/// How long a poll waits for a first message at most; so the service wants it.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
-const PARAMETERS: [&str; 2] = ["region", "ca"];
+/// A stop waits for the polls that are under way.
+const DEFAULT_WAIT: Duration = Duration::from_secs(10);
+const PARAMETERS: [&str; 3] = ["region", "ca", "wait"];
 const SHAPE: &str = "sqs+https://HOST/ACCOUNT/NAME?region=R";
 
 /// A queue's address and how it is received from.
@@ -48,7 +50,8 @@ pub struct SqsSettings {
 impl SqsSettings {
     /// Reads a queue URI: `sqs+https://HOST/ACCOUNT/NAME?region=R`, or `sqs+http://` for an
     /// emulator. The region may be left out where the host's name or the AWS configuration has it;
-    /// `ca` is a file of certificates to trust beside those of the system.
+    /// `ca` is a file of certificates to trust beside those of the system; `wait` is for how many seconds
+    /// a poll waits for a first message (10).
     ///
     /// # Errors
     /// Names the part that is wrong.
@@ -82,7 +85,7 @@ impl SqsSettings {
             region: region_of(host),
             ca: None,
             window: DEFAULT_WINDOW,
-            wait: LONGEST_WAIT,
+            wait: DEFAULT_WAIT,
             credentials: None,
         };
         let mut parameters = parameters::read(&url, &PARAMETERS)?;
@@ -91,6 +94,12 @@ impl SqsSettings {
         }
         settings.region = parameters.remove("region").or(settings.region);
         settings.ca = parameters.remove("ca").map(PathBuf::from);
+        if let Some(wait) = parameters.remove("wait") {
+            let seconds =
+                wait.parse().ok().filter(|wait| (1..=LONGEST_WAIT.as_secs()).contains(wait));
+            let why = || wrong(format!("wait: seconds from 1 to 20, not {wait:?}"));
+            settings.wait = Duration::from_secs(seconds.ok_or_else(why)?);
+        }
         Ok(settings)
     }
 

@@ -25,7 +25,7 @@ use crate::{Content, OpenError};
 
 /// How long opening and probing may take.
 const OPENING: Duration = Duration::from_secs(5);
-/// How long stopping may take for what it hands back.
+/// How long stopping may take beyond the wait of the polls that are under way.
 const STOPPING: Duration = Duration::from_secs(5);
 /// How many deliveries one call may settle: ten calls, side by side.
 const SETTLE_BATCH: usize = 100;
@@ -48,6 +48,8 @@ pub(super) struct Inner<M: Content> {
     /// Locked before the books, never after.
     pub(super) polls: Mutex<Polls<M>>,
     pub(super) changed: Notify,
+    /// Windows have begun anew, or have not.
+    pub(super) extended: Notify,
     pub(super) stopped: AtomicBool,
     look: OnceLock<Look>,
     /// What keeps each part of it from working.
@@ -127,6 +129,7 @@ impl<M: Content> Inner<M> {
             books: Mutex::new(Books::new(life)),
             polls: Mutex::new(Polls::new()),
             changed: Notify::new(),
+            extended: Notify::new(),
             stopped: AtomicBool::new(false),
             look: OnceLock::new(),
             failures: Mutex::default(),
@@ -214,7 +217,7 @@ impl<M: Content> Inner<M> {
         self.stopped.store(true, Ordering::Release);
         self.changed.notify_waiters();
         // What is late comes back by itself.
-        timeout(STOPPING, self.hand_back_ready()).await.ok();
+        timeout(self.link.settings.wait + STOPPING, self.end_polls()).await.ok();
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use sluicegate_dispatch::{Receipt, Settled, SourceError};
 use tokio::time::Instant;
@@ -34,11 +35,13 @@ enum Step {
     Ended(End),
     /// Several have, in one transaction.
     EndedTogether(Vec<End>),
-    /// A copy is there: its original can be acknowledged.
-    Copied { place: u64, due: Option<u64>, asker: Asker },
     /// Messages were taken in.
     Published { dues: Vec<u64>, asker: Publisher },
 }
+
+/// Nothing was asked for under that number.
+#[derive(Debug)]
+pub(crate) struct Unknown;
 
 /// The end of a message that is being settled.
 #[derive(Debug)]
@@ -61,6 +64,10 @@ impl Link {
         let shelf = Shelf::new(generation);
         let (outbox, pending) = (VecDeque::new(), BTreeMap::new());
         Self { shelf, outbox, pending, next_receipt: 1, is_subscribed, was_useful: false }
+    }
+
+    pub(crate) const fn generation(&self) -> u64 {
+        self.shelf.generation()
     }
 
     /// Subscribes, unless that was done before; says whether there is something to write now.
@@ -128,16 +135,10 @@ impl Link {
     }
 
     fn ended(&mut self, end: End, replies: &mut Replies) {
-        self.shelf.finish(end.place);
+        self.shelf.finish(end.place, end.asker.as_ref().map(|(tally, _)| tally));
         if let Some(asker) = end.asker {
             replies.settled(asker, Settled::Done);
         }
-    }
-
-    /// Sends a copy of a message that is being settled, which ends once the copy is confirmed.
-    pub(crate) fn replace(&mut self, place: u64, copy: Frame, asker: Asker) {
-        let due = due_of(&copy);
-        self.ask(copy, Step::Copied { place, due, asker });
     }
 
     /// Sends messages, all in one transaction if there are several.
@@ -170,15 +171,41 @@ impl Link {
                 ends.into_iter().for_each(|end| self.ended(end, replies));
                 Vec::new()
             }
-            Some((_, Step::Copied { place, due, asker })) => {
-                self.end(vec![End { place, owed: Owed::Ack, asker: Some(asker) }]);
-                due.into_iter().collect()
-            }
             Some((_, Step::Published { dues, asker })) => {
                 replies.published(asker, Ok(()));
                 dues
             }
         }
+    }
+
+    /// The broker does not do what a receipt was asked for: that alone has failed.
+    ///
+    /// # Errors
+    /// There is nothing of that number.
+    pub(crate) fn refuse(
+        &mut self,
+        number: u64,
+        why: &SourceError,
+        window: Duration,
+        replies: &mut Replies,
+    ) -> Result<(), Unknown> {
+        let (_, step) = self.pending.remove(&number).ok_or(Unknown)?;
+        self.was_useful = true;
+        let until = Instant::now() + window;
+        let mut fail = |place: u64, asker: Option<Asker>| {
+            self.shelf.end_settling(place, until);
+            if let Some(asker) = asker {
+                replies.settled(asker, Settled::Failed(why.clone()));
+            }
+        };
+        match step {
+            Step::Ended(end) => fail(end.place, end.asker),
+            Step::EndedTogether(ends) => {
+                ends.into_iter().for_each(|end| fail(end.place, end.asker));
+            }
+            Step::Published { asker, .. } => replies.published(asker, Err(why.clone())),
+        }
+        Ok(())
     }
 
     /// Ends this life. What was not confirmed is not known; answers the broker's ids of what was about
@@ -196,7 +223,6 @@ impl Link {
             match step {
                 Step::Ended(end) => lose(end, replies),
                 Step::EndedTogether(ends) => ends.into_iter().for_each(|end| lose(end, replies)),
-                Step::Copied { asker, .. } => replies.settled(asker, Settled::Stale),
                 Step::Published { asker, .. } => replies.published(asker, Err(cause.clone())),
             }
         }

@@ -101,7 +101,17 @@ impl Parcel {
         self.headers.iter().find(|(known, _)| **known == *name).map(|(_, value)| &**value)
     }
 
-    fn group(&self) -> Option<Arc<str>> {
+    /// Whether it is a copy of a message that was here before.
+    pub(crate) fn is_copy(&self) -> bool {
+        self.header(FIRST).is_some()
+    }
+
+    /// The application's id, if it is known without reading the body.
+    pub(crate) fn id(&self) -> Option<Arc<str>> {
+        self.header(ID).map(|id| decode(id).into())
+    }
+
+    pub(crate) fn group(&self) -> Option<Arc<str>> {
         self.header(GROUP).or_else(|| self.header(BROKER_GROUP)).map(|group| decode(group).into())
     }
 
@@ -119,7 +129,7 @@ impl Parcel {
         let is_shown = |(name, _): &&(Box<str>, Box<str>)| !NOT_SHOWN.contains(&&**name);
         Envelope {
             body: self.body.clone(),
-            id: self.header(ID).map(|id| decode(id).into()),
+            id: self.id(),
             event_type: self.header("type").map(Into::into),
             routing_key: Some(Arc::clone(queue)),
             group: self.group(),

@@ -13,7 +13,8 @@ use crate::network::parameters;
 
 const PORT: u16 = 61_613;
 const TLS_PORT: u16 = 61_614;
-const PREFETCH: u32 = 500;
+/// More than a router's window; by its defaults the broker sends 1,000 at most.
+const PREFETCH: u32 = 2_500;
 const MAX_PREFETCH: u32 = 10_000;
 const VISIBILITY: Duration = Duration::from_secs(30);
 const HEARTBEAT: Duration = Duration::from_secs(10);
@@ -35,7 +36,7 @@ pub struct StompSettings {
 
 impl StompSettings {
     /// Reads `activemq://USER:PASS@HOST:PORT/QUEUE`, or `activemqs://…` for TLS. Parameters are
-    /// `prefetch`, how many unacknowledged messages the broker sends ahead (500), and `ca`, a PEM file
+    /// `prefetch`, how many unacknowledged messages the broker sends ahead (2,500), and `ca`, a PEM file
     /// of certificates to trust beside the system's.
     ///
     /// ```

@@ -6,6 +6,8 @@
 //! 3. A message is acknowledged at most once on a connection: `Shelf::begin_settling` gives its place
 //!    to one settlement only. A second ACK would end the connection.
 //! 4. A copy is confirmed before its original is acknowledged.
+//! 5. A source has two of them: one receives and acknowledges, one sends. A broker that does not take
+//!    messages stops reading from the connection they come by; acknowledgements must not wait there.
 
 use std::any::TypeId;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -24,8 +26,8 @@ use super::frame::{Command, Frame};
 use super::link::{End, Link, Owed};
 use super::parcel::{Parcel, unix_millis};
 use super::settings::StompSettings;
-use super::shelf::{Key, Taken};
-use super::tally::{Asker, Replies, Tally};
+use super::shelf::{Lined, Taken};
+use super::tally::{Asker, Publisher, Replies, Tally};
 use crate::wire;
 
 /// How long what could not be acknowledged for sure is remembered after the connection was lost.
@@ -66,6 +68,14 @@ struct State {
     order: Arc<Order>,
     /// Whether the broker's scheduler is off.
     ignores_delays: bool,
+}
+
+/// A message of which a copy is being sent, over another connection than its own.
+struct Original {
+    generation: u64,
+    place: u64,
+    message_id: Arc<str>,
+    asker: Asker,
 }
 
 /// What a receiver finds.
@@ -143,21 +153,37 @@ impl Shared {
                 self.hear_receipt(number.ok_or("the broker sent a receipt without a number")?);
                 Ok(())
             }
-            Command::Error => Err(said_error(&frame)),
+            Command::Error => self.hear_error(&frame),
             _ => Ok(()),
         }
     }
 
+    /// An error that names what was asked is the answer to that, and the connection goes on.
+    fn hear_error(&self, frame: &Frame) -> Result<(), String> {
+        let said = said_error(frame);
+        let number = frame.header("receipt-id").and_then(|number| number.parse().ok());
+        let (why, window) = (SourceError::new(&said), self.settings.visibility);
+        let is_known = self.change(|state, replies| {
+            let link = state.link.as_mut().zip(number);
+            link.is_some_and(|(link, number)| link.refuse(number, &why, window, replies).is_ok())
+        });
+        if is_known { Ok(()) } else { Err(said) }
+    }
+
     fn hear_message(&self, frame: Frame) -> Result<(), String> {
-        let parcel = Parcel::new(frame).ok_or("the broker sent a message without its ids")?;
+        let mut parcel = Parcel::new(frame).ok_or("the broker sent a message without its ids")?;
         let mut state = self.state.lock();
-        let key = self.key_of(&state.order, &parcel);
+        let lined = self.lined(&state.order, &parcel);
         let (now, rest) = (Instant::now(), rest_of_delay(&parcel));
         if parcel.due.is_some() {
             state.ignores_delays = !parcel.was_scheduled;
         }
         let owed = state.owed.remove(&parcel.message_id);
         let Some(link) = &mut state.link else { return Ok(()) };
+        if parcel.is_copy() && link.shelf.knows(&parcel.broker_id) {
+            // Somebody else has copied it with all its headers.
+            parcel.broker_id = Arc::clone(&parcel.message_id);
+        }
         if link.shelf.len() > self.settings.prefetch as usize + MAX_BEYOND_PREFETCH {
             return Err("the broker sends more than it was asked for".to_owned());
         }
@@ -169,7 +195,7 @@ impl Shared {
             return Ok(());
         }
         let until = (!rest.is_zero()).then(|| now + rest);
-        link.shelf.put(Arc::new(parcel), key, until);
+        link.shelf.put(Arc::new(parcel), lined, until);
         drop(state);
         self.changed.notify_waiters();
         Ok(())
@@ -187,13 +213,20 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
-    fn key_of(&self, order: &Order, parcel: &Parcel) -> Option<Key> {
+    /// Where a message stands if it stays in order: a router's by its pool and group, any other by its
+    /// group.
+    fn lined(&self, order: &Order, parcel: &Parcel) -> Option<Lined> {
         if order.is_nothing() {
             return None;
         }
-        let Message { pool, group, .. } = self.read(parcel)?;
+        let (pool, group, id) = if self.reads_messages {
+            let Message { pool, group, id, .. } = self.read(parcel)?;
+            (pool, group, Some(id))
+        } else {
+            ("".into(), parcel.group(), parcel.id())
+        };
         let group = group.unwrap_or_else(|| DEFAULT_GROUP.into());
-        order.keeps(&pool, &group).then_some((pool, group))
+        order.keeps(&pool, &group).then_some(Lined { key: (pool, group), id })
     }
 
     /// The router's message, if it is one.
@@ -209,7 +242,7 @@ impl Shared {
         }
         state.order = Arc::clone(order);
         if let Some(link) = &mut state.link {
-            link.shelf.line_up(|parcel| self.key_of(order, parcel));
+            link.shelf.line_up(|parcel| self.lined(order, parcel));
         }
         drop(state);
         self.changed.notify_waiters();
@@ -236,9 +269,15 @@ impl Shared {
         }
     }
 
-    /// Begins to settle. The answer comes when all is confirmed, or the connection is lost.
-    pub(crate) fn settle(&self, settle: Vec<Settle>) -> oneshot::Receiver<Vec<Settled>> {
+    /// Begins to settle. The answer comes when all is confirmed, or the connection is lost. Copies go over
+    /// the sender's connection: one that does not take them holds up nothing here.
+    pub(crate) fn settle(
+        self: &Arc<Self>,
+        sender: &Self,
+        settle: Vec<Settle>,
+    ) -> oneshot::Receiver<Vec<Settled>> {
         let (tally, answer) = Tally::new(settle.len());
+        let mut copies = Vec::new();
         self.change(|state, replies| {
             let Some(link) = &mut state.link else { return replies.all_stale(&tally) };
             let mut ends = Vec::new();
@@ -249,7 +288,8 @@ impl Shared {
                         ends.extend(link.begin_end(&receipt, Owed::Ack, asker, replies));
                     }
                     Settlement::Retry { after, attempts, .. } => {
-                        self.bring_back(link, &receipt, (after, attempts), asker, replies);
+                        let retry = (after, attempts);
+                        copies.extend(self.bring_back(link, &receipt, retry, asker, replies));
                     }
                     // One by one: what a transaction makes of a NACK is not written down anywhere.
                     Settlement::Park => {
@@ -262,6 +302,16 @@ impl Shared {
         });
         self.outgoing.notify_one();
         self.changed.notify_waiters();
+        // Neither lock is held while the other one is taken.
+        for (original, copy) in copies {
+            let shared = Arc::downgrade(self);
+            let then = Publisher::new(move |sent| {
+                if let Some(shared) = shared.upgrade() {
+                    shared.copied(original, sent);
+                }
+            });
+            sender.send(vec![copy], then);
+        }
         answer
     }
 
@@ -274,32 +324,77 @@ impl Shared {
         (after, attempts): (Duration, u32),
         asker: Asker,
         replies: &mut Replies,
-    ) {
+    ) -> Option<(Original, Frame)> {
         let now = Instant::now();
         let begun = link.shelf.begin_settling(receipt, now);
         let known = begun.and_then(|place| Some((place, Arc::clone(link.shelf.parcel(place)?))));
-        let Some((place, parcel)) = known else { return replies.settled(asker, Settled::Stale) };
+        let Some((place, parcel)) = known else {
+            replies.settled(asker, Settled::Stale);
+            return None;
+        };
         let is_plain = after.is_zero() && attempts <= parcel.attempts;
         if is_plain || !parcel.is_whole || link.shelf.is_ordered(place) {
             let until = (!after.is_zero()).then(|| now + after);
-            link.shelf.put_back(place, until, attempts);
-            return replies.settled(asker, Settled::Done);
+            link.shelf.put_back(place, until, attempts, &asker.0);
+            replies.settled(asker, Settled::Done);
+            return None;
         }
         let group = if parcel.has_group() { None } else { self.read(&parcel) };
         let group = group.and_then(|message| message.group);
         let copy = parcel.copied(&self.settings.destination(), after, attempts, group.as_deref());
-        link.replace(place, copy, asker);
+        let (generation, message_id) = (link.generation(), Arc::clone(&parcel.message_id));
+        Some((Original { generation, place, message_id, asker }, copy))
+    }
+
+    /// Goes on with a message whose copy was sent: acknowledges it, or has it out as before.
+    fn copied(&self, original: Original, sent: Result<(), SourceError>) {
+        let Original { generation, place, message_id, asker } = original;
+        let until = Instant::now() + self.settings.visibility;
+        self.change(|state, replies| {
+            let link = state.link.as_mut().filter(|link| link.generation() == generation);
+            match (link, sent) {
+                (Some(link), Ok(())) => {
+                    link.end(vec![End { place, owed: Owed::Ack, asker: Some(asker) }]);
+                }
+                (Some(link), Err(why)) => {
+                    link.shelf.end_settling(place, until);
+                    replies.settled(asker, Settled::Failed(why));
+                }
+                // Its connection was lost meanwhile. If it comes again, it is not handed out.
+                (None, Ok(())) => {
+                    if state.owed.len() < MAX_OWED {
+                        state.owed.insert(message_id, (Owed::Ack, Instant::now()));
+                    }
+                    replies.settled(asker, Settled::Stale);
+                }
+                (None, Err(_)) => replies.settled(asker, Settled::Stale),
+            }
+        });
+        self.outgoing.notify_one();
+        self.changed.notify_waiters();
     }
 
     /// Begins to send messages.
-    pub(crate) fn publish(
-        &self,
-        frames: Vec<Frame>,
-    ) -> Result<oneshot::Receiver<Result<(), SourceError>>, SourceError> {
+    pub(crate) fn publish(&self, frames: Vec<Frame>) -> oneshot::Receiver<Result<(), SourceError>> {
         let (asker, answer) = oneshot::channel();
-        self.state.lock().link_or_cause()?.publish(frames, asker);
+        // Who went away does not hear of it.
+        self.send(frames, Publisher::new(|sent| drop(asker.send(sent))));
+        answer
+    }
+
+    fn send(&self, frames: Vec<Frame>, publisher: Publisher) {
+        self.change(|state, replies| match state.link_or_cause() {
+            Ok(link) => link.publish(frames, publisher),
+            Err(why) => replies.published(publisher, Err(why)),
+        });
         self.outgoing.notify_one();
-        Ok(answer)
+    }
+
+    /// How many messages that were sent with a delay still wait for its end.
+    pub(crate) fn sent_away(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.sent_away = state.sent_away.split_off(&(unix_millis() / 1_000 + 1));
+        state.sent_away.values().sum()
     }
 
     pub(crate) fn extend(&self, receipts: &[Receipt]) -> Vec<Settled> {
@@ -315,10 +410,8 @@ impl Shared {
         receipts.iter().map(extend).collect()
     }
 
-    pub(crate) fn depth(&self) -> Result<Depth, SourceError> {
+    pub(crate) fn depth(&self, away: u64) -> Result<Depth, SourceError> {
         let mut state = self.state.lock();
-        state.sent_away = state.sent_away.split_off(&(unix_millis() / 1_000 + 1));
-        let away = state.sent_away.values().sum::<u64>();
         let (ready, delayed, out) = state.link_or_cause()?.shelf.count(Instant::now());
         // What is delayed here because the broker's scheduler is off was counted when it was sent.
         Ok(Depth { waiting: ready as u64, delayed: away.max(delayed as u64), out: out as u64 })

@@ -12,7 +12,7 @@ use sluicegate_tasks::{Context, Permits, TaskGroup};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::connect::{Intent, connect};
+use super::connect::{Intent, Session, connect};
 use super::parcel::published;
 use super::settings::StompSettings;
 use super::shared::{Found, Shared};
@@ -31,6 +31,8 @@ const PUBLISHERS: u32 = 4;
 #[derive(Debug)]
 pub struct StompSource<M> {
     shared: Arc<Shared>,
+    /// The connection that messages are sent by.
+    sender: Arc<Shared>,
     publishers: Permits,
     /// Ends the connection when the source goes.
     _tasks: TaskGroup,
@@ -50,26 +52,21 @@ impl<M: Content> StompSource<M> {
         if let Err(error @ OpenError::Refused(_)) = Self::probe(&shared.settings).await {
             return Err(error);
         }
-        let session = match connect(&shared.settings, Intent::Publish).await {
-            Ok(session) => Some(session),
-            Err(OpenError::Unreachable(why)) => {
-                shared.lose(OpenError::Unreachable(why).to_string());
-                None
-            }
-            Err(error) => return Err(error),
-        };
-        if session.is_some() {
-            shared.begin(Intent::Publish);
-        }
-        let shared = Arc::new(shared);
-        let publishers = Permits::new(PUBLISHERS).expect("there may be several publishers");
-        let tasks = TaskGroup::new(format!("stomp {}", shared.settings.queue), 1)
+        let sender = Shared::new::<M>(shared.settings.clone());
+        let tasks = TaskGroup::new(format!("stomp {}", shared.settings.queue), 2)
             .expect("it has a name and a limit");
-        let behind = Arc::clone(&shared);
-        let task = tasks.submit_detached("connection", |cx| supervise(behind, session, cx)).await;
-        // It runs until the source goes; nobody waits for its end.
-        drop(task.expect("it is the only task of its group"));
-        Ok(Self { shared, publishers, _tasks: tasks, content: PhantomData })
+        let (shared, sender) = (Arc::new(shared), Arc::new(sender));
+        let mut is_reached = true;
+        for (name, of) in [("connection", &shared), ("sender", &sender)] {
+            let session = if is_reached { first_session(of).await? } else { None };
+            is_reached = session.is_some();
+            let behind = Arc::clone(of);
+            let task = tasks.submit_detached(name, |cx| supervise(behind, session, cx)).await;
+            // It runs until the source goes; nobody waits for its end.
+            drop(task.expect("there are only these tasks in its group"));
+        }
+        let publishers = Permits::new(PUBLISHERS).expect("there may be several publishers");
+        Ok(Self { shared, sender, publishers, _tasks: tasks, content: PhantomData })
     }
 
     /// Connects, says who we are, looks at the queue and leaves. Takes nothing out of it.
@@ -127,9 +124,24 @@ impl<M: Content> StompSource<M> {
         let _turn = turn.map_err(|error| SourceError::new(error.to_string()))?;
         let destination = self.shared.settings.destination();
         let frame = |publication| published(&destination, publication);
-        let answer = self.shared.publish(messages.into_iter().map(frame).collect())?;
+        let answer = self.sender.publish(messages.into_iter().map(frame).collect());
         answer.await.map_err(|_| gone())??;
         Ok(Published { accepted, duplicates: 0 })
+    }
+}
+
+/// A connection, unless the broker is not reached: then it is tried again in the background.
+async fn first_session(shared: &Shared) -> Result<Option<Session>, OpenError> {
+    match connect(&shared.settings, Intent::Publish).await {
+        Ok(session) => {
+            shared.begin(Intent::Publish);
+            Ok(Some(session))
+        }
+        Err(OpenError::Unreachable(why)) => {
+            shared.lose(OpenError::Unreachable(why).to_string());
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -160,7 +172,7 @@ impl<M: Content> Source<M> for StompSource<M> {
 
     fn settle(&self, settle: Vec<Settle>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
         let count = settle.len();
-        let answer = self.shared.settle(settle);
+        let answer = self.shared.settle(&self.sender, settle);
         Box::pin(answered(answer, count))
     }
 
@@ -170,12 +182,12 @@ impl<M: Content> Source<M> for StompSource<M> {
     }
 
     fn depth(&self) -> BoxFuture<'_, Result<Depth, SourceError>> {
-        let depth = self.shared.depth();
+        let depth = self.shared.depth(self.sender.sent_away());
         Box::pin(async { depth })
     }
 
     fn health(&self) -> Result<(), SourceError> {
-        self.shared.health()
+        self.shared.health().and_then(|()| self.sender.health())
     }
 
     fn stop(&self) -> BoxFuture<'_, ()> {

@@ -1,5 +1,6 @@
 //! The answers of one batch, gathered until there is one for each.
 
+use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -22,8 +23,20 @@ struct Count {
 /// Who asked for a settlement: which of a batch.
 pub(crate) type Asker = (Arc<Tally>, usize);
 
-/// Who waits until messages are taken in.
-pub(crate) type Publisher = oneshot::Sender<Result<(), SourceError>>;
+/// What follows when messages are taken in, or are not.
+pub(crate) struct Publisher(Box<dyn FnOnce(Result<(), SourceError>) + Send>);
+
+impl Publisher {
+    pub(crate) fn new(then: impl FnOnce(Result<(), SourceError>) + Send + 'static) -> Self {
+        Self(Box::new(then))
+    }
+}
+
+impl fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Publisher")
+    }
+}
 
 /// Answers that are to be given once no lock is held.
 #[derive(Debug, Default)]
@@ -69,8 +82,8 @@ impl Replies {
         for (asker, answers) in self.settled {
             asker.send(answers).ok();
         }
-        for (asker, answer) in self.published {
-            asker.send(answer).ok();
+        for (publisher, answer) in self.published {
+            (publisher.0)(answer);
         }
     }
 }

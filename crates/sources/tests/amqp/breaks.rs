@@ -213,7 +213,7 @@ async fn delayed_messages_survive_crashes_of_the_broker() {
     source.publish(sent).await.unwrap();
     let mut done = BTreeSet::new();
     for round in 0..6u64 {
-        // Everything is on its way into waiting queues, and out of them, when it crashes.
+        // Everything is on its way into delay queues, and out of them, when it crashes.
         let end = Instant::now() + Duration::from_millis(300 + round * 130);
         while Instant::now() < end {
             let received = source.receive(Demand::any(20)).await.unwrap_or_default();

@@ -184,3 +184,42 @@ async fn sources_share_a_connection() {
     sources[0].close().await;
     receive(&sources[1], 2).await;
 }
+
+/// An address of the new kind leads to its host, and nowhere else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ipv6_address_leads_to_its_host() {
+    let Some(url) = shared() else { return };
+    let (proxy, queue) = (Proxy::at("[::1]:0", url).await, name("six"));
+    let address = format!("amqp://guest:guest@[::1]:{}/%2f", proxy.address.port());
+    let source = AmqpSource::<Message>::open(settings(&address, &queue)).await.unwrap();
+    source.publish(vec![publication("m1")]).await.unwrap();
+    let received = receive(&source, 1).await;
+    assert_eq!(settle(&source, gone(&received[0].receipt)).await, Settled::Done);
+    // Nobody listens at the documentation's address; whoever listens here is not asked instead.
+    let here = url::Url::parse(url).unwrap().port().unwrap();
+    let elsewhere = settings(&format!("amqp://guest:s3cret@[::2]:{here}/"), &queue);
+    let probed = timeout(PATIENCE, probe(&elsewhere)).await.unwrap();
+    let Err(OpenError::Unreachable(why)) = probed else { panic!("{probed:?}") };
+    assert!(why.contains(&format!("[::2]:{here}")) && !why.contains("s3cret"), "{why}");
+}
+
+/// A queue that somebody else declares is not made; it is consumed from when it is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_of_somebody_elses_is_not_made() {
+    let Some(url) = shared() else { return };
+    let (queue, other) = (name("theirs"), Other::at(url).await);
+    let connection = Connection::open(AmqpAddress::parse(url).unwrap(), Topology::new()).await;
+    let connection = connection.unwrap();
+    let consume = AmqpConsume::new(&*queue).with_standing_queue();
+    let source = AmqpSource::<Envelope>::on(&connection, consume).await.unwrap();
+    for _ in 0..2 {
+        let error = source.receive(Demand::any(1)).await.unwrap_err();
+        assert!(error.cause.contains(&queue) && error.cause.contains("not there"), "{error}");
+    }
+    assert_eq!(other.ready(&queue).await, None);
+    let theirs = Topology::new().with_queue(Queue::new(&*queue).max_length(3));
+    let owner = Connection::open(AmqpAddress::parse(url).unwrap(), theirs).await.unwrap();
+    owner.publish("", &queue, vec![Envelope::default()]).await.unwrap();
+    receive(&source, 1).await;
+    source.health().unwrap();
+}

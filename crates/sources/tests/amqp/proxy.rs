@@ -29,6 +29,10 @@ pub(crate) struct Proxy {
 struct Shared {
     cut: Notify,
     is_refusing: AtomicBool,
+    /// What we say on lines that are made from now on does not reach the broker.
+    is_muting: AtomicBool,
+    /// What we say on any line does not reach the broker.
+    is_mute: AtomicBool,
     /// Methods by who sent them.
     from_us: Mutex<HashMap<Method, usize>>,
     from_broker: Mutex<HashMap<Method, usize>>,
@@ -36,9 +40,14 @@ struct Shared {
 
 impl Proxy {
     pub(crate) async fn before(broker: &str) -> Self {
+        Self::at("127.0.0.1:0", broker).await
+    }
+
+    /// The same on an address of one's choice.
+    pub(crate) async fn at(address: &str, broker: &str) -> Self {
         let target = url::Url::parse(broker).unwrap();
         let target = format!("{}:{}", target.host_str().unwrap(), target.port().unwrap());
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let group = TaskGroup::new("proxy", 1).unwrap();
         let shared = Arc::new(Shared::default());
@@ -78,6 +87,16 @@ impl Proxy {
         self.shared.is_refusing.store(is_refusing, Ordering::SeqCst);
     }
 
+    /// Whether lines that are made from now on lead nowhere.
+    pub(crate) fn mute_new(&self, is_muting: bool) {
+        self.shared.is_muting.store(is_muting, Ordering::SeqCst);
+    }
+
+    /// Whether what we say is lost on its way, though it was sent.
+    pub(crate) fn mute(&self, is_mute: bool) {
+        self.shared.is_mute.store(is_mute, Ordering::SeqCst);
+    }
+
     pub(crate) fn sent(&self, method: Method) -> usize {
         self.shared.from_us.lock().get(&method).copied().unwrap_or(0)
     }
@@ -86,18 +105,25 @@ impl Proxy {
     pub(crate) fn unknown_deliveries(&self) -> usize {
         self.shared.from_broker.lock().get(&(20, 406)).copied().unwrap_or(0)
     }
+
+    /// How many channels the broker has ended over something that is not there.
+    pub(crate) fn not_found(&self) -> usize {
+        self.shared.from_broker.lock().get(&(20, 404)).copied().unwrap_or(0)
+    }
 }
 
 async fn connect(ours: TcpStream, target: String, shared: &Shared) {
     let cut = shared.cut.notified();
+    let is_muted = shared.is_muting.load(Ordering::SeqCst);
+    let is_lost = || is_muted || shared.is_mute.load(Ordering::SeqCst);
     let Ok(theirs) = TcpStream::connect(target).await else { return };
     ours.set_nodelay(true).unwrap();
     theirs.set_nodelay(true).unwrap();
     let ((our_read, our_write), (their_read, their_write)) =
         (ours.into_split(), theirs.into_split());
     tokio::select! {
-        () = forward(our_read, their_write, &shared.from_us, 8) => {}
-        () = forward(their_read, our_write, &shared.from_broker, 0) => {}
+        () = forward(our_read, their_write, &shared.from_us, 8, is_lost) => {}
+        () = forward(their_read, our_write, &shared.from_broker, 0, || false) => {}
         () = cut => {}
     }
 }
@@ -108,6 +134,7 @@ async fn forward(
     mut to: impl AsyncWriteExt + Unpin,
     seen: &Mutex<HashMap<Method, usize>>,
     header: usize,
+    is_lost: impl Fn() -> bool,
 ) {
     let (mut buffer, mut skip) = (Vec::new(), header);
     let mut chunk = vec![0; 64 * 1024];
@@ -129,7 +156,7 @@ async fn forward(
             at += size + 8;
         }
         buffer.drain(..at);
-        if to.write_all(&chunk[..count]).await.is_err() {
+        if !is_lost() && to.write_all(&chunk[..count]).await.is_err() {
             return;
         }
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rusqlite::Connection;
-use sluicegate_dispatch::{Delivery, Demand, FoundState, Order, Publication, Source};
-use sluicegate_sources::sqlite::{OpenError, Store, StoreSettings};
+use sluicegate_dispatch::{Delivery, Demand, FoundState, Order, ParkedStore, Publication, Source};
+use sluicegate_sources::sqlite::{OpenError, ParkedFilter, Store, StoreSettings};
 use sluicegate_testkit::conformance::source::{
     of_tenant, publication, publication_in, publication_of,
 };
@@ -47,10 +47,10 @@ async fn a_file_of_a_later_version_is_refused_and_left_alone() {
         Store::open_serving(state(&folder)).await.unwrap_err(),
         Store::open_publishing(state(&folder)).await.unwrap_err(),
     ] {
-        assert!(matches!(error, OpenError::Newer { found: 99, known: 2 }), "{error:?}");
+        assert!(matches!(error, OpenError::Newer { found: 99, known: 3 }), "{error:?}");
         assert!(error.to_string().contains("version 99"), "{error}");
     }
-    change(2);
+    change(3);
     assert_eq!(Stage::open_in(folder).await.take_ids(9).await, ["m1"]);
 }
 
@@ -191,6 +191,7 @@ async fn a_full_disk_leaves_what_is_out_as_it_was() {
         status: None,
         attempts: 0,
         holds_key: false,
+        last_error: None,
         message: Err("raw".to_owned()),
     };
     let park = sluicegate_dispatch::ParkedStore::park(&stage.store, vec![parked]);
@@ -322,7 +323,7 @@ async fn a_publisher_leaves_an_old_file_alone_while_it_is_served() {
     let lock = std::fs::File::create(folder.path().join("state.db.lock")).unwrap();
     lock.try_lock().unwrap();
     let error = Store::open_publishing(&path).await.unwrap_err();
-    assert!(matches!(error, OpenError::Older { found: 1, known: 2 }), "{error:?}");
+    assert!(matches!(error, OpenError::Older { found: 1, known: 3 }), "{error:?}");
     assert!(error.to_string().contains("restart"), "{error}");
     let version = || {
         let connection = Connection::open(&path).unwrap();
@@ -350,4 +351,51 @@ async fn lanes_without_messages_are_forgotten() {
     let lanes: i64 =
         connection.query_row("SELECT count(*) FROM lanes", (), |row| row.get(0)).unwrap();
     assert!(lanes <= 250, "{lanes} lanes");
+}
+
+/// A file of the first version keeps its parked messages, and what was replayed.
+#[tokio::test]
+async fn a_file_of_the_first_version_is_brought_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let old = Connection::open(state(&folder)).unwrap();
+    old.execute_batch(VERSION_1).unwrap();
+    let body = |id: &str, target: &str| {
+        format!(
+            "{{\"id\":\"{id}\",\"poolCode\":\"P\",\"mediationTarget\":\"{target}\",\"messageGroupId\":\"g\"}}"
+        )
+    };
+    let mut park = old
+        .prepare(
+            "INSERT INTO parked (number, queue, broker_id, pool, grp, code, reason, attempts, holds, at, body) \
+             VALUES (?1, 'orders', ?1, 'P', 'g', ?2, 'why', 1, ?3, 5, ?4)",
+        )
+        .unwrap();
+    park.execute((2, "key_parked", true, body("m2", "http://Host.example:8080/in"))).unwrap();
+    park.execute((3, "rejected", false, body("m3", "https://other.example"))).unwrap();
+    park.execute((4, "malformed", false, "{")).unwrap();
+    old.execute(
+        "INSERT INTO queues (id, name, next, stored) VALUES (1, 'orders', (1 << 47) + 9, 1)",
+        (),
+    )
+    .unwrap();
+    old.execute(
+        "INSERT INTO messages (seq, queue, pool, grp, high, attempts, at, body) \
+         VALUES ((1 << 47) + 8, 1, 'P', 'g', 0, 0, 5, ?1)",
+        [body("m1", "http://h/")],
+    )
+    .unwrap();
+    old.execute("INSERT INTO replays (seq, number) VALUES ((1 << 47) + 8, 1)", ()).unwrap();
+    drop(park);
+    drop(old);
+    let stage = Stage::open_in(folder).await;
+    assert_eq!(stage.store.parked_count(), 3);
+    let found = stage.store.parked_message("m2").await.unwrap().expect("it is parked");
+    assert_eq!((found.id.as_str(), found.place), ("2", Some(1)));
+    for (host, number) in [("host.example", 2), ("host.example:8080", 2), ("other.example", 3)] {
+        let filter = ParkedFilter { host: Some(host.to_owned()), ..ParkedFilter::default() };
+        assert_eq!(stage.store.parked_numbers(&filter, 0, 9).await.unwrap(), [number], "{host}");
+    }
+    assert!(stage.store.holds_key("orders", "P", "g"));
+    assert!(stage.store.lets_pass("orders", "m1"), "it was replayed");
+    assert_eq!(stage.take_ids(9).await, ["m1"]);
 }

@@ -1,9 +1,6 @@
 //! Getting in: credentials, TLS, streams and consumers that are there, missing or unfit.
 
-use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use async_nats::jetstream::{self, consumer, stream};
@@ -11,61 +8,11 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use sluicegate_dispatch::{Message, Source};
 use sluicegate_sources::OpenError;
 use sluicegate_sources::nats::{NatsSettings, NatsSource};
-use sluicegate_testkit::brokers::Kind;
 use sluicegate_testkit::conformance::source::publication;
-use sluicegate_testkit::needs::find_program;
-use tempfile::TempDir;
 use tokio::time::Instant;
 
-use crate::rig::{PATIENCE, ids, ready, receive, server, until, uri};
-
-/// A server with arguments of its own, which the shared kit does not start.
-struct Guarded {
-    server: Child,
-    address: SocketAddr,
-    _folder: TempDir,
-}
-
-impl Guarded {
-    async fn start(arguments: &[&str]) -> Option<Self> {
-        Kind::Nats.installed().ok()?;
-        let program = find_program("nats-server")?;
-        let folder = tempfile::tempdir().unwrap();
-        let port =
-            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-        let server = Command::new(program)
-            .args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"])
-            .arg(folder.path())
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let guarded = Self { server, address, _folder: folder };
-        until("the server speaks", async || guarded.speaks()).await;
-        Some(guarded)
-    }
-
-    fn speaks(&self) -> bool {
-        let Ok(stream) = TcpStream::connect(self.address) else { return false };
-        stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).is_ok() && line.starts_with("INFO ")
-    }
-
-    fn url(&self, login: &str) -> String {
-        format!("nats://{login}{}", self.address)
-    }
-}
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        self.server.kill().ok();
-        self.server.wait().ok();
-    }
-}
+use crate::guarded::Guarded;
+use crate::rig::{PATIENCE, ids, ready, receive, server, uri};
 
 async fn open_at(uri: &str) -> NatsSource<Message> {
     ready(NatsSettings::parse(uri).unwrap()).await

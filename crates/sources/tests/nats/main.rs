@@ -7,6 +7,8 @@ mod doors;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod guarded;
+#[cfg(test)]
 mod messages;
 #[cfg(test)]
 mod order;
@@ -14,3 +16,5 @@ mod order;
 mod proxy;
 #[cfg(test)]
 mod rig;
+#[cfg(test)]
+mod settling;

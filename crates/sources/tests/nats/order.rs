@@ -1,13 +1,18 @@
 //! Order after a crash: what is new waits for what was unsettled, and only as long as it must.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream;
-use sluicegate_dispatch::{Demand, Message, Order, Settled, Settlement, Source};
+use sluicegate_dispatch::{
+    Demand, Envelope, Message, Order, Ordered, Settle, Settled, Settlement, Source,
+};
 use sluicegate_sources::nats::{NatsSettings, NatsSource};
-use sluicegate_testkit::conformance::source::publication;
-use tokio::time::{Instant, sleep};
+use sluicegate_testkit::conformance::source::{publication, publication_in};
+use tokio::time::{Instant, sleep, timeout};
 
+use crate::proxy::Wire;
 use crate::rig::{again, ids, open, ready, receive, server, settle, uri};
 
 const WINDOW: Duration = Duration::from_secs(5);
@@ -48,7 +53,7 @@ async fn after_a_crash_all_come_in_their_order() {
     let Some(broker) = server() else { return };
     drop(left_behind(broker.url(), "crashed", WINDOW).await);
     let source = open(broker.url(), "crashed", WINDOW).await;
-    source.keep_order(&std::sync::Arc::new(Order::of_pools(["STRICT"])));
+    source.keep_order(&Arc::new(Order::of_pools(["POOL"])));
     let begun = Instant::now();
     assert_eq!(ids(&receive(&source, 9).await), names(1, 10));
     assert!(begun.elapsed() < WINDOW * 6, "after {:?}", begun.elapsed());
@@ -67,7 +72,7 @@ async fn after_a_crash_they_come_in_their_order_though_one_was_extended() {
     assert_eq!(extended, [Settled::Done]);
     drop(source);
     let source = open(broker.url(), "extended", WINDOW).await;
-    source.keep_order(&std::sync::Arc::new(Order::of_pools(["STRICT"])));
+    source.keep_order(&Arc::new(Order::of_pools(["POOL"])));
     assert_eq!(ids(&receive(&source, 9).await), names(1, 10));
 }
 
@@ -89,7 +94,7 @@ async fn where_nobody_needs_order_nothing_waits() {
     let base = broker.url();
     let queue = left_three(base, "orderless", LONG).await;
     let source = open(base, &queue, LONG).await;
-    source.keep_order(&std::sync::Arc::default());
+    source.keep_order(&Arc::default());
     let begun = Instant::now();
     assert_eq!(ids(&receive(&source, 6).await), names(4, 10));
     assert!(begun.elapsed() < LONG, "after {:?}", begun.elapsed());
@@ -141,4 +146,115 @@ async fn a_long_delay_holds_new_messages_for_one_window_only() {
     let stream = context.get_stream("long").await.unwrap();
     let unsettled = stream.consumer_info("workers").await.unwrap().num_ack_pending;
     assert!(unsettled < 50, "{unsettled} of 1000 were asked for");
+}
+
+/// Messages that nobody keeps in order pass by those that wait for an earlier life's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_what_stays_in_order_waits() {
+    let Some(broker) = server() else { return };
+    let source = open(broker.url(), "passing", LONG).await;
+    let of = |n: usize| match n % 3 {
+        0 => publication_in(&format!("s{n}"), "STRICT", Some("g"), false),
+        1 => publication_in(&format!("p{n}"), "PARALLEL", None, false),
+        _ => publication_in(&format!("o{n}"), "OTHER", Some("g"), false),
+    };
+    source.publish((0..12).map(of).collect()).await.unwrap();
+    receive(&source, 3).await;
+    drop(source);
+    let source = open(broker.url(), "passing", LONG).await;
+    let order = Order::of_pools(["STRICT"]).with("PARALLEL", Ordered::Groups);
+    source.keep_order(&Arc::new(order));
+    let begun = Instant::now();
+    assert_eq!(ids(&receive(&source, 6).await), ["p4", "o5", "p7", "o8", "p10", "o11"]);
+    assert!(begun.elapsed() < LONG / 2, "after {:?}", begun.elapsed());
+    assert_eq!(source.receive(Demand::any(10)).await.unwrap(), []);
+}
+
+fn grouped(n: usize, group: &str) -> sluicegate_dispatch::Publication {
+    publication_in(&format!("{group}{n:02}"), "ANY", Some(group), false)
+}
+
+async fn envelopes(base: &str, queue: &str, window: Duration) -> NatsSource<Envelope> {
+    ready(NatsSettings::parse(&uri(base, queue)).unwrap().with_visibility(window)).await
+}
+
+/// The ids of a group in the order in which they came first.
+fn of_group(seen: &[String], group: char) -> Vec<&String> {
+    let mut first: Vec<&String> = Vec::new();
+    for id in seen.iter().filter(|id| id.starts_with(group)) {
+        if !first.contains(&id) {
+            first.push(id);
+        }
+    }
+    first
+}
+
+/// A consumer that orders by group, cut off again and again with deliveries on their way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_cuts_no_group_of_a_consumer_is_out_of_order() {
+    let Some(broker) = server() else { return };
+    let window = Duration::from_secs(3);
+    let wire = Wire::to(broker.address()).await;
+    let sender = open(broker.url(), "cuts", window).await;
+    let source = envelopes(&wire.url(), "cuts", window).await;
+    source.keep_order(&Arc::new(Order::everywhere(Ordered::Groups)));
+    let mut seen = Vec::new();
+    for round in 0..5 {
+        let some = (0..40).map(|n| grouped(round * 20 + n / 2, ["a", "b"][n % 2])).collect();
+        sender.publish(some).await.unwrap();
+        // The server has sent some of them into a connection that nobody reads any more.
+        let asked =
+            timeout(Duration::from_micros(700 * round as u64), source.receive(Demand::any(40)));
+        let mut taken = asked.await.map(|taken| taken.unwrap_or_default()).unwrap_or_default();
+        wire.cut();
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            for delivery in taken {
+                seen.push(delivery.message.unwrap().id.unwrap().to_string());
+                let ack = vec![Settle::ack(delivery.receipt)];
+                while source.settle(ack.clone()).await.is_err() {
+                    sleep(Duration::from_millis(20)).await;
+                }
+            }
+            let all: BTreeSet<&String> = seen.iter().collect();
+            if all.len() >= (round + 1) * 40 {
+                break;
+            }
+            assert!(Instant::now() < end, "round {round}: {} came", all.len());
+            taken = source.receive(Demand::any(7)).await.unwrap_or_default();
+        }
+    }
+    for group in ['a', 'b'] {
+        assert!(of_group(&seen, group).is_sorted(), "{seen:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_without_order_waits_for_nothing() {
+    let Some(broker) = server() else { return };
+    let source = open(broker.url(), "unordered", LONG).await;
+    source.publish((0..10).map(|n| grouped(n, "g")).collect()).await.unwrap();
+    receive(&source, 4).await;
+    drop(source);
+    let source = envelopes(broker.url(), "unordered", LONG).await;
+    source.keep_order(&Arc::default());
+    let begun = Instant::now();
+    let mut seen = Vec::new();
+    while seen.len() < 6 && begun.elapsed() < LONG / 2 {
+        let some = source.receive(Demand::any(10)).await.unwrap();
+        seen.extend(some.into_iter().map(|delivery| delivery.message.unwrap().id.unwrap()));
+    }
+    assert_eq!(seen.len(), 6, "{seen:?}");
+}
+
+/// Order that is asked for only once the server is reached, and after it was not, is kept too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn order_can_be_asked_for_at_any_time() {
+    let Some(broker) = server() else { return };
+    let window = Duration::from_secs(3);
+    drop(left_behind(broker.url(), "later", window).await);
+    let source = open(broker.url(), "later", window).await;
+    source.keep_order(&Arc::default());
+    source.keep_order(&Arc::new(Order::everywhere(Ordered::All)));
+    assert_eq!(ids(&receive(&source, 9).await), names(1, 10));
 }

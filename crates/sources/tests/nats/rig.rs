@@ -140,7 +140,10 @@ pub(crate) async fn settle(
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
         match source.settle(vec![settle.clone()]).await {
-            Ok(mut settled) => return settled.remove(0),
+            Ok(mut settled) => match settled.remove(0) {
+                Settled::Failed(error) => last = Some(error),
+                settled => return settled,
+            },
             Err(error) => last = Some(error),
         }
         sleep(Duration::from_millis(50)).await;

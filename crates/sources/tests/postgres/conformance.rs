@@ -21,7 +21,7 @@ struct Queues {
 
 impl Rig for Queues {
     fn abilities(&self) -> Abilities {
-        Abilities::all(self.window)
+        Abilities::all(self.window).selecting()
     }
 
     fn queue(&self, visibility: Duration) -> BoxFuture<'_, Box<dyn Subject>> {
@@ -66,10 +66,8 @@ impl Subject for Queue {
             // What it had claimed is another's when its window ends.
             let sql = Sql::connect(&self.plain).await;
             let out = format!(
-                "SELECT (SELECT count(*) FROM sluicegate.messages m JOIN sluicegate.queues q ON q.id = m.queue \
-                 WHERE q.name = '{name}' AND token IS NOT NULL AND until > clock_timestamp()) \
-                 + (SELECT count(*) FROM sluicegate.keys k JOIN sluicegate.queues q ON q.id = k.queue \
-                 WHERE q.name = '{name}' AND token IS NOT NULL AND until > clock_timestamp())",
+                "SELECT count(*) FROM sluicegate.messages m JOIN sluicegate.queues q ON q.id = m.queue \
+                 WHERE q.name = '{name}' AND token IS NOT NULL AND until > clock_timestamp()",
                 name = self.name
             );
             sql.until("free", &out, 0).await;

@@ -8,7 +8,7 @@ use sluicegate_dispatch::{
 };
 use sluicegate_sources::postgres::PostgresSource;
 use sluicegate_testkit::conformance::source::{publication, publication_in};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::stage::{
     Sql, again, database, done, id, ids, lent, open, receive, settings, strict, until,
@@ -126,8 +126,7 @@ async fn the_claims_of_the_dead_end() {
 
 /// Begins to receive and gives up, until that has left so many claims behind.
 async fn claim_and_go(source: &PostgresSource, sql: &Sql, count: i64) {
-    let out = "SELECT (SELECT count(*) FROM sluicegate.messages WHERE token IS NOT NULL) \
-               + (SELECT count(*) FROM sluicegate.keys WHERE token IS NOT NULL)";
+    let out = "SELECT count(*) FROM sluicegate.messages WHERE token IS NOT NULL";
     until("claimed", async || {
         match timeout(Duration::from_millis(1), source.receive(Demand::any(5))).await {
             Ok(received) => {
@@ -178,9 +177,7 @@ async fn envelopes_and_bad_bodies() {
     source.publish(vec![publication_in("m1", "P", Some("g"), false)]).await.unwrap();
     let sql = Sql::connect(&url).await;
     sql.run(
-        "INSERT INTO sluicegate.messages
-            (seq, at, place, queue, attempts, state, rank, high, id, pool, grp, body)
-         VALUES (nextval('sluicegate.numbers'), now(), 0, 1, 0, 0, 2, false, 'bad', 'P', 'g', '\\xff00')",
+        "SELECT sluicegate.publish(1, '{bad}', '{P}', '{g}', '{\"\"}', '{f}', '{0}', ARRAY['\\xff00'::bytea])",
     )
     .await;
     let received = receive(&source, 2).await;
@@ -199,4 +196,54 @@ async fn envelopes_and_bad_bodies() {
     assert_eq!(&envelope.body[..], publication_in("m1", "P", Some("g"), false).body.as_bytes());
     assert!(envelope.redelivered);
     assert_eq!(envelope.routing_key.as_deref(), Some("orders"));
+}
+
+/// While thousands of messages go through, windows of what is out are extended, in time, and none is said to
+/// have ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn windows_are_extended_in_a_flood() {
+    let Some(server) = lent() else { return };
+    let url = database(server.url()).await;
+    let source = open(&url, Duration::from_secs(30)).await;
+    source.keep_order(&std::sync::Arc::new(Order::of_pools(["STRICT"])));
+    let held = (0..200).map(|n| match n % 2 {
+        0 => strict(&format!("held {n}"), &format!("held {n}")),
+        _ => publication(&format!("held {n}")),
+    });
+    source.publish(held.collect()).await.unwrap();
+    let held = receive(&source, 200).await;
+    let end = Instant::now() + Duration::from_secs(4);
+    let publish = async {
+        let mut round = 0;
+        while Instant::now() < end {
+            round += 1;
+            let sent = (0..200).map(|n| match n % 2 {
+                0 => strict(&format!("{round}/{n}"), &format!("{n}")),
+                _ => publication(&format!("{round}/{n}")),
+            });
+            source.publish(sent.collect()).await.unwrap();
+        }
+    };
+    let consume = async || {
+        while Instant::now() < end {
+            let some = source.receive(Demand::any(50)).await.unwrap();
+            done(&source, &some).await;
+        }
+    };
+    let extend = async {
+        let mut longest = Duration::ZERO;
+        while Instant::now() < end {
+            let begun = Instant::now();
+            let receipts = held.iter().map(|delivery| delivery.receipt.clone()).collect();
+            let answers = source.extend(receipts).await.unwrap();
+            assert_eq!(answers, vec![Settled::Done; 200]);
+            longest = longest.max(begun.elapsed());
+            sleep(Duration::from_millis(50)).await;
+        }
+        longest
+    };
+    let ((), (), (), longest) = tokio::join!(publish, consume(), consume(), extend);
+    println!("the slowest extension took {longest:?}");
+    assert!(longest < Duration::from_secs(5), "{longest:?}");
+    done(&source, &held).await;
 }

@@ -68,6 +68,12 @@ impl Sql {
         self.client.batch_execute(statement).await.unwrap();
     }
 
+    /// Why a statement does not work.
+    pub(crate) async fn refused(&self, statement: &str) -> String {
+        let error = self.client.batch_execute(statement).await.unwrap_err();
+        error.as_db_error().map_or_else(|| error.to_string(), |error| error.message().to_owned())
+    }
+
     pub(crate) async fn rows(&self, statement: &str) -> Vec<Row> {
         self.client.query(statement, &[]).await.unwrap()
     }
@@ -95,7 +101,7 @@ pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) 
     }
 }
 
-/// Exactly so many deliveries, whatever goes wrong on the way.
+/// Exactly so many deliveries, whatever goes wrong on the way, in the order in which they were published.
 pub(crate) async fn receive(source: &PostgresSource, count: usize) -> Vec<Delivery> {
     let end = Instant::now() + PATIENCE;
     let mut received = Vec::new();
@@ -107,6 +113,7 @@ pub(crate) async fn receive(source: &PostgresSource, count: usize) -> Vec<Delive
             Err(_) => sleep(Duration::from_millis(50)).await,
         }
     }
+    received.sort_by_key(|delivery| delivery.receipt.tag);
     received
 }
 

@@ -35,7 +35,7 @@ impl Rig for Server {
 
     fn queue(&self, visibility: Duration) -> BoxFuture<'_, Box<dyn Subject>> {
         let settings = settings(self.broker.url(), &fresh(self.suffix));
-        let settings = settings.with_visibility(visibility).with_wait(Duration::from_secs(20));
+        let settings = settings.with_visibility(visibility).with_wait(Duration::from_secs(2));
         Box::pin(async move { Box::new(Queue::open(settings).await) as _ })
     }
 }

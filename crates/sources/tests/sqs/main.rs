@@ -13,4 +13,6 @@ mod opening;
 #[cfg(test)]
 mod proxy;
 #[cfg(test)]
+mod settling;
+#[cfg(test)]
 mod stage;

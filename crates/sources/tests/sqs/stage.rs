@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use sluicegate_dispatch::{Delivery, Demand, Reason, Settle, Settled, Settlement, Source};
+use sluicegate_dispatch::{
+    Delivery, Demand, Reason, Settle, Settled, Settlement, Source, SourceError,
+};
 use sluicegate_sources::sqs::{SqsSettings, SqsSource};
 use sluicegate_testkit::brokers::{Broker, Kind, start_or_skip};
 use tokio::time::{Instant, sleep, timeout};
@@ -92,6 +94,11 @@ pub(crate) async fn settle(
 ) -> Settled {
     let settle = Settle { receipt: delivery.receipt.clone(), settlement };
     source.settle(vec![settle]).await.unwrap().remove(0)
+}
+
+/// Whether one settlement, or extension, did not work.
+pub(crate) fn is_failed(answer: Result<Vec<Settled>, SourceError>) -> bool {
+    matches!(answer.as_deref(), Err(_) | Ok([Settled::Failed(_)]))
 }
 
 pub(crate) async fn all_done(source: &dyn Source, deliveries: &[Delivery]) {

@@ -17,6 +17,8 @@ mod rig;
 #[cfg(test)]
 mod scheduler;
 #[cfg(test)]
+mod settling;
+#[cfg(test)]
 mod stage;
 #[cfg(test)]
 mod tls;

@@ -51,8 +51,14 @@ impl MemoryParked {
     /// Treats a message as one that was replayed from here, by its broker's id.
     pub fn replay(&self, broker_id: &str) {
         let mut state = self.state.lock();
-        state.parked.retain(|parked| &*parked.broker_id != broker_id);
-        state.replayed.push(broker_id.to_owned());
+        let State { parked, replayed, .. } = &mut *state;
+        parked.retain(|parked| {
+            let is_meant = &*parked.broker_id == broker_id;
+            if is_meant && let Ok(message) = &parked.message {
+                replayed.push(message.id.to_string());
+            }
+            !is_meant
+        });
     }
 
     /// Forgets all.
@@ -94,7 +100,7 @@ impl ParkedStore for MemoryParked {
         })
     }
 
-    fn lets_pass(&self, _queue: &str, broker_id: &str) -> bool {
-        self.state.lock().replayed.iter().any(|replayed| replayed == broker_id)
+    fn lets_pass(&self, _queue: &str, message: &str) -> bool {
+        self.state.lock().replayed.iter().any(|replayed| replayed == message)
     }
 }

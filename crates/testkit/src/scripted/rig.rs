@@ -29,7 +29,7 @@ pub struct Rig {
 }
 
 /// One receiver that takes ten at a time.
-pub const QUEUE: QueueSettings = QueueSettings { connections: 1, max_messages: 10 };
+pub const QUEUE: QueueSettings = QueueSettings::new(1, 10);
 
 impl Rig {
     /// A router with these pools.
@@ -40,6 +40,14 @@ impl Rig {
         Self::observed(pools, None).await
     }
 
+    /// A router with these pools that reads nothing ahead, as the paper has it.
+    ///
+    /// # Panics
+    /// When their settings cannot work.
+    pub async fn without_window(pools: impl IntoIterator<Item = PoolSettings>) -> Self {
+        Self::with(pools, None, QueueSettings { window: 0, ..QUEUE }).await
+    }
+
     /// A router with these pools, observed by somebody else instead.
     ///
     /// # Panics
@@ -48,6 +56,14 @@ impl Rig {
         pools: impl IntoIterator<Item = PoolSettings>,
         observer: Option<Arc<dyn Observer>>,
     ) -> Self {
+        Self::with(pools, observer, QUEUE).await
+    }
+
+    async fn with(
+        pools: impl IntoIterator<Item = PoolSettings>,
+        observer: Option<Arc<dyn Observer>>,
+        queue: QueueSettings,
+    ) -> Self {
         let (executor, parked) = (ScriptedExecutor::new(), MemoryParked::new());
         let (source, facts) = (ScriptedSource::new(), Facts::new());
         let observer = observer.unwrap_or_else(|| facts.clone());
@@ -55,7 +71,7 @@ impl Rig {
         for pool in pools {
             router.set_pool(pool).expect("sound settings");
         }
-        assert!(router.add_queue("q", QUEUE, source.clone()).await.expect("a queue"));
+        assert!(router.add_queue("q", queue, source.clone()).await.expect("a queue"));
         Self { router, source, executor, parked, facts, began: Instant::now() }
     }
 

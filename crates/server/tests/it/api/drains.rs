@@ -37,7 +37,7 @@ async fn a_daemon_lives_for_as_long_as_it_drains() {
     endpoint.otherwise(Answer::hang());
     let stage = Stage::start("[server]\ndrain = \"10m\"\n[router]\nenabled = false\n").await;
     let source = ScriptedSource::new();
-    let settings = QueueSettings { connections: 1, max_messages: 10 };
+    let settings = QueueSettings::new(1, 10);
     stage.daemon.router().add_queue("q", settings, source.clone()).await.expect("a queue");
     let mut message = message("m", "A");
     message.target = Target::parse(&endpoint.url("/in")).expect("a target");

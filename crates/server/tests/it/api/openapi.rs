@@ -34,6 +34,8 @@ const SURFACE: &[&str] = &[
     "POST /api/v1/warnings/{id}/acknowledge",
     "DELETE /api/v1/warnings/{id}",
     "GET /api/v1/parked",
+    "GET /api/v1/parked/export",
+    "POST /api/v1/parked/import",
     "POST /api/v1/parked/replay",
     "POST /api/v1/parked/{id}/replay",
     "DELETE /api/v1/parked/{id}",

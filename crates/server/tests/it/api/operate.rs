@@ -163,6 +163,7 @@ async fn park(stage: &Stage, at: usize, url: Option<&str>) {
         status: None,
         attempts: 3,
         holds_key: url.is_some(),
+        last_error: None,
         message: url.map(message).ok_or_else(|| "{\"authToken\":\"tok-secret-1\", 7".to_owned()),
     };
     stage.daemon.store().park(vec![parked]).await.expect("it is parked");
@@ -183,7 +184,7 @@ async fn a_parked_message_is_replayed_or_discarded() {
     let id = parked_ids(&stage.until("/api/v1/parked", |reply| !reply.items().is_empty()).await)
         .remove(0);
     let reply = stage.post(&format!("/api/v1/parked/{id}/replay"), "").await;
-    let one = json!({ "replayed": 1, "left": 0, "why": null });
+    let one = json!({ "replayed": 1, "left": 0, "why": null, "refused": [], "next": null });
     assert_eq!((reply.status, reply.json()), (200, one));
     document.check("post", "/api/v1/parked/{id}/replay", &reply);
     endpoint.wait_for(2).await;
@@ -245,9 +246,15 @@ async fn many_parked_messages_are_replayed_at_once() {
     ];
     for (body, replayed, left, stay) in cases {
         let reply = replay(&body.to_string()).await;
-        let why =
-            (left > 0).then(|| format!("{} is no message, so it would only come back", ids[4]));
-        let wanted = json!({ "replayed": replayed, "left": left, "why": why });
+        let why = format!("{} is no message, so it would only come back: discard it", ids[4]);
+        let refused = json!({ "id": ids[4], "code": "malformed", "detail": why });
+        let wanted = json!({
+            "replayed": replayed,
+            "left": left,
+            "why": (left > 0).then_some(why),
+            "refused": if left > 0 { json!([refused]) } else { json!([]) },
+            "next": null,
+        });
         assert_eq!(reply.json(), wanted, "{body}");
         document.check("post", "/api/v1/parked/replay", &reply);
         assert_eq!(parked_ids(&stage.get("/api/v1/parked").await).len(), stay, "{body}");

@@ -49,7 +49,7 @@ impl Source for Hung {
 async fn queues_that_do_not_answer_do_not_fail_the_scrape() {
     let stage = Stage::start("").await;
     for name in ["a", "b", "c"] {
-        let settings = QueueSettings { connections: 1, max_messages: 10 };
+        let settings = QueueSettings::new(1, 10);
         stage.daemon.router().add_queue(name, settings, Arc::new(Hung)).await.expect("a queue");
     }
     let begun = Instant::now();

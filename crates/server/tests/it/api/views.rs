@@ -93,7 +93,10 @@ async fn every_view_has_what_was_promised() {
         ("tenants", "id weight queued running served rejected oldestWaitMs"),
         ("breakers", "name state until calls failures"),
         ("warnings", "id code severity subject message count firstSeen lastSeen acknowledged"),
-        ("parked", "id messageId queue pool group code reason status attempts parkedAt message"),
+        (
+            "parked",
+            "id messageId queue pool group code reason status attempts parkedAt place lastError message",
+        ),
     ];
     for (list, promised) in cases {
         let item = stage.get(&format!("/api/v1/{list}")).await.items().remove(0);

@@ -12,7 +12,8 @@ fn batch(group: &str, count: usize) -> Vec<sluicegate_dispatch::Message> {
 #[tokio::test(start_paused = true)]
 async fn level_1_at_routing_time() {
     // Another pool has room, so the queue is asked for more.
-    let rig = Rig::new([pool("A", 1, Ordering::Batch), pool("B", 1, Ordering::Batch)]).await;
+    let pools = [pool("A", 1, Ordering::Batch), pool("B", 1, Ordering::Batch)];
+    let rig = Rig::without_window(pools).await;
     rig.executor.otherwise(Step::Hang);
     rig.hand_out((0..50).map(|n| grouped(&format!("w{n}"), "A", &format!("{n}"))));
     rig.pass(2).await;

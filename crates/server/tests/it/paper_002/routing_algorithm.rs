@@ -88,7 +88,7 @@ async fn phase_2_an_unknown_pool() {
 // § What fits exactly is taken.
 #[tokio::test(start_paused = true)]
 async fn phase_2_capacity() {
-    let rig = Rig::new([PoolSettings::new("A", 1), PoolSettings::new("B", 1)]).await;
+    let rig = Rig::without_window([PoolSettings::new("A", 1), PoolSettings::new("B", 1)]).await;
     rig.executor.otherwise(Step::Hang);
     rig.executor.on("b", [done_after(0)]);
     rig.hand_out([grouped("m", "A", "m")]);
@@ -134,7 +134,7 @@ async fn phase_2_more_than_a_pool_can_ever_hold() {
 // § Phase 3: a malformed one does not hold up its batch. #13
 #[tokio::test(start_paused = true)]
 async fn phase_3_a_refused_message_leaves_nothing_behind() {
-    let rig = Rig::new([PoolSettings::new("A", 1)]).await;
+    let rig = Rig::without_window([PoolSettings::new("A", 1)]).await;
     rig.executor.otherwise(Step::Hang);
     rig.hand_out((0..51).map(|n| grouped(&format!("m{n}"), "A", &format!("{n}"))));
     rig.pass(2).await;

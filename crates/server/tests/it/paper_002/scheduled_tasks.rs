@@ -21,8 +21,15 @@ async fn the_table() {
     daemon.begin().await.expect("it begins");
     let mut names: Vec<String> = daemon.chores();
     names.sort();
-    let wanted =
-        ["drained pool remover", "leak detector", "stalled source restarter", "warning expirer"];
+    let wanted = [
+        "drained pool remover",
+        "incident watcher",
+        "leak detector",
+        "parked message watcher",
+        "stalled source restarter",
+        "state file watcher",
+        "warning expirer",
+    ];
     assert_eq!(names, wanted);
     daemon.shutdown().await;
     assert_eq!(daemon.chores().len(), 0);

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use sluicegate_dispatch::{Observer, Outcome, PoolSettings, Severity};
+use sluicegate_dispatch::{Observer, Outcome, PoolSettings, QueueSettings, Severity};
 use sluicegate_server::record::Record;
 use sluicegate_server::time::Wall;
 use sluicegate_server::warnings::Code;
 use sluicegate_testkit::scripted::rig::{Rig, done_after};
-use sluicegate_testkit::scripted::{Step, grouped, message};
+use sluicegate_testkit::scripted::{ScriptedSource, Step, delivery, grouped, message};
 
 /// What a record makes of everything that a rig's router says.
 struct Heard {
@@ -48,9 +48,17 @@ async fn queue_full() {
     // Another pool has room, so the queue is asked for more.
     let heard = Heard::new([PoolSettings::new("A", 1), PoolSettings::new("B", 1)]).await;
     heard.rig.executor.otherwise(Step::Hang);
-    heard.rig.hand_out((0..50).map(|n| grouped(&format!("m{n}"), "A", &format!("{n}"))));
+    // A queue that reads nothing ahead.
+    let source = ScriptedSource::new();
+    let settings = QueueSettings { window: 0, ..QueueSettings::new(1, 10) };
+    heard.rig.router.add_queue("paper", settings, source.clone()).await.expect("a queue");
+    let hand_out = |names: Vec<String>| {
+        let one = |name: String| delivery(grouped(&name, "A", &name));
+        source.hand_out(names.into_iter().map(one).collect());
+    };
+    hand_out((0..50).map(|n| format!("m{n}")).collect());
     heard.rig.pass(2).await;
-    heard.rig.hand_out((0..2).map(|n| grouped(&format!("x{n}"), "A", &format!("x{n}"))));
+    hand_out((0..2).map(|n| format!("x{n}")).collect());
     heard.rig.pass(2).await;
     assert_eq!(heard.words(), ["QUEUE_FULL WARNING A"]);
 }
@@ -109,16 +117,17 @@ fn a_leak_is_a_warning() {
 // § GROUP_THREAD_RESTART and GROUP_THREAD_EXIT_WITH_MESSAGES cannot be: a group has no thread. #3
 // § SEMAPHORE_RELEASE_FAILED cannot be: a permit comes back by drop.
 // § MEDIATOR_NULL_RESULT cannot be: an executor answers with an `Outcome`.
-// § There are no other codes, and severities have one spelling.
+// § There are no other codes of the paper, and severities have one spelling.
 #[test]
 fn the_codes() {
     let mut codes: Vec<&str> = Code::ALL.iter().map(|code| code.label()).collect();
     codes.sort_unstable();
     #[rustfmt::skip]
     assert_eq!(codes, [
-        "CONFIGURATION", "CONFIG_SYNC_FAILED", "CONSUMER_RESTART", "CONSUMER_RESTART_FAILED",
-        "PIPELINE_MAP_LEAK", "POOL_LIMIT", "PROCESSING", "QUEUE_FULL", "ROUTING",
-        "SHUTDOWN_CLEANUP_ERRORS", "UNGROUPED_SERIAL", "UNKNOWN_FIELD",
+        "BREAKER_OPEN", "CONFIGURATION", "CONFIG_INVALID", "CONFIG_SYNC_FAILED", "CONSUMER_RESTART",
+        "CONSUMER_RESTART_FAILED", "GROUP_BLOCKED", "PARKED", "PIPELINE_MAP_LEAK", "POOL_LIMIT",
+        "PROCESSING", "QUEUE_FULL", "ROUTING", "SHUTDOWN_CLEANUP_ERRORS", "SOURCE_DOWN",
+        "STATE_FAILED", "UNGROUPED_SERIAL", "UNKNOWN_FIELD",
     ]);
     let severities = [Severity::Info, Severity::Warning, Severity::Error, Severity::Critical];
     assert_eq!(severities.map(Severity::label), ["INFO", "WARNING", "ERROR", "CRITICAL"]);

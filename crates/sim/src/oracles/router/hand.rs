@@ -34,6 +34,8 @@ pub(super) struct Here {
     pub(super) opening: u64,
     /// The batch it was taken in with.
     pub(super) batch: u64,
+    /// The pool it was received for.
+    pub(super) home: Arc<str>,
     /// How many attempts count by now.
     pub(super) attempts: u32,
     pub(super) place: Option<Place>,

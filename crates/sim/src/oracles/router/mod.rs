@@ -69,8 +69,8 @@ pub struct Oracles {
     strays: BTreeMap<Delivery, Option<u32>>,
     /// Deliveries of which the router has heard that they are settled.
     heard: BTreeSet<Delivery>,
-    /// Of which pool, batch and key one has failed.
-    failed: BTreeSet<(usize, u64, Arc<str>)>,
+    /// Of which pool that it was received for, batch and key one has failed.
+    failed: BTreeSet<(Arc<str>, u64, Arc<str>)>,
     parked_keys: BTreeMap<KeyName, BTreeSet<usize>>,
     disturbed_until: Vec<Moment>,
     stopped_queues: BTreeSet<usize>,
@@ -230,6 +230,7 @@ impl Oracles {
             self.here.remove(&serial);
         }
         let batch = self.batches;
+        let home = self.home(serial);
         let seen = &mut self.letters[serial];
         // One that was under way when the source was disturbed may come late.
         let may_come = seen.in_source || taken <= disturbed;
@@ -254,6 +255,7 @@ impl Oracles {
             delivered: taken,
             opening,
             batch,
+            home,
             attempts,
             place: None,
             standing: Standing::Waiting,
@@ -265,13 +267,24 @@ impl Oracles {
         Ok(())
     }
 
+    /// The pool that a message goes to now.
+    fn home(&self, serial: usize) -> Arc<str> {
+        let own = &self.letters[serial].letter.pool;
+        match self.pools.is_open(own) {
+            true => Arc::clone(own),
+            false => sluicegate_dispatch::DEFAULT_POOL.into(),
+        }
+    }
+
     /// Whether nothing is left to do with a message but to tell its source.
     fn is_over(&self, here: &Here) -> bool {
         let is_out = match &here.place {
-            None => true,
+            // It waits for room.
+            None => false,
             Some(place) => self.pools.get(place.pool).is_closed || self.has_failed(here),
         };
-        matches!(here.standing, Standing::Over(_)) || (is_out && !here.is_running())
+        let is_back = here.told.is_some() && !here.is_running();
+        matches!(here.standing, Standing::Over(_)) || is_back || (is_out && !here.is_running())
     }
 
     fn admit(&mut self, now: Moment, code: &Arc<str>, serial: usize) -> Result<(), Broken> {
@@ -299,7 +312,9 @@ impl Oracles {
             here.place.as_ref().is_some_and(|place| place.pool == pool) && !here.is_running()
         };
         let waiting = self.hands().filter(|(_, here)| waits(here)).count() as u32;
-        let is_free = self.pools.get(pool).has_room(now, waiting, count);
+        let in_pool = |here: &Here| here.place.as_ref().is_some_and(|place| place.pool == pool);
+        let unsettled = self.hands().filter(|(_, here)| in_pool(here)).count() as u32;
+        let is_free = self.pools.get(pool).has_room(now, waiting, unsettled, count);
         hold("limits", !is_free || self.phase != Phase::Living, || {
             format!("{code} refused {count} though only {waiting} wait")
         })
@@ -367,7 +382,7 @@ impl Oracles {
                 if counts && settings.max_attempts > 0 && attempts >= settings.max_attempts {
                     self.exhaust(serial, settings, place, is_closed)
                 } else if !is_strict || outcome == Some(Outcome::Interrupted) {
-                    self.fail(&here, place);
+                    self.fail(&here, settings);
                     again(after, reason)
                 } else if is_closed {
                     again(after, reason)

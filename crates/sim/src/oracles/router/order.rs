@@ -20,7 +20,11 @@ impl Oracles {
         let letter = &self.letters[serial].letter;
         self.not_beside_its_twin(letter)?;
         let Some(key) = &place.key else { return Ok(()) };
-        let failed = self.has_failed(here);
+        // Settings that change hold for those that wait.
+        let settings = &self.pools.get(place.pool).settings;
+        let is_batch =
+            settings.ordering == Ordering::Batch && super::key(settings, letter).is_some();
+        let failed = is_batch && self.has_failed(here);
         hold("order", !failed, || format!("m{serial} starts after a failure in its batch"))?;
         for (other, theirs) in self.hands() {
             if other.serial != serial && theirs.line() == Some((place.pool, key)) {
@@ -50,7 +54,12 @@ impl Oracles {
         let is_head = matches!(theirs.standing, Standing::Retrying { .. });
         hold("order", !is_head, words)?;
         let (Some(own), Some(their)) = (&here.place, &theirs.place) else { return Ok(()) };
-        let waits = theirs.is_waiting() && !self.has_failed(theirs);
+        let is_leaving = self.has_a_home(other.serial, theirs)
+            || theirs.told.is_some()
+            || theirs.before.is_some()
+            // It may have gone back for its host's sake.
+            || self.is_loose(own) && self.is_paused(theirs);
+        let waits = theirs.is_waiting() && !self.has_failed(theirs) && !is_leaving;
         let pool = self.pools.get(own.pool);
         if !waits || pool.is_closed || self.phase != super::Phase::Living {
             return Ok(());
@@ -105,20 +114,23 @@ impl Oracles {
         Ok(())
     }
 
+    /// Whether nothing of a key waits here for one that goes back.
+    fn is_loose(&self, place: &Place) -> bool {
+        self.pools.get(place.pool).settings.ordering != Ordering::Strict
+    }
+
     pub(super) fn has_failed(&self, here: &Here) -> bool {
-        let Some(place) = &here.place else { return false };
-        place.settings.ordering == Ordering::Batch
-            && here.line().is_some_and(|(pool, key)| {
-                self.failed.contains(&(pool, here.batch, Arc::clone(key)))
-            })
+        here.line().is_some_and(|(_, key)| {
+            self.failed.contains(&(Arc::clone(&here.home), here.batch, Arc::clone(key)))
+        })
     }
 
     /// One failed: those of its batch and key do not run.
-    pub(super) fn fail(&mut self, here: &Here, place: &Place) {
-        if place.settings.ordering == Ordering::Batch
-            && let Some((pool, key)) = here.line()
+    pub(super) fn fail(&mut self, here: &Here, settings: &PoolSettings) {
+        if settings.ordering == Ordering::Batch
+            && let Some((_, key)) = here.line()
         {
-            self.failed.insert((pool, here.batch, Arc::clone(key)));
+            self.failed.insert((Arc::clone(&here.home), here.batch, Arc::clone(key)));
         }
     }
 
@@ -149,8 +161,13 @@ impl Oracles {
         if place.key.is_none() {
             return;
         }
+        let queue = self.letters[serial].letter.queue;
         for other in self.here.clone() {
             let seen = &mut self.letters[other];
+            // What is parked holds up its own queue only.
+            if seen.letter.queue != queue {
+                continue;
+            }
             let same = key(settings, &seen.letter);
             let Some(theirs) = &mut seen.here else { continue };
             let is_behind = other != serial

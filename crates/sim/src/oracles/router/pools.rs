@@ -84,6 +84,10 @@ impl Pools {
         self.open.get(code).copied().ok_or_else(gone)
     }
 
+    pub(super) fn is_open(&self, code: &Arc<str>) -> bool {
+        self.open.contains_key(code)
+    }
+
     pub(super) fn get(&self, at: usize) -> &Pool {
         &self.all[at]
     }
@@ -185,9 +189,10 @@ impl Pool {
     }
 
     /// Whether so many more would have fitted where so many wait.
-    pub(super) fn has_room(&self, now: Moment, waiting: u32, more: u32) -> bool {
+    pub(super) fn has_room(&self, now: Moment, waiting: u32, unsettled: u32, more: u32) -> bool {
         let capacity = self.settings.capacity();
         let capacity = self.old(now).map(|old| old.capacity()).fold(capacity, u32::min);
-        !self.is_closed && waiting + more <= capacity
+        let all = capacity + self.settings.concurrency;
+        !self.is_closed && waiting + more <= capacity && unsettled + more <= all
     }
 }

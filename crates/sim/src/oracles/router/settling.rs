@@ -126,19 +126,44 @@ impl Oracles {
             Standing::Over(Verdict::Gone(_)) | Standing::Running(_) => false,
             Standing::Over(verdict) => told(verdict),
             Standing::Retrying { after, reason, .. } => {
-                (is_stopping || is_closed) && (drains || told(Verdict::Again { after, reason }))
+                let is_told = told(Verdict::Again { after, reason });
+                // Where too many rest in a pool, one goes back to a source that keeps its order.
+                let rests_there = is_told && self.setup.queues[self.letters[serial].letter.queue];
+                (is_stopping || is_closed) && (drains || is_told) || rests_there
             }
             Standing::Waiting => match reason {
-                Reason::Cascade => after == CASCADE && self.has_failed(here),
+                Reason::Cascade => {
+                    after == CASCADE && (self.has_failed(here) || self.is_paused(here))
+                }
+                // Its host is to be left alone, and too many rest in its pool.
+                Reason::Throttled => self.is_paused(here),
                 Reason::PoolFull => after == POOL_FULL && here.place.is_none(),
                 Reason::Draining => {
                     let queue = self.letters[serial].letter.queue;
                     let is_cut = here.place.is_none() && self.stopped_queues.contains(&queue);
-                    drains && (is_stopping || is_closed || is_cut)
+                    let is_again = here.before == Some(Reason::Draining);
+                    drains
+                        && (is_again
+                            || is_stopping
+                            || is_closed
+                            || is_cut
+                            || self.has_a_home(serial, here))
                 }
                 _ => false,
             },
         }
+    }
+
+    /// Whether a host is to be left alone by the pool of a message.
+    pub(super) fn is_paused(&self, here: &Here) -> bool {
+        here.place.as_ref().is_some_and(|place| self.pools.get(place.pool).has_paused)
+    }
+
+    /// Whether a message is in the default pool, and its own has come.
+    pub(super) fn has_a_home(&self, serial: usize, here: &Here) -> bool {
+        let own = &self.letters[serial].letter.pool;
+        let is_away = |place: &super::Place| self.pools.get(place.pool).settings.code != *own;
+        here.place.as_ref().is_some_and(is_away) && self.pools.is_open(own)
     }
 
     pub(super) fn answer(&mut self, delivery: Delivery, settled: Settled) -> Result<(), Broken> {

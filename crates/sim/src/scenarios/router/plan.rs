@@ -305,6 +305,7 @@ fn queue(number: u64, rng: &mut Rng) -> QueuePlan {
         settings: QueueSettings {
             connections: rng.between_u32(1, 3),
             max_messages: rng.between(1, most) as usize,
+            window: *rng.one_of(&[0, 5, 50, 2000]),
         },
         settle_batch: *rng.one_of(&[4, 10, 1024]),
         keeps_order: rng.percent(50),

@@ -17,6 +17,10 @@ Examples:
 
 /// How many of each kind are looked at.
 const MOST: usize = 10_000;
+/// How many warnings are said in words.
+const MOST_SAID: usize = 5;
+/// The worst first.
+const SEVERITIES: [&str; 4] = ["CRITICAL", "ERROR", "WARNING", "INFO"];
 
 pub(in super::super) fn command() -> Command {
     let command = Command::new("status")
@@ -123,6 +127,7 @@ impl Status {
         ));
         rows.push(("breakers", self.breakers_cell()));
         rows.push(("warnings", self.warnings_cell()));
+        rows.extend(self.worst_warnings().into_iter().map(|cell| ("", cell)));
         rows
     }
 
@@ -145,11 +150,16 @@ impl Status {
         }
     }
 
+    /// Those that are not over and that nobody has taken note of.
+    fn open_warnings(&self) -> Vec<&Value> {
+        let open = |one: &&Value| one["acknowledged"] != true && one["resolved"] != true;
+        self.warnings.iter().filter(open).collect()
+    }
+
     fn warnings_cell(&self) -> Cell {
-        let open = |warning: &&Value| warning["acknowledged"] != true;
-        let open: Vec<&Value> = self.warnings.iter().filter(open).collect();
+        let open = self.open_warnings();
         let of = |severity: &str| open.iter().filter(|one| one["severity"] == severity).count();
-        let words: Vec<String> = ["CRITICAL", "ERROR", "WARNING", "INFO"]
+        let words: Vec<String> = SEVERITIES
             .iter()
             .filter_map(|severity| {
                 let count = of(severity);
@@ -162,6 +172,25 @@ impl Status {
             () => Shade::Warn,
         };
         Cell::new(words.join(", ")).shaded(shade)
+    }
+
+    /// A few of them in words, the worst first.
+    fn worst_warnings(&self) -> Vec<Cell> {
+        let mut open = self.open_warnings();
+        let rank = |one: &&Value| SEVERITIES.iter().position(|known| one["severity"] == **known);
+        open.retain(|one| one["severity"] != "INFO");
+        open.sort_by_key(rank);
+        let cell = |one: &&Value| {
+            let text = |name: &str| one[name].as_str().unwrap_or_default();
+            let shade = if text("severity") == "WARNING" { Shade::Warn } else { Shade::Bad };
+            Cell::new(format!("{} {}", text("code"), text("message"))).shaded(shade)
+        };
+        let mut cells: Vec<Cell> = open.iter().take(MOST_SAID).map(cell).collect();
+        if open.len() > MOST_SAID {
+            let more = format!("and {} more: sluicegate warnings", open.len() - MOST_SAID);
+            cells.push(Cell::new(more));
+        }
+        cells
     }
 }
 

@@ -22,6 +22,7 @@ pub(super) const VIEW: View = View {
         right("count", |warning, _| count(&warning["count"])),
         right("first seen", |warning, now| ago(&warning["firstSeen"], now)).extra(),
         right("last seen", |warning, now| ago(&warning["lastSeen"], now)),
+        right("over since", |warning, now| ago(&warning["resolvedAt"], now)),
         left("acknowledged", |warning, _| match warning["acknowledged"].as_bool() {
             Some(true) => Cell::new("yes"),
             _ => Cell::none(),

@@ -444,6 +444,17 @@ impl ReadAhead {
         }
     }
 
+    /// Messages came back to their places, perhaps before what was read: what is in memory is derived anew.
+    pub(crate) fn put_back(&mut self) {
+        self.rebuild();
+    }
+
+    /// Whether a message was handed out and is not settled.
+    pub(crate) fn is_out(&mut self, seq: i64, now: Instant) -> bool {
+        self.expire(now);
+        self.out.contains_key(&seq)
+    }
+
     /// Someone else may have written.
     pub(crate) const fn may_have_more(&mut self) {
         self.fresh = true;

@@ -55,7 +55,7 @@ impl ReadAhead {
         self.rebuild();
     }
 
-    fn rebuild(&mut self) {
+    pub(super) fn rebuild(&mut self) {
         self.epoch += 1;
         let order = &self.order;
         self.pools.retain(|_, pool| pool.reset(order.of(&pool.code)));

@@ -12,6 +12,7 @@ mod order;
 mod places;
 mod priority;
 mod receiving;
+mod returning;
 mod settling;
 mod stage;
 mod windows;
@@ -142,6 +143,7 @@ pub fn checks() -> impl Iterator<Item = &'static Check> {
         order::CHECKS,
         priority::CHECKS,
         load::CHECKS,
+        returning::CHECKS,
     ]
     .into_iter()
     .flatten()

@@ -1,0 +1,386 @@
+//! What was received and is not settled: one entry for each message.
+//!
+//! Invariants:
+//! 1. A message is in here from its delivery until its settlement is durable, so that a second delivery of it
+//!    meanwhile is always recognised, and never runs beside the first.
+//! 2. The receipt in here is the one that is valid now.
+//! 3. Both indexes change under one lock, which is taken before that of an entry, never after.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::Receipt;
+
+/// What a recipient keeps of a message while it is in flight.
+pub trait Entry: Debug + Send + Sync + 'static {
+    /// The application's id, where a second message of the same id is a copy.
+    fn id(&self) -> Option<&Arc<str>>;
+
+    /// Whether two messages must stay in order with each other.
+    fn same_key(&self, other: &Self) -> bool;
+}
+
+/// The messages of one source that are in flight.
+#[derive(Debug)]
+pub struct InFlight<E> {
+    indexes: Mutex<Indexes<E>>,
+    /// Told when a message is settled.
+    fewer: Notify,
+}
+
+#[derive(Debug)]
+struct Indexes<E> {
+    by_broker_id: HashMap<Arc<str>, Arc<Tracked<E>>, RandomState>,
+    by_id: HashMap<Arc<str>, Arc<Tracked<E>>, RandomState>,
+}
+
+/// A message that is in flight.
+#[derive(Debug)]
+pub struct Tracked<E> {
+    /// The source's own id of the message.
+    pub broker_id: Arc<str>,
+    /// What its recipient keeps of it.
+    pub entry: E,
+    /// When it was taken in.
+    pub received: Instant,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    receipt: Receipt,
+    /// How many attempts were made.
+    attempts: u32,
+    /// The generation of the delivery it was taken in by.
+    born: u64,
+    /// When its last delivery came.
+    delivered: Instant,
+    stage: Stage,
+    warned: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Here,
+    Settling,
+    /// It was taken in again: another entry stands for its message.
+    Superseded,
+}
+
+/// What a delivery turned out to be.
+#[derive(Debug)]
+pub enum Begun<E> {
+    /// A message that is to run.
+    New(Arc<Tracked<E>>),
+    /// One that is still here. The receipt it came with is the valid one from now on.
+    Redelivered(Arc<Tracked<E>>),
+    /// Another copy of a message that is here.
+    Requeued(Arc<str>),
+}
+
+impl<E: Entry> InFlight<E> {
+    pub(crate) fn new() -> Self {
+        let (by_broker_id, by_id) = (HashMap::default(), HashMap::default());
+        Self { indexes: Mutex::new(Indexes { by_broker_id, by_id }), fewer: Notify::new() }
+    }
+
+    /// Takes a delivery in: docs/rules.md#dedupe-1 and docs/rules.md#dedupe-2.
+    ///
+    /// After a reconnect a broker delivers in order what it has not heard of. If one of a key was settled too
+    /// late it is taken in anew, behind later ones of its key that are still here; those must run again after
+    /// it, or the key would end in the state of an old message. So they are superseded, not only given a new
+    /// receipt.
+    pub(crate) fn begin(
+        &self,
+        broker_id: Arc<str>,
+        receipt: Receipt,
+        attempts: u32,
+        entry: E,
+        now: Instant,
+    ) -> Begun<E> {
+        let mut indexes = self.indexes.lock();
+        if let Some(known) = indexes.by_broker_id.get(&broker_id).cloned() {
+            let is_late = known.receipt().generation != receipt.generation
+                && indexes.is_preceded(&entry, receipt.generation);
+            let mut state = known.state.lock();
+            if !is_late {
+                (state.receipt, state.delivered, state.warned) = (receipt, now, false);
+                drop(state);
+                return Begun::Redelivered(known);
+            }
+            state.stage = Stage::Superseded;
+            drop(state);
+            indexes.remove(&known);
+        }
+        if let Some(id) = entry.id()
+            && indexes.by_id.contains_key(id)
+        {
+            return Begun::Requeued(Arc::clone(id));
+        }
+        let state = State {
+            born: receipt.generation,
+            receipt,
+            attempts,
+            delivered: now,
+            stage: Stage::Here,
+            warned: false,
+        };
+        let state = Mutex::new(state);
+        let tracked = Arc::new(Tracked { broker_id, entry, received: now, state });
+        if let Some(id) = tracked.entry.id() {
+            indexes.by_id.insert(Arc::clone(id), Arc::clone(&tracked));
+        }
+        indexes.by_broker_id.insert(Arc::clone(&tracked.broker_id), Arc::clone(&tracked));
+        Begun::New(tracked)
+    }
+
+    /// Forgets a message: its settlement is durable, or it is the source's again.
+    pub(crate) fn end(&self, tracked: &Arc<Tracked<E>>) {
+        self.indexes.lock().remove(tracked);
+        self.fewer.notify_waiters();
+    }
+
+    /// Whether a message, by either of its ids, runs here or is going to. What only waits to be
+    /// settled is over.
+    pub(crate) fn runs(&self, broker_id: &str, id: Option<&str>) -> bool {
+        let indexes = self.indexes.lock();
+        let known = indexes.by_broker_id.get(broker_id);
+        let known = known.or_else(|| id.and_then(|id| indexes.by_id.get(id)));
+        known.is_some_and(|tracked| tracked.state.lock().stage == Stage::Here)
+    }
+
+    pub(crate) fn find(&self, id: &str) -> Option<Arc<Tracked<E>>> {
+        self.indexes.lock().by_id.get(id).cloned()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.indexes.lock().by_broker_id.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Waits until so many are here, or fewer.
+    pub async fn at_most(&self, count: usize) {
+        loop {
+            let mut fewer = std::pin::pin!(self.fewer.notified());
+            fewer.as_mut().enable();
+            if self.len() <= count {
+                return;
+            }
+            fewer.await;
+        }
+    }
+
+    /// All of them, oldest first.
+    pub(crate) fn all(&self) -> Vec<Arc<Tracked<E>>> {
+        let mut all = self.each();
+        all.sort_by(|a, b| (a.received, &a.broker_id).cmp(&(b.received, &b.broker_id)));
+        all
+    }
+
+    pub(crate) fn each(&self) -> Vec<Arc<Tracked<E>>> {
+        self.indexes.lock().by_broker_id.values().cloned().collect()
+    }
+
+    /// Those whose last delivery was this long ago, each once for each of its deliveries.
+    pub fn overdue(&self, limit: Duration) -> Vec<(Arc<Tracked<E>>, Duration)> {
+        let now = Instant::now();
+        let is_new = |tracked: &Arc<Tracked<E>>| {
+            let mut state = tracked.state.lock();
+            let age = now.saturating_duration_since(state.delivered);
+            (age >= limit && !std::mem::replace(&mut state.warned, age >= limit)).then_some(age)
+        };
+        let all = self.each().into_iter();
+        all.filter_map(|tracked| is_new(&tracked).map(|age| (tracked, age))).collect()
+    }
+}
+
+impl<E: Entry> Indexes<E> {
+    /// Whether a message of the same key was taken in anew in this generation.
+    fn is_preceded(&self, entry: &E, generation: u64) -> bool {
+        let is_new = |tracked: &Arc<Tracked<E>>| tracked.state.lock().born == generation;
+        let mut all = self.by_broker_id.values();
+        all.any(|tracked| tracked.entry.same_key(entry) && is_new(tracked))
+    }
+
+    /// Takes out this very entry, and not one that has come in its place.
+    fn remove(&mut self, tracked: &Arc<Tracked<E>>) {
+        if let Slot::Occupied(slot) = self.by_broker_id.entry(Arc::clone(&tracked.broker_id))
+            && Arc::ptr_eq(slot.get(), tracked)
+        {
+            slot.remove();
+        }
+        if let Some(id) = tracked.entry.id()
+            && let Slot::Occupied(slot) = self.by_id.entry(Arc::clone(id))
+            && Arc::ptr_eq(slot.get(), tracked)
+        {
+            slot.remove();
+        }
+    }
+}
+
+impl<E> Tracked<E> {
+    /// How many attempts were made.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.state.lock().attempts
+    }
+
+    /// Says how many attempts were made.
+    pub fn set_attempts(&self, attempts: u32) {
+        self.state.lock().attempts = attempts;
+    }
+
+    /// Whether another entry stands for its message by now: then it must not run.
+    #[must_use]
+    pub fn is_superseded(&self) -> bool {
+        self.state.lock().stage == Stage::Superseded
+    }
+
+    pub(crate) fn receipt(&self) -> Receipt {
+        self.state.lock().receipt.clone()
+    }
+
+    /// The receipt to settle it with; `None` if it is superseded.
+    pub(crate) fn valid_receipt(&self) -> Option<Receipt> {
+        let state = self.state.lock();
+        (state.stage != Stage::Superseded).then(|| state.receipt.clone())
+    }
+
+    pub(crate) fn is_settling(&self) -> bool {
+        self.state.lock().stage == Stage::Settling
+    }
+
+    pub(crate) fn begin_settling(&self) {
+        let mut state = self.state.lock();
+        if state.stage == Stage::Here {
+            state.stage = Stage::Settling;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Message {
+        id: Option<Arc<str>>,
+        key: Option<&'static str>,
+    }
+
+    impl Entry for Message {
+        fn id(&self) -> Option<&Arc<str>> {
+            self.id.as_ref()
+        }
+
+        fn same_key(&self, other: &Self) -> bool {
+            self.key.is_some() && self.key == other.key
+        }
+    }
+
+    struct Table(InFlight<Message>, u64);
+
+    impl Table {
+        fn new() -> Self {
+            Self(InFlight::new(), 0)
+        }
+
+        fn take(&mut self, id: &str, generation: u64, key: Option<&'static str>) -> Begun<Message> {
+            self.1 += 1;
+            let receipt = Receipt { tag: self.1, generation, handle: None };
+            self.0.begin(id.into(), receipt, 0, Message { id: None, key }, Instant::now())
+        }
+
+        fn new_one(
+            &mut self,
+            id: &str,
+            generation: u64,
+            key: Option<&'static str>,
+        ) -> Arc<Tracked<Message>> {
+            match self.take(id, generation, key) {
+                Begun::New(tracked) => tracked,
+                other => panic!("not new: {other:?}"),
+            }
+        }
+    }
+
+    fn begin(in_flight: &InFlight<Message>, broker_id: &str, id: &str, tag: u64) -> Begun<Message> {
+        let receipt = Receipt { tag, ..Receipt::default() };
+        let entry = Message { id: Some(id.into()), key: None };
+        in_flight.begin(broker_id.into(), receipt, 0, entry, Instant::now())
+    }
+
+    /// docs/rules.md#dedupe-1, docs/rules.md#dedupe-2
+    #[test]
+    fn a_second_delivery_replaces_the_receipt_and_a_copy_is_recognised() {
+        let in_flight = InFlight::new();
+        let Begun::New(first) = begin(&in_flight, "b1", "m1", 1) else { panic!("new") };
+        assert!(matches!(begin(&in_flight, "b1", "m1", 2), Begun::Redelivered(_)));
+        assert_eq!(first.receipt().tag, 2);
+        assert!(matches!(begin(&in_flight, "b2", "m1", 3), Begun::Requeued(_)));
+        assert_eq!((in_flight.len(), first.receipt().tag), (1, 2));
+        in_flight.end(&first);
+        assert_eq!(in_flight.len(), 0);
+        assert!(matches!(begin(&in_flight, "b2", "m1", 3), Begun::New(_)));
+    }
+
+    #[test]
+    fn what_follows_a_message_that_comes_again_runs_again_after_it() {
+        let mut table = Table::new();
+        let first = table.new_one("a", 1, Some("k"));
+        let [second, third] = ["b", "c"].map(|id| table.new_one(id, 1, Some("k")));
+        let other = table.new_one("x", 1, Some("other"));
+        // Settled, and the broker has not heard of it when the connection breaks.
+        table.0.end(&first);
+        let first = table.new_one("a", 2, Some("k"));
+        let again = table.new_one("b", 2, Some("k"));
+        assert!(matches!(table.take("x", 2, Some("other")), Begun::Redelivered(_)));
+        table.new_one("c", 2, Some("k"));
+        assert!(second.is_superseded() && third.is_superseded());
+        assert!(!first.is_superseded() && !other.is_superseded() && !again.is_superseded());
+        assert_eq!((second.valid_receipt(), table.0.len()), (None, 4));
+        // The end of the old one leaves the new one alone.
+        table.0.end(&second);
+        assert_eq!(table.0.len(), 4);
+    }
+
+    #[test]
+    fn without_a_key_nothing_runs_again() {
+        let mut table = Table::new();
+        let first = table.new_one("a", 1, None);
+        table.new_one("b", 1, None);
+        table.0.end(&first);
+        table.new_one("a", 2, None);
+        assert!(matches!(table.take("b", 2, None), Begun::Redelivered(_)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_here_for_long_is_named_once_for_each_delivery() {
+        let mut table = Table::new();
+        let limit = Duration::from_secs(10);
+        table.new_one("a", 1, None);
+        assert_eq!(table.0.overdue(limit).len(), 0);
+        tokio::time::advance(limit).await;
+        table.new_one("b", 1, None);
+        assert_eq!(table.0.overdue(limit).len(), 1);
+        assert_eq!(table.0.overdue(limit).len(), 0);
+        table.take("a", 2, None);
+        tokio::time::advance(limit).await;
+        assert_eq!(table.0.overdue(limit).len(), 2);
+    }
+}

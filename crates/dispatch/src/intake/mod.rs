@@ -1,0 +1,396 @@
+//! The one engine behind router and consumers: a source, what is in flight of it, its settlers, its heartbeat
+//! and its end.
+//!
+//! ```text
+//! receive ──▶ take in ──▶ … runs … ──▶ settle
+//! mod.rs      Recipient   Held         settler.rs
+//! ```
+//!
+//! A message is in exactly one place: its source, its recipient's hands as a [`Held`], or what is owed to the source.
+//! Each hand-over is a move.
+
+mod held;
+mod in_flight;
+mod questions;
+mod settler;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sluicegate_tasks::{Context, Invalid, TaskGroup};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+
+pub(crate) use held::Subject;
+pub use held::{Dropped, Held, Owed, Settling};
+pub use in_flight::{Begun, Entry, InFlight, Tracked};
+use questions::Questions;
+
+use crate::{BoxFuture, Delivery, Demand, Parked, Settled, Source, SourceError};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// A source that has not answered for so long is not healthy.
+const STALLED_AFTER: Duration = Duration::from_secs(60);
+/// A visibility window as long as this is none.
+const NO_WINDOW: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// Who receives messages: a queue of the router, or a consumer.
+pub trait Recipient: Send + Sync + Sized + 'static {
+    /// What is read out of a body.
+    type Message: Send + 'static;
+    /// What is kept of a message while it is in flight.
+    type Entry: Entry;
+
+    /// What may be asked for now. Waits until that is something.
+    fn demand(intake: &Arc<Intake<Self>>) -> impl Future<Output = Demand> + Send;
+
+    /// Takes a batch in, in its order. It must not wait.
+    fn take_in(intake: &Arc<Intake<Self>>, batch: Vec<Delivery<Self::Message>>);
+
+    /// Whatever else is to be done as long as messages are settled.
+    fn background(intake: Arc<Intake<Self>>, cx: Context) -> impl Future<Output = ()> + Send;
+
+    /// Whether a batch must be taken in before the next is asked for.
+    fn in_turn(&self) -> bool;
+
+    /// Keeps messages that are parked here.
+    fn park(&self, parked: Vec<Parked>) -> BoxFuture<'_, Result<(), SourceError>>;
+
+    /// Keeps that replayed messages are over.
+    fn replay_over(&self, over: &[&Self::Entry]) -> BoxFuture<'_, Result<(), SourceError>> {
+        let _ = over;
+        Box::pin(async { Ok(()) })
+    }
+
+    /// A delivery was settled, durably, or its receipt was not valid any more.
+    fn settled(&self, settling: &Settling<Self::Entry>, answer: &Settled);
+
+    /// A message is not in flight any more.
+    fn ended(intake: &Arc<Intake<Self>>, entry: &Self::Entry);
+
+    /// Settlements came too late: their receipts were not valid any more, or their messages had been taken in again.
+    fn stale(&self, count: usize);
+
+    /// The windows of deliveries had ended before they were extended.
+    fn expired(&self, count: usize);
+
+    /// The source could not do something.
+    fn source_failed(&self, doing: &'static str, error: &SourceError);
+}
+
+/// A source with all that is received from it.
+pub struct Intake<R: Recipient> {
+    /// Who receives from it.
+    pub recipient: R,
+    /// What is in flight, and what the source is owed.
+    pub owed: Arc<Owed<R::Entry>>,
+    name: Arc<str>,
+    receivers: u32,
+    life: Mutex<Life<R::Message>>,
+    /// Settlers and heartbeat, to the very end.
+    background: TaskGroup,
+    /// What they run under.
+    living: Context,
+    last_poll: Mutex<Option<Instant>>,
+    /// Held from asking for a batch until it is taken in, where order hangs on it.
+    turn: tokio::sync::Mutex<()>,
+}
+
+/// One life of a source. A restart begins the next.
+struct Life<M> {
+    source: Arc<dyn Source<M>>,
+    stopping: Context,
+    /// Ends when the source is replaced: nobody waits for an answer of it then.
+    replaced: Context,
+    receivers: TaskGroup,
+    questions: Arc<Questions>,
+}
+
+impl<R: Recipient> Intake<R> {
+    /// A source that is not received from yet.
+    ///
+    /// # Errors
+    /// Names the setting that cannot work.
+    pub fn new(
+        name: Arc<str>,
+        receivers: u32,
+        source: Arc<dyn Source<R::Message>>,
+        dropped: Dropped,
+        recipient: R,
+    ) -> Result<Arc<Self>, Invalid> {
+        Ok(Arc::new(Self {
+            recipient,
+            owed: Owed::new(dropped, source.profile().keeps_order),
+            life: Mutex::new(Life::new(&name, receivers, source)?),
+            background: TaskGroup::new(format!("{name}: background"), 5)?,
+            living: Context::new(),
+            name,
+            receivers,
+            last_poll: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+        }))
+    }
+
+    /// Begins to receive and to settle.
+    pub async fn start(self: &Arc<Self>) {
+        for lane in 0..self.owed.lanes().len() {
+            let intake = Arc::clone(self);
+            let settle = move |cx| settler::run(intake, lane, cx);
+            self.background.submit(&self.living, settle).await.ok();
+        }
+        let intake = Arc::clone(self);
+        self.background.submit(&self.living, |cx| keep_alive(intake, cx)).await.ok();
+        let intake = Arc::clone(self);
+        self.background.submit(&self.living, |cx| R::background(intake, cx)).await.ok();
+        self.receive().await;
+    }
+
+    async fn receive(self: &Arc<Self>) {
+        let (source, receivers, stopping, questions) = {
+            let Life { source, receivers, stopping, questions, .. } = &*self.life.lock();
+            (Arc::clone(source), receivers.clone(), stopping.clone(), Arc::clone(questions))
+        };
+        for _ in 0..self.receivers {
+            let (intake, source) = (Arc::clone(self), Arc::clone(&source));
+            let questions = Arc::clone(&questions);
+            let receive = |cx: Context| receive(intake, source, questions, cx);
+            receivers.submit(&stopping, receive).await.ok();
+        }
+    }
+
+    /// The source.
+    #[must_use]
+    pub fn source(&self) -> Arc<dyn Source<R::Message>> {
+        Arc::clone(&self.life.lock().source)
+    }
+
+    /// The name it goes by.
+    #[must_use]
+    pub const fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Takes a delivery in, as a guard if its message is new here.
+    pub fn begin(
+        &self,
+        delivery: Delivery<R::Entry>,
+        now: Instant,
+    ) -> Result<Begin<R::Entry>, Delivery<R::Entry>> {
+        let Delivery { broker_id, receipt, attempts, message } = delivery;
+        let entry = match message {
+            Ok(entry) => entry,
+            Err(malformed) => {
+                return Err(Delivery { broker_id, receipt, attempts, message: Err(malformed) });
+            }
+        };
+        let copy = receipt.clone();
+        Ok(match self.owed.in_flight.begin(broker_id, receipt, attempts, entry, now) {
+            Begun::New(tracked) => Begin::New(self.owed.hold(tracked)),
+            Begun::Redelivered(tracked) => Begin::Redelivered(tracked),
+            Begun::Requeued(id) => Begin::Requeued { id, receipt: copy },
+        })
+    }
+
+    /// Asks the source something, unless it is replaced meanwhile: one that hangs never answers, and
+    /// what it was asked is asked again of the new one.
+    pub(crate) async fn ask<A>(
+        &self,
+        question: impl for<'a> FnOnce(
+            &'a dyn Source<R::Message>,
+        ) -> BoxFuture<'a, Result<A, SourceError>>,
+    ) -> Result<A, SourceError> {
+        let (source, replaced, questions) = {
+            let Life { source, replaced, questions, .. } = &*self.life.lock();
+            (Arc::clone(source), replaced.clone(), Arc::clone(questions))
+        };
+        let _asked = questions.ask();
+        let answer = replaced.until_interrupted(question(&*source)).await;
+        answer.unwrap_or_else(|_| Err(SourceError::new("it was replaced before it answered")))
+    }
+
+    /// Stops receiving. What is here stays here. Waits for receivers until the deadline; `false` if
+    /// some are still there.
+    pub async fn stop(&self, deadline: Instant) -> bool {
+        let (source, stopping, receivers) = {
+            let Life { source, stopping, receivers, .. } = &*self.life.lock();
+            (Arc::clone(source), stopping.clone(), receivers.clone())
+        };
+        stopping.cancel();
+        timeout_at(deadline, source.stop()).await.ok();
+        receivers.drain(deadline).await.is_clean()
+    }
+
+    /// Goes on with a new source in place of one that has stalled. What was received before stays
+    /// in flight, so what is delivered again is recognised.
+    ///
+    /// # Errors
+    /// None that is known; the kernel checks its limits.
+    pub async fn restart(
+        self: &Arc<Self>,
+        source: Arc<dyn Source<R::Message>>,
+    ) -> Result<(), Invalid> {
+        let new = Life::new(&self.name, self.receivers, source)?;
+        let old = std::mem::replace(&mut *self.life.lock(), new);
+        old.stopping.cancel();
+        old.replaced.cancel();
+        *self.last_poll.lock() = None;
+        self.receive().await;
+        timeout(LONGEST_PAUSE, old.source.stop()).await.ok();
+        Ok(())
+    }
+
+    /// Settles what is over until nothing is in flight or the deadline passes, then ends.
+    /// Returns how many messages were not settled.
+    pub async fn close(&self, deadline: Instant) -> u64 {
+        timeout_at(deadline, self.owed.in_flight.at_most(0)).await.ok();
+        let left = self.owed.in_flight.len() as u64;
+        // What they leave undone is counted here, not by name.
+        drop(self.background.drain(Instant::now()).await);
+        left
+    }
+
+    /// Ends it where it stands. The source redelivers what was not settled.
+    pub fn abandon(&self) {
+        self.life.lock().stopping.cancel();
+        self.living.cancel();
+    }
+
+    /// Whether the source has left a question unanswered for too long.
+    #[must_use]
+    pub fn is_stalled(&self) -> bool {
+        let questions = Arc::clone(&self.life.lock().questions);
+        questions.longest().is_some_and(|since| since.elapsed() >= STALLED_AFTER)
+    }
+
+    /// When the source last answered a receive.
+    #[must_use]
+    pub fn last_poll(&self) -> Option<Instant> {
+        *self.last_poll.lock()
+    }
+
+    /// Whether nobody receives any more.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        let life = self.life.lock();
+        life.stopping.is_cancelled() && life.receivers.stats().gauges.running == 0
+    }
+}
+
+/// What a delivery turned out to be.
+#[derive(Debug)]
+pub enum Begin<E: Entry> {
+    /// A message that is to run.
+    New(Held<E>),
+    /// One that is still here.
+    Redelivered(Arc<Tracked<E>>),
+    /// Another copy of a message that is here.
+    Requeued {
+        /// Its id.
+        id: Arc<str>,
+        /// What the copy is settled with.
+        receipt: crate::Receipt,
+    },
+}
+
+impl<M: Send + 'static> Life<M> {
+    fn new(name: &str, receivers: u32, source: Arc<dyn Source<M>>) -> Result<Self, Invalid> {
+        let receivers = TaskGroup::new(format!("{name}: receivers"), receivers)?;
+        let (stopping, replaced) = (Context::new(), Context::new());
+        Ok(Self { source, stopping, replaced, receivers, questions: Arc::default() })
+    }
+}
+
+/// Receives until told to stop.
+///
+/// A batch that was received is always taken in: what is dropped on the way hands itself back.
+async fn receive<R: Recipient>(
+    intake: Arc<Intake<R>>,
+    source: Arc<dyn Source<R::Message>>,
+    questions: Arc<Questions>,
+    cx: Context,
+) {
+    let mut pause = FIRST_PAUSE;
+    // A stopped source answers at once, so the context is looked at, not only waited for.
+    while !cx.is_cancelled() {
+        let asking = async {
+            // Of two batches the first must be taken in first: docs/rules.md#strict-5.
+            let turn = match intake.recipient.in_turn() {
+                true => Some(intake.turn.lock().await),
+                false => None,
+            };
+            (turn, R::demand(&intake).await)
+        };
+        let Ok((_turn, demand)) = cx.until_interrupted(asking).await else { return };
+        let received = {
+            let _asked = questions.ask();
+            cx.until_interrupted(source.receive(demand.clone())).await
+        };
+        match received {
+            Err(_) => return,
+            Ok(Ok(batch)) => {
+                *intake.last_poll.lock() = Some(Instant::now());
+                pause = FIRST_PAUSE;
+                if batch.is_empty() {
+                    // A source that has nothing waits for it; one that does not must not spin.
+                    tokio::task::yield_now().await;
+                    continue;
+                }
+                R::take_in(&intake, batch);
+            }
+            Ok(Err(error)) => {
+                intake.recipient.source_failed("receive", &error);
+                if cx.until_interrupted(sleep(pause)).await.is_err() {
+                    return;
+                }
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+        // Its places are those of the messages now.
+        drop(demand);
+    }
+}
+
+/// Extends every message that is in flight at a third of its visibility window: docs/rules.md#window-1.
+async fn keep_alive<R: Recipient>(intake: Arc<Intake<R>>, cx: Context) {
+    let mut round = Instant::now();
+    loop {
+        let visibility = intake.source().profile().visibility;
+        if visibility >= NO_WINDOW {
+            return;
+        }
+        // From the beginning of one round to that of the next, however long a round takes.
+        if cx.until_interrupted(sleep_until(round + visibility / 3)).await.is_err() {
+            return;
+        }
+        round = Instant::now();
+        let all = intake.owed.in_flight.all();
+        for batch in all.chunks(intake.source().profile().settle_batch.max(1)) {
+            let receipts: Vec<_> = batch.iter().map(|tracked| tracked.receipt()).collect();
+            let extended = intake.ask(|source| source.extend(receipts.clone()));
+            match cx.until_interrupted(extended).await {
+                Err(_) => return,
+                Ok(Ok(answers)) => {
+                    // What was settled or delivered anew meanwhile has not expired.
+                    let is_expired = |((tracked, receipt), answer): &((&Arc<Tracked<_>>, _), _)| {
+                        *answer == Settled::Stale
+                            && !tracked.is_settling()
+                            && tracked.valid_receipt().as_ref() == Some(*receipt)
+                    };
+                    let pairs = batch.iter().zip(&receipts).zip(answers);
+                    let expired = pairs.filter(is_expired).count();
+                    if expired > 0 {
+                        intake.recipient.expired(expired);
+                    }
+                }
+                Ok(Err(error)) => intake.recipient.source_failed("extend", &error),
+            }
+        }
+    }
+}
+
+impl<R: Recipient> std::fmt::Debug for Intake<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Intake").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,145 @@
+//! What the router keeps of a message while it is in flight.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering as Memory};
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
+use sluicegate_schedule::ItemId;
+use tokio::time::Instant;
+
+use crate::intake::{Entry, Tracked};
+use crate::places::Places;
+use crate::{DEFAULT_GROUP, Message, Reason};
+
+/// A message of the router.
+#[derive(Debug)]
+pub(crate) struct Routed {
+    pub(crate) message: Message,
+    /// The queue it came from.
+    pub(crate) queue: Arc<str>,
+    /// Whether its group stays in order across deliveries.
+    pub(crate) ordered: bool,
+    standing: Mutex<Standing>,
+}
+
+/// What changes about a message while it is in flight.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Standing {
+    /// Its pool and its place there, once it has one.
+    pub(crate) place: Option<Place>,
+    pub(crate) now: Now,
+    pub(crate) last_error: Option<Arc<LastError>>,
+}
+
+/// Where a message waits or runs. A pool's successor of the same code is another pool, and numbers its
+/// items anew.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) code: Arc<str>,
+    pub(crate) pool: PoolId,
+    pub(crate) item: ItemId,
+    pub(crate) places: Arc<Places>,
+}
+
+/// A pool among all that ever were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PoolId(u64);
+
+/// What a message is doing, unless it is being settled.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Now {
+    #[default]
+    Waiting,
+    Running {
+        since: Instant,
+    },
+    Retrying {
+        until: Instant,
+        reason: Reason,
+        breaker: Option<Arc<str>>,
+    },
+    Blocked,
+}
+
+/// How the last attempt at a message failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastError {
+    /// When.
+    pub at: SystemTime,
+    /// The HTTP status, if there was one.
+    pub status: Option<u16>,
+    /// What happened.
+    pub error: String,
+    /// What was called.
+    pub target: Arc<str>,
+    /// The first 1 KiB of the reply, if there was one.
+    pub body: Option<Arc<str>>,
+}
+
+impl PoolId {
+    pub(crate) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Memory::Relaxed))
+    }
+}
+
+impl Routed {
+    pub(crate) fn new(message: Message, queue: Arc<str>, ordered: bool) -> Self {
+        Self { message, queue, ordered, standing: Mutex::default() }
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        self.standing.lock().clone()
+    }
+
+    pub(crate) fn set_place(&self, place: Place) {
+        self.standing.lock().place = Some(place);
+    }
+
+    /// Changes what it is doing; answers what it did before.
+    pub(crate) fn set_now(&self, now: Now) -> Now {
+        std::mem::replace(&mut self.standing.lock().now, now)
+    }
+
+    pub(crate) fn set_last_error(&self, error: LastError) {
+        self.standing.lock().last_error = Some(Arc::new(error));
+    }
+
+    pub(crate) fn last_error(&self) -> Option<Arc<LastError>> {
+        self.standing.lock().last_error.clone()
+    }
+
+    /// Gives its place back: it is settled.
+    pub(crate) fn leave_place(&self) {
+        let place = self.standing.lock().place.take();
+        if let Some(place) = place {
+            place.places.settled();
+        }
+    }
+
+    fn group(&self) -> &str {
+        self.message.group.as_deref().unwrap_or(DEFAULT_GROUP)
+    }
+}
+
+impl Now {
+    /// Whether it waits for a moment or a person.
+    pub(crate) const fn is_resting(&self) -> bool {
+        matches!(self, Self::Retrying { .. } | Self::Blocked)
+    }
+}
+
+impl Entry for Routed {
+    fn id(&self) -> Option<&Arc<str>> {
+        Some(&self.message.id)
+    }
+
+    fn same_key(&self, other: &Self) -> bool {
+        let both = self.ordered && other.ordered;
+        both && self.message.pool == other.message.pool && self.group() == other.group()
+    }
+}
+
+/// A message of the router that is in flight.
+pub(crate) type InFlightMessage = Arc<Tracked<Routed>>;

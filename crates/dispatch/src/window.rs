@@ -1,0 +1,130 @@
+//! What was read ahead of pools that had no room for it, so that it does not hide what others could run:
+//! docs/rules.md#route-4.
+//!
+//! Messages of one pool wait in the order in which they came, and enter as room appears. What must stay behind a
+//! message that still runs in another pool waits until that is over.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering as Memory};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::pool::{Item, Pool};
+use crate::routed::PoolId;
+
+/// The window of one queue.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    state: Mutex<State>,
+    /// How many wait, for those who must not wait for the lock.
+    len: AtomicUsize,
+    shrunk: Notify,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    by_pool: BTreeMap<PoolId, Waiting>,
+    count: usize,
+    /// What waits for a message of its key in another pool.
+    pub(crate) behind: VecDeque<Item>,
+}
+
+/// What waits for one pool.
+#[derive(Debug)]
+struct Waiting {
+    pool: Arc<Pool>,
+    items: VecDeque<Item>,
+}
+
+impl Window {
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Memory::SeqCst)
+    }
+
+    /// Waits until so many wait, or fewer.
+    pub(crate) async fn at_most(&self, count: usize) {
+        loop {
+            let mut shrunk = std::pin::pin!(self.shrunk.notified());
+            shrunk.as_mut().enable();
+            if self.len() <= count {
+                return;
+            }
+            shrunk.await;
+        }
+    }
+
+    /// Changes it, alone: of two who bring messages of a pool the first is let in first.
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.state.lock();
+        let before = state.count + state.behind.len();
+        let answer = change(&mut state);
+        let after = state.count + state.behind.len();
+        self.len.store(after, Memory::SeqCst);
+        let is_less = after < before;
+        drop(state);
+        if is_less {
+            self.shrunk.notify_waiters();
+        }
+        answer
+    }
+
+    /// All that wait.
+    pub(crate) fn take_all(&self) -> Vec<Item> {
+        self.change(|state| {
+            let waiting = std::mem::take(&mut state.by_pool).into_values();
+            state.count = 0;
+            let behind = std::mem::take(&mut state.behind);
+            waiting.flat_map(|waiting| waiting.items).chain(behind).collect()
+        })
+    }
+}
+
+impl State {
+    /// Whether messages wait for a pool.
+    pub(crate) fn awaits(&self, pool: &Pool) -> bool {
+        self.by_pool.contains_key(&pool.id)
+    }
+
+    /// Adds messages that come after those that wait.
+    pub(crate) fn push(&mut self, pool: &Arc<Pool>, items: impl IntoIterator<Item = Item>) {
+        let waiting = self
+            .by_pool
+            .entry(pool.id)
+            .or_insert_with(|| Waiting { pool: Arc::clone(pool), items: VecDeque::new() });
+        let before = waiting.items.len();
+        waiting.items.extend(items);
+        self.count += waiting.items.len() - before;
+        if waiting.items.is_empty() {
+            self.by_pool.remove(&pool.id);
+        }
+    }
+
+    /// The next messages for a pool, at most so many.
+    pub(crate) fn pop(&mut self, pool: &Pool, most: usize) -> Vec<Item> {
+        let Some(waiting) = self.by_pool.get_mut(&pool.id) else { return Vec::new() };
+        let most = most.min(waiting.items.len());
+        let items: Vec<Item> = waiting.items.drain(..most).collect();
+        self.count -= items.len();
+        if waiting.items.is_empty() {
+            self.by_pool.remove(&pool.id);
+        }
+        items
+    }
+
+    /// Messages that were popped and not let in.
+    pub(crate) fn push_front(&mut self, pool: &Arc<Pool>, items: Vec<Item>) {
+        let rest = self.pop(pool, usize::MAX);
+        self.push(pool, items.into_iter().chain(rest));
+    }
+
+    /// Takes out what waits for pools that are closed.
+    pub(crate) fn take_closed(&mut self) -> Vec<Item> {
+        let closed = self.by_pool.extract_if(.., |_, waiting| waiting.pool.is_closed());
+        let items: Vec<Item> = closed.flat_map(|(_, waiting)| waiting.items).collect();
+        self.count -= items.len();
+        items
+    }
+}

@@ -1,0 +1,224 @@
+//! Replaying parked messages: each goes back to the queue it came from, whatever kind of source that has.
+//! `docs/rules.md#park-2`.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluicegate_dispatch::{Depth, ParkedStore as _, PublishError, SourceError};
+use sluicegate_sources::sqlite::{ReplayError, Replaying, Returning};
+use sluicegate_tasks::Context;
+use tokio::time::{sleep, timeout};
+
+use crate::daemon::Daemon;
+
+/// How long a queue may take to take messages in.
+const PUT_BACK: Duration = Duration::from_secs(30);
+/// How often it is looked for what is to be replayed by itself, beside when it is due.
+const LOOK: Duration = Duration::from_secs(5);
+/// How long to wait after each look, so that many messages that end one by one are followed together.
+const BREATH: Duration = Duration::from_millis(20);
+/// How long to wait after something could not be replayed.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How many messages of a key follow at once.
+const FOLLOWING: usize = 500;
+
+/// What became of a replay.
+#[derive(Debug, Default)]
+pub(crate) struct Replayed {
+    /// How many messages are in their queues again.
+    pub(crate) replayed: u64,
+    /// Those that are not, and why.
+    pub(crate) refused: Vec<NotReplayed>,
+}
+
+/// Why a message was not replayed.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum NotReplayed {
+    /// It may not be.
+    Refused(ReplayError),
+    /// Its queue did not take it.
+    Queue { id: String, queue: String, error: PublishError },
+}
+
+impl Daemon {
+    /// Gives parked messages back to their queues, in order; with `whole`, none if one of them may not go.
+    ///
+    /// # Errors
+    /// If the state file could not be written.
+    pub(crate) async fn replay(
+        &self,
+        numbers: &[i64],
+        without: &HashSet<String>,
+        whole: bool,
+    ) -> Result<Replayed, SourceError> {
+        let queues = self.replayable().difference(without).cloned().collect();
+        let replaying = self.store().begin_replay(numbers, &queues, whole).await?;
+        self.put_back(replaying, false).await
+    }
+
+    /// The queues that messages can be replayed into.
+    pub(crate) fn replayable(&self) -> HashSet<String> {
+        self.router().queues().iter().map(|queue| queue.to_string()).collect()
+    }
+
+    /// Puts messages back into their queues. Where one does not take them they stay parked; or, if somebody waits
+    /// for them after a crash, it is tried again.
+    async fn put_back(
+        &self,
+        mut replaying: Replaying,
+        is_resumed: bool,
+    ) -> Result<Replayed, SourceError> {
+        let refused = std::mem::take(&mut replaying.refused);
+        let refused = refused.into_iter().map(NotReplayed::Refused).collect();
+        let mut report = Replayed { replayed: 0, refused };
+        for (queue, messages) in by_queue(&replaying.messages) {
+            let numbers: Vec<i64> = messages.iter().map(|message| message.number).collect();
+            match self.put_back_into(queue, &messages).await {
+                Ok(()) => {
+                    self.store().end_replay(&numbers).await?;
+                    report.replayed += numbers.len() as u64;
+                }
+                Err(error) => {
+                    let may_work_later = is_resumed && self.router().source(queue).is_some();
+                    if error == PublishError::NotPublishable || !may_work_later {
+                        self.store().cancel_replay(&numbers).await?;
+                    }
+                    let queue = queue.to_owned();
+                    report.refused.extend(numbers.iter().map(|number| NotReplayed::Queue {
+                        id: number.to_string(),
+                        queue: queue.clone(),
+                        error: error.clone(),
+                    }));
+                }
+            }
+        }
+        Ok(report)
+    }
+
+    async fn put_back_into(
+        &self,
+        queue: &str,
+        messages: &[&Returning],
+    ) -> Result<(), PublishError> {
+        let failed = |why: &str| PublishError::Source(SourceError::new(why));
+        let source = self.router().source(queue).ok_or_else(|| failed("it was just removed"))?;
+        let messages = messages.iter().map(|message| message.message.clone()).collect();
+        let taken = timeout(PUT_BACK, source.put_back(messages)).await;
+        taken.unwrap_or_else(|_| Err(failed("it did not answer in time")))
+    }
+
+    /// Goes on with what was left of replays, and with what follows keys that were replayed. `false` if something
+    /// could not be replayed now.
+    async fn go_on_replaying(&self) -> Result<bool, SourceError> {
+        if let Some(resumed) = self.store().resume_replay().await?
+            && !self.put_back(resumed, true).await?.refused.is_empty()
+        {
+            return Ok(false);
+        }
+        loop {
+            let numbers = self.store().following(FOLLOWING).await?;
+            if numbers.is_empty() {
+                return Ok(true);
+            }
+            if !self.replay(&numbers, &HashSet::new(), false).await?.refused.is_empty() {
+                return Ok(false);
+            }
+        }
+    }
+}
+
+/// Replays what nobody has to ask for, until the daemon ends.
+pub(crate) async fn follow(daemon: Daemon, cx: Context) {
+    let work = async {
+        let mut missing = Missing::default();
+        loop {
+            // What is due is told; the rest is for what failed before.
+            let is_told = timeout(LOOK, daemon.store().replay_due()).await.is_ok();
+            let went_on = daemon.go_on_replaying().await;
+            if let Err(error) = &went_on {
+                tracing::warn!("parked messages could not be replayed: {error}");
+            }
+            if !is_told {
+                missing.look(&daemon).await;
+            }
+            sleep(if went_on.unwrap_or(false) { BREATH } else { PAUSE }).await;
+        }
+    };
+    cx.until_interrupted(work).await.ok();
+}
+
+/// Replayed messages that are not in their queues: somebody else took them out.
+#[derive(Default)]
+struct Missing {
+    /// Those whose queues were empty the last time, by their queues.
+    suspects: BTreeMap<String, HashSet<Arc<str>>>,
+}
+
+impl Missing {
+    /// Takes messages for gone that have not come while their queue was empty, twice in a row: else their keys
+    /// would be held for ever.
+    async fn look(&mut self, daemon: &Daemon) {
+        let mut suspects = BTreeMap::new();
+        for (queue, ids) in daemon.store().unseen_replays() {
+            if !is_empty(daemon, &queue).await {
+                continue;
+            }
+            let before = self.suspects.remove(&queue).unwrap_or_default();
+            let (gone, new): (Vec<_>, Vec<_>) = ids.into_iter().partition(|id| before.contains(id));
+            if !gone.is_empty() {
+                let count = gone.len();
+                tracing::warn!("{count} replayed messages are not in queue {queue} any more");
+                // If it fails it is found out once more.
+                daemon.store().replay_over(&queue, gone).await.ok();
+            }
+            suspects.insert(queue, HashSet::from_iter(new));
+        }
+        self.suspects = suspects;
+    }
+}
+
+/// Whether a queue has nothing, neither here nor in its source.
+async fn is_empty(daemon: &Daemon, queue: &str) -> bool {
+    let views = daemon.router().queue_views();
+    let mut own = views.iter().filter(|view| &*view.name == queue);
+    if own.any(|view| view.in_flight > 0) {
+        return false;
+    }
+    let Some(source) = daemon.router().source(queue) else { return false };
+    let depth = timeout(LOOK, source.depth()).await;
+    matches!(depth, Ok(Ok(Depth { waiting: 0, delayed: 0, out: 0 })))
+}
+
+/// Forgets replays that have long been over.
+pub(crate) async fn forget(daemon: Daemon) {
+    // It is tried again.
+    daemon.store().forget_over().await.ok();
+}
+
+/// Those of each queue, in their order.
+fn by_queue(messages: &[Returning]) -> Vec<(&str, Vec<&Returning>)> {
+    let mut queues: Vec<(&str, Vec<&Returning>)> = Vec::new();
+    for message in messages {
+        match queues.iter_mut().find(|(queue, _)| *queue == message.queue) {
+            Some((_, of_queue)) => of_queue.push(message),
+            None => queues.push((&message.queue, vec![message])),
+        }
+    }
+    queues
+}
+
+impl fmt::Display for NotReplayed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(error) => write!(f, "{error}"),
+            Self::Queue { id, queue, error: PublishError::NotPublishable } => {
+                write!(f, "{id} came from the queue {queue}, which only hands out")
+            }
+            Self::Queue { id, queue, error } => {
+                write!(f, "{id} could not go back to the queue {queue}: {error}")
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Messages that go back to the embedded queue, each to its old place, so that what came later stays behind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, params};
+use sluicegate_dispatch::{PublishError, PutBack, SourceError};
+use tokio::time::Instant;
+
+use super::lanes::Lanes;
+use super::publish::{self, Numbers};
+use super::row::group_of;
+use super::schema;
+use super::store::{Inner, Queue};
+use super::writer::{ROW_BYTES, Write};
+
+/// How long a message that was parked may take to be settled.
+const SETTLED_WITHIN: Duration = Duration::from_secs(3);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Puts messages back, durably and all or none.
+pub(crate) async fn put_back(
+    store: &Inner,
+    queue: &Arc<Queue>,
+    messages: Vec<PutBack>,
+) -> Result<(), PublishError> {
+    if messages.is_empty() {
+        return Ok(());
+    }
+    // A message may be parked and not yet taken out of its queue: who settles it would take it out again.
+    let give_up = Instant::now() + SETTLED_WITHIN;
+    while let Some(id) = still_out(queue, &messages) {
+        if Instant::now() >= give_up {
+            let words = format!("message {id} is still being settled: try again");
+            return Err(PublishError::Source(SourceError::new(words)));
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    let (queue, now) = (Arc::clone(queue), store.clock.now());
+    let write = store.writer.write(|| Return { queue, messages, now });
+    write.await.map_err(PublishError::Source)
+}
+
+/// One of the messages that is out.
+fn still_out<'a>(queue: &Queue, messages: &'a [PutBack]) -> Option<&'a str> {
+    let mut ahead = queue.ahead.lock();
+    let now = Instant::now();
+    let is_out = |message: &&PutBack| {
+        place_of(queue.id, &message.broker_id).is_some_and(|seq| ahead.is_out(seq, now))
+    };
+    messages.iter().find(is_out).map(|message| &*message.publication.message.id)
+}
+
+/// The number that a message had in its queue.
+fn place_of(queue: i64, broker_id: &str) -> Option<i64> {
+    let within = broker_id.parse::<i64>().ok().filter(|&within| within > 0)?;
+    let seq = schema::base(queue).checked_add(within)?;
+    (seq < schema::base(queue + 1)).then_some(seq)
+}
+
+struct Return {
+    queue: Arc<Queue>,
+    messages: Vec<PutBack>,
+    now: i64,
+}
+
+impl Return {
+    /// Puts one back; `true` if it was not there.
+    fn one(
+        &self,
+        connection: &Connection,
+        message: &PutBack,
+        numbers: &mut Numbers,
+        lanes: &mut Lanes,
+    ) -> rusqlite::Result<bool> {
+        let body = &message.publication.body;
+        let of = &message.publication.message;
+        let old = place_of(self.queue.id, &message.broker_id).filter(|&seq| seq < numbers.next);
+        let there: Option<bool> = match old {
+            Some(seq) => connection
+                .prepare_cached("SELECT body = ?2 FROM messages WHERE seq = ?1")?
+                .query_row(params![seq, body], |row| row.get(0))
+                .optional()?,
+            None => None,
+        };
+        if there == Some(true) {
+            return Ok(false);
+        }
+        // Without a place, or with another message in it, it goes to the end.
+        let seq = old.filter(|_| there.is_none()).unwrap_or(numbers.next);
+        if seq == numbers.next {
+            numbers.next += 1;
+        }
+        let (lane, group) = (lanes.lane_of(connection, of)?, group_of(of));
+        let (queue, high) = (self.queue.id, of.high_priority);
+        publish::insert(connection, seq, queue, lane, &group, high, None, self.now, body)?;
+        connection
+            .prepare_cached(
+                "INSERT OR REPLACE INTO ids (queue, id, seq, at) VALUES (?1, ?2, ?3, ?4)",
+            )?
+            .execute(params![self.queue.id, of.id, seq, self.now])?;
+        Ok(true)
+    }
+}
+
+impl Write for Return {
+    type Answer = ();
+
+    fn weight(&self) -> usize {
+        let bytes = |message: &PutBack| message.publication.body.len();
+        self.messages.len() + self.messages.iter().map(bytes).sum::<usize>() / ROW_BYTES
+    }
+
+    fn write(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        let mut numbers = Numbers::take(connection, self.queue.id)?;
+        let mut lanes = Lanes::of(self.queue.id);
+        let first = numbers.next;
+        let mut stored = 0;
+        for message in &self.messages {
+            stored += i64::from(self.one(connection, message, &mut numbers, &mut lanes)?);
+        }
+        let next = numbers.next;
+        let mut update = connection
+            .prepare_cached("UPDATE queues SET next = ?1, stored = stored + ?2 WHERE id = ?3")?;
+        if stored > 0 || next > first {
+            update.execute(params![next, stored, self.queue.id])?;
+        }
+        Ok(())
+    }
+
+    fn written(&mut self, (): &()) {
+        self.queue.ahead.lock().put_back();
+        self.queue.changed.notify_waiters();
+    }
+}
