@@ -3,6 +3,7 @@
 //! Every statement goes through an index that it names, to as many rows as it answers: none of them takes longer
 //! for more messages, lanes or keys.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -95,13 +96,15 @@ fn beyond(
     while let Some(row) = rows.next()? {
         fetched.known = row.get(0)?;
         let lane = row.get(1)?;
-        if !touched.contains_key(&lane) {
-            let (pool, code) = lane_of.query_row([lane], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            touched.insert(lane, Touched::new(pool, code, lane));
-        }
-        if let Some(touched) = touched.get_mut(&lane) {
-            touched.add(row.get(2)?, row.get(3)?);
-        }
+        let touched = match touched.entry(lane) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let of_lane = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+                let (pool, code) = lane_of.query_row([lane], of_lane)?;
+                place.insert(Touched::new(pool, code, lane))
+            }
+        };
+        touched.add(row.get(2)?, row.get(3)?);
         count += 1;
     }
     fetched.more = count == BEYOND;

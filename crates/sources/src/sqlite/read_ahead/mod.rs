@@ -288,7 +288,7 @@ impl ReadAhead {
             self.pools.remove(&id);
             return;
         }
-        pool.awaits_reading &= matches!(pool.next(), Some((_, Next::Read)));
+        pool.awaits_reading = pool.awaits_reading && matches!(pool.next(), Some((_, Next::Read)));
         let has_turn = !pool.is_shut && !pool.awaits_reading && !pool.turns.is_empty();
         if has_turn != pool.has_turn {
             pool.has_turn = has_turn;

@@ -5,13 +5,14 @@
 //! lanes at the same time it goes first: it waits for one turn, not for a round. So that lanes that come anew all
 //! the time starve none that stays, of those that came after its last turn at most 16 go before it.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 /// How many lanes that just came may go before one that was there before.
 const NEWCOMERS_IN_A_ROW: u32 = 16;
 
 /// The place of a lane among those that wait for their turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) time: u64,
     /// It was served since it came.
@@ -20,6 +21,33 @@ pub(super) struct Turn {
     stamp: u64,
     pub(super) lane: i64,
 }
+
+impl Turn {
+    /// What it is compared by: the time, then who comes anew, then when it took this place, which is unique.
+    fn rank(&self) -> u128 {
+        u128::from(self.time) << 64 | u128::from(self.was_served) << 63 | u128::from(self.stamp)
+    }
+}
+
+impl Ord for Turn {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.rank().cmp(&other.rank())
+    }
+}
+
+impl PartialOrd for Turn {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Turn {
+    fn eq(&self, other: &Self) -> bool {
+        self.rank() == other.rank()
+    }
+}
+
+impl Eq for Turn {}
 
 #[derive(Debug, Default)]
 pub(super) struct Turns {
