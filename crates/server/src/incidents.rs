@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use sluicegate_dispatch::{Phase, Severity};
+use sluicegate_sources::sqlite::ParkedFilter;
 use tokio::time::Instant;
 
 use crate::daemon::Daemon;
@@ -85,7 +86,8 @@ fn watch_groups(daemon: &Daemon) {
 pub(crate) async fn watch_parked(daemon: Daemon) {
     let record = daemon.record();
     for warning in record.warnings.open(Code::Parked) {
-        let parked = daemon.store().parked(Some(&warning.subject), None, 1).await;
+        let parked =
+            daemon.store().parked(&ParkedFilter::of_pool(Some(&warning.subject)), None, 1).await;
         if parked.is_ok_and(|page| page.items.is_empty()) {
             record.resolve(Code::Parked, &warning.subject);
         }

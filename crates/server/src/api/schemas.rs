@@ -3,8 +3,6 @@
 use serde_json::{Value, json};
 use sluicegate_dispatch::ParkedCode;
 
-use sluicegate_dispatch::ParkedCode;
-
 use super::parked_which::FILTERS;
 use super::problem::Code;
 
