@@ -70,13 +70,17 @@ BEGIN
         SELECT o.* INTO h FROM {s}.head_of(q, of_pool, grps[n], moment) o;
         is_ours := h.seq IS NOT NULL AND NOT h.is_out AND (h.until IS NULL OR h.until <= moment);
         IF is_ours THEN
+            -- Someone who keeps no order may have been quicker, or another claim is about to let it ripen.
+            PERFORM FROM {s}.messages m
+            WHERE m.seq = h.seq AND (m.token IS NULL OR m.until IS NULL OR m.until <= moment)
+            FOR UPDATE SKIP LOCKED;
+            IF NOT FOUND THEN
+                looked := looked - 1;
+                CONTINUE;
+            END IF;
             UPDATE {s}.messages m SET token = mark, holder = who, until = ends, keyed = true, rank = 0, place = m.seq,
                 base = CASE m.rank WHEN 0 THEN 1 WHEN 4 THEN 2 ELSE m.rank END
-            -- Someone who keeps no order may have been quicker.
-            WHERE m.seq = h.seq AND (m.token IS NULL OR m.until IS NULL OR m.until <= moment);
-            is_ours := FOUND;
-        END IF;
-        IF is_ours THEN
+            WHERE m.seq = h.seq;
             UPDATE {s}.keys k SET state = 1, rank = 0, looks = 0, until = ends, head = h.seq, high = h.high,
                 tenant = h.tenant
             WHERE k.ctid = rows[n];
@@ -201,6 +205,7 @@ DECLARE
     chosen bigint[] := '{}';
     next_time timestamptz;
 BEGIN
+    is_ripe := {s}.ripen(q, moment);
     PERFORM {s}.confirm(q);
     named_ended := named_at;
     others_ended := others_at;
@@ -319,8 +324,6 @@ BEGIN
             others_ended := coalesce(next_at, '');
         END IF;
     END LOOP;
-    -- At the end, so that nobody waits for what is locked by this while it waits for another. The next claim sees it.
-    is_ripe := {s}.ripen(q, moment);
     IF cardinality(chosen) > 0 THEN
         RETURN QUERY
             SELECT m.seq, mark, m.attempts, m.base <= 1, m.id, m.grp, m.body, m.pool, m.tenant,

@@ -88,7 +88,7 @@ BEGIN
 END
 $$;
 
--- What was late or out until now can be received. Answers whether there was any.
+-- What was late or out until now can be received. Answers whether there may be more of it.
 CREATE FUNCTION {s}.ripen(q int, moment timestamptz) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -109,7 +109,7 @@ BEGIN
     IF seqs IS NOT NULL THEN
         UPDATE {s}.messages m SET until = NULL WHERE m.seq = ANY (seqs);
     END IF;
-    RETURN rows IS NOT NULL OR seqs IS NOT NULL;
+    RETURN coalesce(greatest(cardinality(rows), cardinality(seqs)) >= 500, false);
 END
 $$;
 
