@@ -333,7 +333,7 @@ async fn a_publisher_leaves_an_old_file_alone_while_it_is_served() {
     drop(lock);
     let publisher = Store::open_publishing(&path).await.unwrap();
     publisher.publish("orders", vec![publication("late")]).await.unwrap();
-    assert_eq!(version(), 2);
+    assert_eq!(version(), 3);
     let stage = Stage::open_in(folder).await;
     assert_eq!(stage.queue.depth().await.unwrap().waiting, 8);
 }

@@ -15,6 +15,7 @@ async fn several(scene: &Scene, other: &Endpoint) -> Daemon {
     let daemon = scene.serve().await;
     scene.endpoint.otherwise(Answer::status(404).body("no such order"));
     other.otherwise(Answer::ok().body(r#"{"ack":false}"#));
+    let mut published = 0;
     for (host, target) in [("a", scene.endpoint.url("/")), ("b", other.url("/"))] {
         for group in ["1", "2"] {
             let message = json!({
@@ -22,8 +23,8 @@ async fn several(scene: &Scene, other: &Endpoint) -> Daemon {
                 "mediationTarget": target,
             });
             scene.post(&daemon, "/api/v1/messages?queue=orders", &message, 202).await;
-            let count = scene.parked(&daemon).await.len();
-            while scene.parked(&daemon).await.len() == count {
+            published += 1;
+            while scene.parked(&daemon).await.len() < published {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
