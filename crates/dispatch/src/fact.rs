@@ -98,6 +98,15 @@ pub enum Fact<'a> {
         /// How many went back.
         count: usize,
     },
+    /// As many messages wait for full pools as may be read ahead: nothing more is received.
+    WindowFull {
+        /// The queue.
+        queue: &'a Arc<str>,
+        /// The pool that most of them wait for.
+        pool: &'a Arc<str>,
+        /// How many wait for it.
+        waiting: usize,
+    },
     /// Messages without a group wait for each other beside idle permits.
     UngroupedSerial {
         /// The pool.

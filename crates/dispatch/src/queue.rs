@@ -160,8 +160,15 @@ impl Recipient for RouterQueue {
         }
         let asked = settings.max_messages * settings.connections as usize;
         let room = settings.window.saturating_sub(asked);
+        let mut is_said = false;
         while timeout(AFTER_REFUSAL, window.at_most(room)).await.is_err() {
             queue.recipient.look_for_room();
+            if let Some((pool, waiting)) = window.fullest().filter(|_| !is_said) {
+                let (queue_name, pool) = (queue.name(), &pool);
+                let fact = Fact::WindowFull { queue: queue_name, pool, waiting };
+                queue.recipient.observe(&fact);
+                is_said = true;
+            }
         }
         if queue.recipient.was_refused.swap(false, Memory::Relaxed) {
             tokio::time::sleep(AFTER_REFUSAL).await;

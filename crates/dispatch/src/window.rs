@@ -44,6 +44,13 @@ impl Window {
         self.len.load(Memory::SeqCst)
     }
 
+    /// The pool that most wait for, and how many.
+    pub(crate) fn fullest(&self) -> Option<(Arc<str>, usize)> {
+        let state = self.state.lock();
+        let most = state.by_pool.values().max_by_key(|waiting| waiting.items.len())?;
+        Some((Arc::clone(&most.pool.code), most.items.len()))
+    }
+
     /// Waits until so many wait, or fewer.
     pub(crate) async fn at_most(&self, count: usize) {
         loop {

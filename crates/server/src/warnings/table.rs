@@ -22,25 +22,21 @@ pub fn warning_for(fact: &Fact<'_>) -> Option<Raised> {
                 cut(code)
             ),
         ),
-        Fact::UnknownField { queue, field, .. } => {
-            let field = plain(field);
-            Raised::new(
-                Code::UnknownField,
-                Severity::Info,
-                format!("{queue}/{field}"),
-                format!("messages of queue {queue} have a field `{field}` that means nothing{}", {
-                    match nearest(&field, FIELDS) {
-                        Some(known) => format!(": did you mean `{known}`?"),
-                        None => String::new(),
-                    }
-                }),
-            )
-        }
+        Fact::UnknownField { queue, field, .. } => unknown_field(queue, &plain(field)),
         Fact::PoolFull { pool, count } => Raised::new(
             Code::QueueFull,
             Severity::Warning,
             pool.clone(),
             format!("pool {pool} has no room: {count} messages of a batch went back"),
+        ),
+        Fact::WindowFull { queue, pool, waiting } => Raised::new(
+            Code::QueueFull,
+            Severity::Warning,
+            pool.clone(),
+            format!(
+                "pool {pool} has no room, and {waiting} messages that were read ahead of it wait: \
+                 nothing more is received from queue {queue}"
+            ),
         ),
         Fact::UngroupedSerial { pool } => Raised::new(
             Code::UngroupedSerial,
@@ -69,16 +65,7 @@ pub fn warning_for(fact: &Fact<'_>) -> Option<Raised> {
             name.clone(),
             format!("breaker {name} is open: calls are held back"),
         ),
-        Fact::Parked { pool: Some(pool), id, code, .. } => {
-            let why = match code {
-                ParkedCode::Exhausted => "all its attempts are used up",
-                ParkedCode::KeyParked => "an earlier message of its group is parked",
-                _ => return None,
-            };
-            let id = id.map_or("a message", |id| cut(id));
-            let words = format!("{id} of pool {pool} was parked: {why}");
-            Raised::new(Code::Parked, Severity::Error, pool.clone(), words)
-        }
+        Fact::Parked { pool: Some(pool), id, code, .. } => return parked(pool, id, code),
         Fact::Retrying { pool, id, after: None, .. } => Raised::new(
             Code::GroupBlocked,
             Severity::Error,
@@ -88,6 +75,30 @@ pub fn warning_for(fact: &Fact<'_>) -> Option<Raised> {
         _ => return None,
     };
     Some(raised)
+}
+
+fn unknown_field(queue: &Arc<str>, field: &str) -> Raised {
+    let hint = match nearest(field, FIELDS) {
+        Some(known) => format!(": did you mean `{known}`?"),
+        None => String::new(),
+    };
+    Raised::new(
+        Code::UnknownField,
+        Severity::Info,
+        format!("{queue}/{field}"),
+        format!("messages of queue {queue} have a field `{field}` that means nothing{hint}"),
+    )
+}
+
+fn parked(pool: &Arc<str>, id: Option<&Arc<str>>, code: ParkedCode) -> Option<Raised> {
+    let why = match code {
+        ParkedCode::Exhausted => "all its attempts are used up",
+        ParkedCode::KeyParked => "an earlier message of its group is parked",
+        _ => return None,
+    };
+    let id = id.map_or("a message", |id| cut(id));
+    let words = format!("{id} of pool {pool} was parked: {why}");
+    Some(Raised::new(Code::Parked, Severity::Error, pool.clone(), words))
 }
 
 /// What is over when something happens, if anything: its code and its subject.

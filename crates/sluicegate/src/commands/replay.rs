@@ -44,6 +44,7 @@ pub(super) fn command() -> Command {
                 .action(ArgAction::Append)
                 .num_args(1..)
                 .conflicts_with_all(FILTERS)
+                .conflicts_with("all")
                 .help("The ids of parked messages"),
         )
         .arg(Arg::new("all").long("all").action(ArgAction::SetTrue).help("All there are"));

@@ -51,8 +51,8 @@ mod tests {
     async fn a_failure_stays_until_something_is_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s.db");
-        let mut settings = StoreSettings::default();
-        settings.busy = Some(Duration::from_millis(10));
+        let busy = Some(Duration::from_millis(10));
+        let settings = StoreSettings { busy, ..StoreSettings::default() };
         let store = Store::open_with(&path, settings).await.unwrap();
         assert_eq!((store.failure(), store.check().await), (None, Ok(())));
         let wal = || std::fs::metadata(path.with_extension("db-wal")).unwrap().len();
