@@ -47,6 +47,24 @@ async fn warning(daemon: &Daemon, code: &str, is_over: bool) -> Value {
     panic!("there is no {code}");
 }
 
+/// What the audit says of each change, in their order.
+fn wanted(endpoint: &Endpoint, id: &str, replayed: &str, discarded: &str) -> [String; 11] {
+    let target = endpoint.url("/");
+    [
+        "pool.patch operate peer TEST".to_owned(),
+        "config.reload operate peer o.toml".to_owned(),
+        format!("breaker.reset operate peer {}", endpoint.address()),
+        format!("warning.acknowledge operate peer {id}: CONFIGURATION/ERROR {target}"),
+        format!("warning.delete operate peer {id}: CONFIGURATION/ERROR {target}"),
+        format!("parked.replay operate peer {}", replayed),
+        "parked.replay operate peer {\"pool\":\"TEST\"}".to_owned(),
+        format!("parked.discard operate peer {discarded}"),
+        "message.ack operate peer a2".to_owned(),
+        "config.reload signal - o.toml".to_owned(),
+        "config.reload signal - o.toml".to_owned(),
+    ]
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_people_change_is_logged_with_who_and_what() {
     let stage = Stage::new();
@@ -104,21 +122,7 @@ async fn what_people_change_is_logged_with_who_and_what() {
     let (_, errors) = daemon.ended().await;
     let said = audit(&errors);
     let words: Vec<&str> = said.iter().map(|(words, _)| words.as_str()).collect();
-    let target = endpoint.url("/");
-    let wanted = [
-        "pool.patch operate peer TEST".to_owned(),
-        "config.reload operate peer o.toml".to_owned(),
-        format!("breaker.reset operate peer {}", endpoint.address()),
-        format!("warning.acknowledge operate peer {id}: CONFIGURATION/ERROR {target}"),
-        format!("warning.delete operate peer {id}: CONFIGURATION/ERROR {target}"),
-        format!("parked.replay operate peer {}", ids[0]),
-        "parked.replay operate peer {\"pool\":\"TEST\"}".to_owned(),
-        format!("parked.discard operate peer {discarded}"),
-        "message.ack operate peer a2".to_owned(),
-        "config.reload signal - o.toml".to_owned(),
-        "config.reload signal - o.toml".to_owned(),
-    ];
-    assert_eq!(words, wanted);
+    assert_eq!(words, wanted(&endpoint, id, &ids[0], &discarded));
     let json = |at: usize, name: &str| -> Value {
         serde_json::from_str(said[at].1[name].as_str().unwrap_or("null")).expect("JSON")
     };
