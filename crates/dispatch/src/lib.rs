@@ -59,4 +59,6 @@ pub use source::{
     BoxFuture, Depth, Found, FoundState, Profile, Publication, PublishError, Published, PutBack,
     Settle, Settled, Source, SourceError,
 };
-pub use view::{GroupView, MessageState, MessageView, Phase, PoolView, QueueView, WhyWaiting};
+pub use view::{
+    GroupView, MessageState, MessageView, PauseView, Phase, PoolView, QueueView, WhyWaiting,
+};

@@ -285,6 +285,21 @@ impl Pool {
         self.any_paused.store(true, Memory::Release);
     }
 
+    /// The hosts that are not to be called, and until when.
+    pub(crate) fn pauses(&self, now: Instant) -> Vec<(Box<str>, Instant)> {
+        let pauses = self.pauses.lock();
+        let paused = pauses.iter().filter(|(_, until)| **until > now);
+        paused.map(|(host, until)| (host.clone(), *until)).collect()
+    }
+
+    /// Lets a host be called again. `false` if it was not paused.
+    pub(crate) fn lift_pause(&self, host: &str) -> bool {
+        let mut pauses = self.pauses.lock();
+        let is_lifted = pauses.remove(host).is_some_and(|until| until > Instant::now());
+        self.any_paused.store(!pauses.is_empty(), Memory::Release);
+        is_lifted
+    }
+
     /// Says that a message of a queue is being parked with its key, until what is returned is
     /// dropped.
     pub(crate) fn park_key(&self, queue: &Arc<str>, key: &Arc<str>) -> ParkingKey {

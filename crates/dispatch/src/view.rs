@@ -89,6 +89,17 @@ pub struct GroupView {
     pub blocked: bool,
 }
 
+/// A host that a pool does not call for a while, since it asked for that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PauseView {
+    /// The pool.
+    pub pool: Arc<str>,
+    /// The host.
+    pub host: Box<str>,
+    /// How much longer.
+    pub rest: Duration,
+}
+
 /// A message that is here.
 #[derive(Clone, Debug)]
 pub struct MessageView {
@@ -239,6 +250,42 @@ impl Router {
             }
         }
         groups.into_values().collect()
+    }
+
+    /// The hosts that are not called for now, in order of pool and host.
+    #[must_use]
+    pub fn pauses(&self) -> Vec<PauseView> {
+        let now = Instant::now();
+        let mut all = Vec::new();
+        for pool in self.pools.all().values() {
+            for (host, until) in pool.pauses(now) {
+                let (pool, rest) = (Arc::clone(&pool.code), until - now);
+                all.push(PauseView { pool, host, rest });
+            }
+        }
+        all.sort_by(|a, b| (&a.pool, &a.host).cmp(&(&b.pool, &b.host)));
+        all
+    }
+
+    /// Lets a host be called again, by one pool or by all, and those that wait for it start. Answers whether it was
+    /// paused.
+    pub fn lift_pause(&self, host: &str, pool: Option<&str>) -> bool {
+        let pools = self.pools.all();
+        let chosen = pools.values().filter(|one| pool.is_none_or(|pool| *one.code == *pool));
+        let lifted: Vec<_> =
+            chosen.filter(|pool| pool.lift_pause(host)).map(|one| one.id).collect();
+        for (_, tracked) in self.queues.in_flight() {
+            let standing = tracked.entry.standing();
+            let waits = matches!(standing.now, Now::Retrying { reason: Reason::Throttled, .. });
+            let is_to_host = tracked.entry.message.target.authority() == host;
+            if let Some(place) = standing.place.filter(|_| waits && is_to_host)
+                && lifted.contains(&place.pool)
+                && let Some(pool) = self.pools.at(&place)
+            {
+                pool.sluice.release(place.item);
+            }
+        }
+        !lifted.is_empty()
     }
 
     /// The messages that are here, oldest first.

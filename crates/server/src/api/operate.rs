@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use sluicegate_dispatch::{DEFAULT_POOL, PoolSettings};
 use sluicegate_tasks::{Context, TaskError};
 
-use super::intake::Segment;
+use super::intake::{Query, Segment};
 use super::problem::{Code, Problem};
 use super::reply::{done, reply};
 use super::shapes::{BreakerShape, PoolShape, Seen};
@@ -125,6 +125,21 @@ pub(crate) async fn reset_breaker(
     let reports = api.daemon.breakers().list();
     let report = reports.iter().find(|report| *report.name == *name).ok_or_else(unknown)?;
     Ok(reply(StatusCode::OK, &BreakerShape::new(report, Seen::now())))
+}
+
+/// `DELETE /api/v1/pauses/{host}?pool=`
+pub(crate) async fn lift_pause(
+    State(api): State<Api>,
+    Segment(host): Segment,
+    query: Query,
+) -> Result<Response, Problem> {
+    let pool = query.get("pool");
+    if !api.daemon.router().lift_pause(&host, pool) {
+        let of_pool = pool.map(|pool| format!(" for pool {pool}")).unwrap_or_default();
+        let detail = format!("{host} is not paused{of_pool}");
+        return Err(Problem::new(Code::UnknownPause, detail));
+    }
+    Ok(done())
 }
 
 /// `POST /api/v1/warnings/{id}/acknowledge`

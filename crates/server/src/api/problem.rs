@@ -51,6 +51,7 @@ codes! {
     UnknownMessage, "unknown_message", NOT_FOUND, "The message is gone for good, or never was.";
     NotInFlight, "not_in_flight", NOT_FOUND, "No message of that id is in flight.";
     UnknownPool, "unknown_pool", NOT_FOUND, "There is no pool of that code.";
+    UnknownPause, "unknown_pause", NOT_FOUND, "That host is not paused.";
     UnknownBreaker, "unknown_breaker", NOT_FOUND, "There is no breaker of that name.";
     UnknownWarning, "unknown_warning", NOT_FOUND, "There is no warning of that id.";
     UnknownParked, "unknown_parked", NOT_FOUND, "There is no parked message of that id.";

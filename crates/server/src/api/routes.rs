@@ -217,6 +217,7 @@ fn looking() -> Vec<Route> {
         ),
         list("GET /api/v1/tenants", "Tenant", "Tenants with messages", PAGED, views::tenants),
         list("GET /api/v1/workers", "Worker", "Workers of agents", PAGED, views::workers),
+        list("GET /api/v1/pauses", "Pause", "Hosts that asked for a pause", PAGED, views::pauses),
         list("GET /api/v1/breakers", "Breaker", "Circuit breakers", PAGED, views::breakers),
         list(
             "GET /api/v1/warnings",
@@ -288,6 +289,15 @@ fn operating() -> Vec<Route> {
             operate::reset_breaker,
         )
         .problems(&[Code::UnknownBreaker]),
+        route(
+            "DELETE /api/v1/pauses/{host}",
+            What::Nothing,
+            "Lets a host be called again",
+            operate::lift_pause,
+        )
+        .query(&["pool"])
+        .status(204)
+        .problems(&[Code::UnknownPause]),
         route(
             "POST /api/v1/warnings/{id}/acknowledge",
             What::Json("Warning"),

@@ -87,6 +87,7 @@ fn messages() -> Vec<Field> {
         ("since", time()),
         ("visibleAt", maybe_time()),
         ("why", json!({ "oneOf": [why, { "type": "null" }] })),
+        ("lastError", json!({ "type": ["object", "null"] })),
     ]);
     message["properties"]["parked"] =
         object([("id", text()), ("code", text()), ("reason", text())]);
@@ -182,6 +183,7 @@ fn views() -> Vec<Field> {
         ("rejected", count()),
         ("oldestWaitMs", count()),
     ]);
+    let pause = object([("host", text()), ("pool", text()), ("until", time()), ("reason", text())]);
     let breaker = object([
         ("name", text()),
         ("state", one_of(&["closed", "open", "half-open"])),
@@ -190,7 +192,12 @@ fn views() -> Vec<Field> {
         ("failures", count()),
     ]);
     let mut all = vec![("Queue", queue), ("Pool", pool), ("Group", group), ("Tenant", tenant)];
-    all.extend([("Breaker", breaker), ("Worker", worker()), ("Warning", warning())]);
+    all.extend([
+        ("Pause", pause),
+        ("Breaker", breaker),
+        ("Worker", worker()),
+        ("Warning", warning()),
+    ]);
     all.push(("Parked", parked()));
     all
 }

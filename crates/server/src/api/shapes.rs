@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 use sluicegate_dispatch::{
-    BreakerState, Depth, GroupView, Message, MessageState, MessageView, Ordering, Phase, PoolView,
-    QueueView, WhyWaiting,
+    BreakerState, Depth, GroupView, Message, MessageState, MessageView, Ordering, PauseView, Phase,
+    PoolView, QueueView, WhyWaiting,
 };
 use sluicegate_executors::BreakerReport;
 use sluicegate_sources::sqlite::ParkedItem;
@@ -54,6 +54,8 @@ pub(crate) struct MessageShape {
     pub(crate) since: String,
     pub(crate) visible_at: Option<String>,
     pub(crate) why: Option<WhyShape>,
+    /// How its last attempt failed.
+    pub(crate) last_error: Option<LastErrorShape>,
     /// Of a parked message: what it is replayed by, and why it is there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) parked: Option<ParkedBrief>,
@@ -87,6 +89,26 @@ pub(crate) struct ParkedBrief {
     last_error: Option<LastErrorShape>,
 }
 
+/// A host that a pool does not call for now.
+#[derive(Debug, Serialize)]
+pub(crate) struct PauseShape {
+    host: String,
+    pool: String,
+    until: String,
+    reason: &'static str,
+}
+
+impl PauseShape {
+    pub(crate) fn new(pause: &PauseView, seen: Seen) -> Self {
+        Self {
+            host: pause.host.to_string(),
+            pool: pause.pool.to_string(),
+            until: seen.later(pause.rest),
+            reason: "the host asked for a pause (429)",
+        }
+    }
+}
+
 /// A message and what is known of it, from wherever it is.
 pub(crate) struct Whereabouts<'a> {
     pub(crate) message: &'a Message,
@@ -114,6 +136,7 @@ impl MessageShape {
             since: seen.ago(of.age),
             visible_at: rest.map(|rest| seen.later(rest)),
             why: of.why.map(|why| WhyShape::new(why, seen)),
+            last_error: None,
             parked: None,
         }
     }
@@ -128,7 +151,8 @@ impl MessageShape {
             age: view.age,
             why: view.why.as_ref(),
         };
-        Self::new(&of, seen)
+        let last_error = view.last_error.as_deref().map(LastErrorShape::from);
+        Self { last_error, ..Self::new(&of, seen) }
     }
 
     /// A message that was put aside.
@@ -147,6 +171,7 @@ impl MessageShape {
             since: parked_at(item),
             visible_at: None,
             why: None,
+            last_error: item.last_error.as_ref().map(Into::into),
             parked: Some(ParkedBrief {
                 id: item.id.clone(),
                 code: item.code.clone(),

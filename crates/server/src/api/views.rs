@@ -15,7 +15,8 @@ use super::page::{Page, bad_cursor, limit, page};
 use super::problem::Problem;
 use super::reply::reply;
 use super::shapes::{
-    BreakerShape, GroupShape, InFlightShape, PoolShape, QueueShape, Seen, TenantShape, millis,
+    BreakerShape, GroupShape, InFlightShape, PauseShape, PoolShape, QueueShape, Seen, TenantShape,
+    millis,
 };
 use super::{Api, in_effect, known};
 
@@ -113,6 +114,14 @@ pub(crate) async fn breakers(State(api): State<Api>, query: Query) -> Result<Res
     let reports = api.daemon.breakers().list();
     let key = |report: &sluicegate_executors::BreakerReport| report.name.to_string();
     Ok(shown(&page(&query, reports, key, |report| BreakerShape::new(&report, seen))?))
+}
+
+/// `GET /api/v1/pauses`
+pub(crate) async fn pauses(State(api): State<Api>, query: Query) -> Result<Response, Problem> {
+    let seen = Seen::now();
+    let pauses = api.daemon.router().pauses();
+    let key = |pause: &sluicegate_dispatch::PauseView| format!("{} {}", pause.pool, pause.host);
+    Ok(shown(&page(&query, pauses, key, |pause| PauseShape::new(&pause, seen))?))
 }
 
 /// `GET /api/v1/warnings?severity=`: newest first.

@@ -6,6 +6,7 @@ mod demo;
 mod discard;
 mod front;
 mod parked;
+mod pauses;
 mod publish;
 mod replay;
 mod serve;
@@ -43,6 +44,7 @@ pub(crate) fn command() -> Command {
         .subcommand(publish::command())
         .subcommand(views::status::command())
         .subcommands(views::VIEWS.map(|view| view.command()))
+        .mut_subcommand("pauses", pauses::arguments)
         .mut_subcommand("parked", |command| {
             command.args_conflicts_with_subcommands(true).subcommands(parked::commands())
         })
@@ -62,6 +64,7 @@ pub(crate) async fn run(name: &str, given: &ArgMatches) -> Result<(), Failure> {
         "why" => why::run(given).await,
         "replay" => replay::run(given).await,
         "discard" => discard::run(given).await,
+        "pauses" => pauses::run(given).await,
         name => match (given.subcommand(), views::VIEWS.iter().find(|view| view.name() == name)) {
             (Some((name, given)), _) => parked::run(name, given).await,
             (None, Some(view)) => view.run(given).await,

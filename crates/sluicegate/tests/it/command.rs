@@ -2,9 +2,9 @@
 
 use crate::stage::Stage;
 
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 18] = [
     "demo", "serve", "check", "publish", "status", "pools", "queues", "inflight", "groups",
-    "tenants", "workers", "warnings", "breakers", "parked", "why", "replay", "discard",
+    "tenants", "workers", "warnings", "breakers", "parked", "why", "replay", "discard", "pauses",
 ];
 
 #[test]

@@ -3,11 +3,11 @@
 use std::marker::PhantomData;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Demand, Depth, Found, Message, Profile, Publication, PublishError,
+    BoxFuture, Delivery, Demand, Depth, Found, Message, Order, Profile, Publication, PublishError,
     Published, Reason, Receipt, Settle, Settled, Settlement, Source, SourceError,
 };
 use sluicegate_tasks::{Context, TaskGroup};
@@ -54,6 +54,8 @@ pub struct AmqpSource<M: Content = Message> {
     queue: Arc<str>,
     delays: Delays,
     owns_connection: bool,
+    /// Whether messages must stay in order.
+    is_ordered: AtomicBool,
     /// Ends the tasks when the source goes.
     _group: TaskGroup,
     reads: PhantomData<fn() -> M>,
@@ -113,6 +115,7 @@ impl<M: Content> AmqpSource<M> {
             queue,
             delays,
             owns_connection: false,
+            is_ordered: AtomicBool::new(false),
             _group: group,
             reads: PhantomData,
         })
@@ -208,7 +211,10 @@ impl<M: Content> AmqpSource<M> {
                     Settlement::Park => End::Reject,
                     Settlement::Retry { after, attempts, reason } => {
                         let known = unacked.incoming(&receipt).map(|known| known.attempts());
-                        if !after.is_zero() || known.is_some_and(|known| known != attempts) {
+                        let is_other = known.is_some_and(|known| known != attempts);
+                        // In order it goes back to its place, though its attempts are forgotten then.
+                        if !after.is_zero() || is_other && !self.is_ordered.load(Ordering::Relaxed)
+                        {
                             if let Some(copying) = unacked.copy(&receipt, part) {
                                 copies.push((receipt, copying, after, attempts, reason));
                             }
@@ -413,6 +419,10 @@ impl<M: Content> Source<M> for AmqpSource<M> {
 
     fn stop(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.intake.stop())
+    }
+
+    fn keep_order(&self, order: &Arc<Order>) {
+        self.is_ordered.store(!order.is_nothing(), Ordering::Relaxed);
     }
 
     fn publish(

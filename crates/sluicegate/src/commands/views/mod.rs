@@ -7,6 +7,7 @@ mod fields;
 mod groups;
 mod inflight;
 mod parked;
+mod pauses;
 mod pools;
 mod queues;
 pub(super) mod status;
@@ -56,7 +57,7 @@ const MOST: usize = 1_000_000;
 const POOL: Filter = Filter { name: "pool", value_name: "CODE", help: "Only those of this pool" };
 
 /// All of them but `status`, which is made of several.
-pub(super) const VIEWS: [&View; 9] = [
+pub(super) const VIEWS: [&View; 10] = [
     &pools::VIEW,
     &queues::VIEW,
     &inflight::VIEW,
@@ -66,7 +67,11 @@ pub(super) const VIEWS: [&View; 9] = [
     &warnings::VIEW,
     &breakers::VIEW,
     &parked::VIEW,
+    PAUSES,
 ];
+
+/// Which hosts are left alone.
+pub(super) const PAUSES: &View = &pauses::VIEW;
 
 /// `--json`.
 pub(super) fn json_argument() -> Arg {
