@@ -125,9 +125,8 @@ impl Write for Import {
         for record in &self.records {
             self.one(connection, record, &mut imported, &mut touched)?;
         }
-        let mut changes = Changes::default();
-        changes.count = imported.added.cast_signed();
-        changes.keys = firsts(connection, touched)?;
+        let (count, keys) = (imported.added.cast_signed(), firsts(connection, touched)?);
+        let changes = Changes { count, keys, ..Changes::default() };
         Ok((imported, changes))
     }
 

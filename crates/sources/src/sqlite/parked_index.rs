@@ -95,9 +95,8 @@ impl Stage {
 impl ParkedIndex {
     pub(crate) fn load(connection: &Connection) -> rusqlite::Result<Self> {
         let index = Self::default();
-        let mut changes = Changes::default();
-        changes.count =
-            connection.query_row("SELECT count(*) FROM parked", (), |row| row.get(0))?;
+        let count = connection.query_row("SELECT count(*) FROM parked", (), |row| row.get(0))?;
+        let mut changes = Changes { count, ..Changes::default() };
         let mut replays = connection
             .prepare("SELECT queue, message_id, number, pool, grp, holds, stage FROM replays")?;
         let mut rows = replays.query(())?;
