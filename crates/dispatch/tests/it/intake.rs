@@ -128,3 +128,24 @@ async fn messages_of_a_paused_host_hold_no_more_than_half_of_a_pool() {
     // One was throttled, 25 rest, and the others went back for the rest of the pause.
     assert_eq!((back, rig.router.in_flight()), (35, 25));
 }
+
+/// docs/rules.md#throttle-1
+#[tokio::test(start_paused = true)]
+async fn a_pause_is_listed_and_lifted() {
+    let rig = Rig::new([PoolSettings::new("A", 1), PoolSettings::new("B", 1)]).await;
+    let throttled = Outcome::Throttled { after: Duration::from_secs(600) };
+    rig.executor.on("m1", [answers(throttled)]);
+    rig.hand_out([grouped("m1", "A", "g")]);
+    rig.source.until_settled(1).await;
+    rig.hand_out([grouped("m2", "A", "h")]);
+    rig.pass(1).await;
+    assert_eq!(rig.executor.started(), ["m1#1"]);
+    let pauses = rig.router.pauses();
+    assert_eq!((pauses.len(), &*pauses[0].pool), (1, "A"));
+    let host = pauses[0].host.to_string();
+    assert!(!rig.router.lift_pause(&host, Some("B")) && !rig.router.lift_pause("nobody", None));
+    assert!(rig.router.lift_pause(&host, Some("A")));
+    rig.settle_down().await;
+    assert_eq!(rig.executor.started(), ["m1#1", "m2#1"]);
+    assert_eq!(rig.router.pauses(), []);
+}

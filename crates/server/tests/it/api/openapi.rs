@@ -28,6 +28,8 @@ const SURFACE: &[&str] = &[
     "GET /api/v1/tenants",
     "GET /api/v1/workers",
     "DELETE /api/v1/workers/{id}",
+    "GET /api/v1/pauses",
+    "DELETE /api/v1/pauses/{host}",
     "GET /api/v1/breakers",
     "POST /api/v1/breakers/{name}/reset",
     "GET /api/v1/warnings",
@@ -71,7 +73,11 @@ async fn every_route_is_described() {
         if path.ends_with("/stream") {
             continue;
         }
-        let path = path.replace("{id}", "none").replace("{code}", "none").replace("{name}", "none");
+        let path = path
+            .replace("{id}", "none")
+            .replace("{code}", "none")
+            .replace("{name}", "none")
+            .replace("{host}", "none");
         let line = format!("{method} {path}");
         let reply = stage.ask(Ask { line: &line, ..Ask::default() }).await;
         let code = if reply.status >= 400 { reply.json()["code"].clone() } else { Value::Null };

@@ -109,6 +109,27 @@ async fn a_breaker_is_reset() {
 }
 
 #[tokio::test]
+async fn a_pause_is_seen_and_lifted() {
+    let endpoint = Endpoint::start().await;
+    endpoint.then([Answer::status(429).header("retry-after", "600")]);
+    let stage = Stage::start("").await;
+    let body = json!({ "id": "m", "mediationTarget": endpoint.url("/in") });
+    stage.post("/api/v1/messages", &body.to_string()).await;
+    let reply = stage.until("/api/v1/pauses", |reply| !reply.items().is_empty()).await;
+    let pause = &reply.items()[0];
+    assert_eq!(pause["host"], json!(endpoint.address().to_string()));
+    assert_eq!(pause["pool"], json!("DEFAULT-POOL"));
+    assert!(pause["until"].is_string() && pause["reason"].is_string(), "{pause}");
+    Document::of(&stage).await.check("get", "/api/v1/pauses", &reply);
+    let why = stage.get("/api/v1/messages/m").await.json();
+    assert_eq!(why["why"]["reason"], json!("rate_limited"), "{why}");
+    let host = endpoint.address().to_string().replace(':', "%3A");
+    stage.delete(&format!("/api/v1/pauses/{host}?pool=NONE")).await.problem(404, "unknown_pause");
+    assert_eq!(stage.delete(&format!("/api/v1/pauses/{host}")).await.status, 204);
+    assert_eq!(stage.get("/api/v1/pauses").await.items().len(), 0);
+}
+
+#[tokio::test]
 async fn warnings_are_noted_and_removed() {
     let stage = Stage::start("").await;
     let raise = |severity, subject: &'static str| {
