@@ -177,19 +177,20 @@ impl Pool {
         let items = (first..).zip(part).map(numbered).collect();
         // Before one of them can start or be settled.
         self.places.entered(count);
+        tracked.iter().for_each(|one| one.entry.take_place(Arc::clone(&self.places)));
         let ids = match self.sluice.admit_all(items) {
             Ok(ids) => ids,
             Err(Refused { work, .. }) => {
-                for _ in 0..count {
+                for tracked in &tracked {
                     self.places.started();
-                    self.places.settled();
+                    tracked.entry.leave_place();
                 }
                 return Err(work.into_iter().map(|(_, item)| item).collect());
             }
         };
         for ((tracked, batch), id) in tracked.iter().zip(batches).zip(ids) {
-            let (code, places) = (Arc::clone(&self.code), Arc::clone(&self.places));
-            tracked.entry.set_place(Place { code, pool: self.id, item: id, places });
+            let place = Place { code: Arc::clone(&self.code), pool: self.id, item: id };
+            tracked.entry.set_place(place);
             let batch = batch.filter(|_| settings.turns_back(&tracked.entry.message));
             if batch.is_some_and(|batch| !batch.record(self.id, id)) {
                 self.turn_back(id);

@@ -238,7 +238,7 @@ impl Recipient for RouterQueue {
 
     fn ended(queue: &Arc<Queue>, entry: &Routed) {
         entry.leave_place();
-        if queue.recipient.pools.is_moving() {
+        if queue.recipient.window.has_behind() {
             route::look_behind(queue);
         }
     }

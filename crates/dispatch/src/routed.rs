@@ -28,6 +28,8 @@ pub(crate) struct Routed {
 pub(crate) struct Standing {
     /// Its pool and its place there, once it has one.
     pub(crate) place: Option<Place>,
+    /// What it gives back when it is settled.
+    places: Option<Arc<Places>>,
     pub(crate) now: Now,
     pub(crate) last_error: Option<Arc<LastError>>,
 }
@@ -39,7 +41,6 @@ pub(crate) struct Place {
     pub(crate) code: Arc<str>,
     pub(crate) pool: PoolId,
     pub(crate) item: ItemId,
-    pub(crate) places: Arc<Places>,
 }
 
 /// A pool among all that ever were.
@@ -93,6 +94,11 @@ impl Routed {
         self.standing.lock().clone()
     }
 
+    /// Takes a place, before anybody can settle it.
+    pub(crate) fn take_place(&self, places: Arc<Places>) {
+        self.standing.lock().places = Some(places);
+    }
+
     pub(crate) fn set_place(&self, place: Place) {
         self.standing.lock().place = Some(place);
     }
@@ -112,9 +118,13 @@ impl Routed {
 
     /// Gives its place back: it is settled.
     pub(crate) fn leave_place(&self) {
-        let place = self.standing.lock().place.take();
-        if let Some(place) = place {
-            place.places.settled();
+        let places = {
+            let mut standing = self.standing.lock();
+            standing.place = None;
+            standing.places.take()
+        };
+        if let Some(places) = places {
+            places.settled();
         }
     }
 

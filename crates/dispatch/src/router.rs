@@ -230,7 +230,9 @@ impl Router {
             let place = tracked.entry.standing().place;
             place.is_none_or(|place| pool.is_some_and(|pool| pool.id == place.pool))
         };
+        let is_quiet = |queue: &Arc<Queue>| !queue.recipient.window.has_behind();
         self.pools.leaving().is_empty()
+            && self.queues.all().iter().all(is_quiet)
             && self.queues.in_flight().iter().all(|(_, tracked)| is_home(tracked))
     }
 

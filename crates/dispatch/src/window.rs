@@ -20,6 +20,8 @@ pub(crate) struct Window {
     state: Mutex<State>,
     /// How many wait, for those who must not wait for the lock.
     len: AtomicUsize,
+    /// How many of them wait for a message of their key.
+    behind: AtomicUsize,
     shrunk: Notify,
 }
 
@@ -42,6 +44,11 @@ impl Window {
     /// How many wait.
     pub(crate) fn len(&self) -> usize {
         self.len.load(Memory::SeqCst)
+    }
+
+    /// Whether some wait for a message of their key.
+    pub(crate) fn has_behind(&self) -> bool {
+        self.behind.load(Memory::SeqCst) > 0
     }
 
     /// The pool that most wait for, and how many.
@@ -70,6 +77,7 @@ impl Window {
         let answer = change(&mut state);
         let after = state.count + state.behind.len();
         self.len.store(after, Memory::SeqCst);
+        self.behind.store(state.behind.len(), Memory::SeqCst);
         let is_less = after < before;
         drop(state);
         if is_less {

@@ -30,8 +30,10 @@ use crate::{BoxFuture, Delivery, Demand, Parked, Settled, Source, SourceError};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// A source that has not answered for so long is not healthy.
+/// A source that has not answered a receive, an ack or a heartbeat for so long is not healthy.
 const STALLED_AFTER: Duration = Duration::from_secs(60);
+/// The same for copies and dead letters: a broker that is short of memory takes none for a while, and is well.
+const PATIENCE_WITH_COPIES: Duration = Duration::from_secs(600);
 /// A visibility window as long as this is none.
 const NO_WINDOW: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
@@ -196,14 +198,16 @@ impl<R: Recipient> Intake<R> {
     /// what it was asked is asked again of the new one.
     pub(crate) async fn ask<A>(
         &self,
+        patience: Duration,
         question: impl for<'a> FnOnce(
             &'a dyn Source<R::Message>,
         ) -> BoxFuture<'a, Result<A, SourceError>>,
     ) -> Result<A, SourceError> {
-        let (source, replaced) = {
-            let Life { source, replaced, .. } = &*self.life.lock();
-            (Arc::clone(source), replaced.clone())
+        let (source, replaced, questions) = {
+            let Life { source, replaced, questions, .. } = &*self.life.lock();
+            (Arc::clone(source), replaced.clone(), Arc::clone(questions))
         };
+        let _asked = questions.ask(patience);
         let answer = replaced.until_interrupted(question(&*source)).await;
         answer.unwrap_or_else(|_| Err(SourceError::new("it was replaced before it answered")))
     }
@@ -255,12 +259,11 @@ impl<R: Recipient> Intake<R> {
         self.living.cancel();
     }
 
-    /// Whether the source has not answered a receive for too long. Settlements may wait: a broker that takes no
-    /// copies for a while is well.
+    /// Whether the source has left a question unanswered for too long.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
         let questions = Arc::clone(&self.life.lock().questions);
-        questions.longest().is_some_and(|since| since.elapsed() >= STALLED_AFTER)
+        questions.is_late()
     }
 
     /// When the source last answered a receive.
@@ -323,7 +326,7 @@ async fn receive<R: Recipient>(
         };
         let Ok((_turn, demand)) = cx.until_interrupted(asking).await else { return };
         let received = {
-            let _asked = questions.ask();
+            let _asked = questions.ask(STALLED_AFTER);
             cx.until_interrupted(source.receive(demand.clone())).await
         };
         match received {
@@ -367,7 +370,7 @@ async fn keep_alive<R: Recipient>(intake: Arc<Intake<R>>, cx: Context) {
         let all = intake.owed.in_flight.all();
         for batch in all.chunks(intake.source().profile().settle_batch.max(1)) {
             let receipts: Vec<_> = batch.iter().map(|tracked| tracked.receipt()).collect();
-            let extended = intake.ask(|source| source.extend(receipts.clone()));
+            let extended = intake.ask(STALLED_AFTER, |source| source.extend(receipts.clone()));
             match cx.until_interrupted(extended).await {
                 Err(_) => return,
                 Ok(Ok(answers)) => {

@@ -1,10 +1,12 @@
-//! What a source was asked and has not answered yet: one that leaves a question open for long has stalled,
+//! What a source was asked and has not answered yet: one that leaves a question open for too long has stalled,
 //! and one that is not asked has not.
+
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The moments of open questions.
+/// The open questions, by when they should be answered at the latest.
 #[derive(Debug, Default)]
 pub(super) struct Questions {
     open: Mutex<Vec<Instant>>,
@@ -14,26 +16,27 @@ pub(super) struct Questions {
 #[must_use = "dropping it says that the answer came"]
 pub(super) struct Question<'a> {
     of: &'a Questions,
-    asked: Instant,
+    answer_by: Instant,
 }
 
 impl Questions {
-    pub(super) fn ask(&self) -> Question<'_> {
-        let asked = Instant::now();
-        self.open.lock().push(asked);
-        Question { of: self, asked }
+    pub(super) fn ask(&self, patience: Duration) -> Question<'_> {
+        let answer_by = Instant::now() + patience;
+        self.open.lock().push(answer_by);
+        Question { of: self, answer_by }
     }
 
-    /// Since when the oldest is open.
-    pub(super) fn longest(&self) -> Option<Instant> {
-        self.open.lock().iter().min().copied()
+    /// Whether one is open for too long.
+    pub(super) fn is_late(&self) -> bool {
+        let now = Instant::now();
+        self.open.lock().iter().any(|answer_by| *answer_by <= now)
     }
 }
 
 impl Drop for Question<'_> {
     fn drop(&mut self) {
         let mut open = self.of.open.lock();
-        if let Some(at) = open.iter().position(|asked| *asked == self.asked) {
+        if let Some(at) = open.iter().position(|answer_by| *answer_by == self.answer_by) {
             open.swap_remove(at);
         }
     }

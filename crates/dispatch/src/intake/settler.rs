@@ -14,7 +14,7 @@ use sluicegate_tasks::Context;
 use tokio::time::{Instant, sleep_until};
 
 use super::held::{Settling, Subject};
-use super::{Intake, Recipient};
+use super::{Intake, PATIENCE_WITH_COPIES, Recipient, STALLED_AFTER};
 use crate::{MIN_DELAY, Parked, Receipt, Settle, Settled, Settlement, SourceError};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -111,7 +111,12 @@ async fn settle<R: Recipient>(
         settlement: settling.for_source(),
     };
     let settles: Vec<Settle> = batch.iter().zip(&used).map(settle).collect();
-    let answers = match intake.ask(|source| source.settle(settles)).await {
+    let is_ack = |settle: &Settle| settle.settlement == Settlement::Ack;
+    let patience = match settles.iter().all(is_ack) {
+        true => STALLED_AFTER,
+        false => PATIENCE_WITH_COPIES,
+    };
+    let answers = match intake.ask(patience, |source| source.settle(settles)).await {
         Ok(answers) => answers,
         Err(error) => {
             intake.recipient.source_failed("settle", &error);

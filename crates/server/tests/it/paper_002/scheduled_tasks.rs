@@ -26,6 +26,8 @@ async fn the_table() {
         "incident watcher",
         "leak detector",
         "parked message watcher",
+        "replay follower",
+        "replay forgetter",
         "stalled source restarter",
         "state file watcher",
         "warning expirer",

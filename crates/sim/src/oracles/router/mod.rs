@@ -382,7 +382,7 @@ impl Oracles {
                 if counts && settings.max_attempts > 0 && attempts >= settings.max_attempts {
                     self.exhaust(serial, settings, place, is_closed)
                 } else if !is_strict || outcome == Some(Outcome::Interrupted) {
-                    self.fail(&here, settings);
+                    self.fail(serial, &here, settings);
                     again(after, reason)
                 } else if is_closed {
                     again(after, reason)

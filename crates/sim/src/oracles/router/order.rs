@@ -126,11 +126,12 @@ impl Oracles {
     }
 
     /// One failed: those of its batch and key do not run.
-    pub(super) fn fail(&mut self, here: &Here, settings: &PoolSettings) {
+    pub(super) fn fail(&mut self, serial: usize, here: &Here, settings: &PoolSettings) {
+        // By the settings that it ran under: it may have come under others.
         if settings.ordering == Ordering::Batch
-            && let Some((_, key)) = here.line()
+            && let Some(key) = key(settings, &self.letters[serial].letter)
         {
-            self.failed.insert((Arc::clone(&here.home), here.batch, Arc::clone(key)));
+            self.failed.insert((Arc::clone(&here.home), here.batch, key));
         }
     }
 

@@ -84,6 +84,11 @@ impl Pools {
         self.open.get(code).copied().ok_or_else(gone)
     }
 
+    /// Whether there was ever a pool of this code in this life.
+    pub(super) fn has_been(&self, code: &Arc<str>) -> bool {
+        self.all.iter().any(|pool| pool.settings.code == *code)
+    }
+
     pub(super) fn is_open(&self, code: &Arc<str>) -> bool {
         self.open.contains_key(code)
     }

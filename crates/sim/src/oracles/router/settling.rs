@@ -133,7 +133,10 @@ impl Oracles {
             }
             Standing::Waiting => match reason {
                 Reason::Cascade => {
-                    after == CASCADE && (self.has_failed(here) || self.is_paused(here))
+                    after == CASCADE
+                        && (self.has_failed(here)
+                            || self.fails_now(serial, here)
+                            || self.is_paused(here))
                 }
                 // Its host is to be left alone, and too many rest in its pool.
                 Reason::Throttled => self.is_paused(here),
@@ -154,6 +157,14 @@ impl Oracles {
         }
     }
 
+    /// Whether one of its batch has failed, by the settings of now: it may have come under others.
+    fn fails_now(&self, serial: usize, here: &Here) -> bool {
+        let Some(place) = &here.place else { return false };
+        let settings = &self.pools.get(place.pool).settings;
+        super::key(settings, &self.letters[serial].letter)
+            .is_some_and(|key| self.failed.contains(&(Arc::clone(&here.home), here.batch, key)))
+    }
+
     /// Whether a host is to be left alone by the pool of a message.
     pub(super) fn is_paused(&self, here: &Here) -> bool {
         here.place.as_ref().is_some_and(|place| self.pools.get(place.pool).has_paused)
@@ -163,7 +174,8 @@ impl Oracles {
     pub(super) fn has_a_home(&self, serial: usize, here: &Here) -> bool {
         let own = &self.letters[serial].letter.pool;
         let is_away = |place: &super::Place| self.pools.get(place.pool).settings.code != *own;
-        here.place.as_ref().is_some_and(is_away) && self.pools.is_open(own)
+        // It may have gone again since.
+        here.place.as_ref().is_some_and(is_away) && self.pools.has_been(own)
     }
 
     pub(super) fn answer(&mut self, delivery: Delivery, settled: Settled) -> Result<(), Broken> {
@@ -203,7 +215,10 @@ impl Oracles {
         };
         self.letters[serial].is_finished = true;
         let here = self.hand_of(serial)?;
-        let waits = matches!(here.standing, Standing::Waiting | Standing::Retrying { .. });
+        // What is to be parked behind another waits until it is its turn.
+        let is_tail = matches!(here.standing, Standing::Over(Verdict::Gone(Cause::Tail)));
+        let waits =
+            matches!(here.standing, Standing::Waiting | Standing::Retrying { .. }) || is_tail;
         hold("settled", waits, || format!("{id} was acknowledged: {here:?}"))?;
         here.standing = gone(Cause::Acked);
         Ok(())
