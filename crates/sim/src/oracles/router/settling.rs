@@ -122,7 +122,9 @@ impl Oracles {
         let drains = (after, reason) == (Duration::ZERO, Reason::Draining);
         let told = |verdict: Verdict| Verdict::Again { after, reason } == verdict;
         match here.standing {
-            Standing::Over(Verdict::Gone(Cause::Parked | Cause::Tail)) => drains && is_stopping,
+            Standing::Over(Verdict::Gone(Cause::Parked)) => drains && is_stopping,
+            // It waited for its turn to be parked.
+            Standing::Over(Verdict::Gone(Cause::Tail)) => drains && (is_stopping || is_closed),
             Standing::Over(Verdict::Gone(_)) | Standing::Running(_) => false,
             Standing::Over(verdict) => told(verdict),
             Standing::Retrying { after, reason, .. } => {
