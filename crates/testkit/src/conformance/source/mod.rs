@@ -81,6 +81,8 @@ pub struct Abilities {
     pub counts_delayed: bool,
     /// It knows how many wait as soon as they are published, not only once it was told of them.
     pub counts_at_once: bool,
+    /// It hands out in the order in which messages were published.
+    pub in_order: bool,
     /// It keeps order across deliveries for the pools it is told.
     pub keeps_order: bool,
     /// It hands out by pool and tenant, as far as there is demand.
@@ -106,6 +108,7 @@ impl Abilities {
             counts_attempts: true,
             counts_delayed: true,
             counts_at_once: true,
+            in_order: true,
             keeps_order: true,
             selects: false,
             dedupes: true,

@@ -11,7 +11,11 @@ use super::stage::{Stage, ids, publication, publication_in};
 use super::{Check, any};
 
 pub(super) const CHECKS: &[Check] = &[
-    Check { name: "messages come in order", needs: any, run: |stage| Box::pin(in_order(stage)) },
+    Check {
+        name: "messages come in order",
+        needs: |abilities| abilities.in_order,
+        run: |stage| Box::pin(in_order(stage)),
+    },
     Check {
         name: "a batch has at most as many as asked for",
         needs: any,
