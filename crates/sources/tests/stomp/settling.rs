@@ -270,25 +270,23 @@ async fn a_copy_made_by_others_is_another_message() {
     assert_eq!(settle(&source, &retried, Settlement::Ack).await, Settled::Done);
 }
 
-/// As many as the broker sends ahead are out at once: 1,000 by its defaults.
+/// Many are out at once. How many a broker sends ahead of acknowledgements is its own: it pages by the 200.
 #[tokio::test]
-async fn a_thousand_are_out_and_kept_alive() {
+async fn two_hundred_are_out_and_kept_alive() {
     let Some(broker) = start_or_skip(Kind::ActiveMq) else { return };
     let source = open(settings(&broker, &fresh_name())).await;
-    for n in 0..2 {
-        let some = (0..500).map(|m| publication(&format!("m{:04}", n * 500 + m))).collect();
-        within(source.publish(some)).await.unwrap();
-    }
+    let some = (0..200).map(|n| publication(&format!("m{n:04}"))).collect();
+    within(source.publish(some)).await.unwrap();
     let mut received = Vec::new();
-    while received.len() < 1_000 {
+    while received.len() < 200 {
         received.extend(receive(&source, 100).await);
     }
     let distinct: BTreeSet<_> = received.iter().map(|delivery| &delivery.broker_id).collect();
-    assert_eq!(distinct.len(), 1_000);
+    assert_eq!(distinct.len(), 200);
     let extended = within(source.extend(receipts(&received))).await.unwrap();
-    assert_eq!(extended, vec![Settled::Done; 1_000]);
+    assert_eq!(extended, vec![Settled::Done; 200]);
     let depth = within(source.depth()).await.unwrap();
-    assert_eq!((depth.waiting, depth.out), (0, 1_000));
+    assert_eq!((depth.waiting, depth.out), (0, 200));
     for some in received.chunks(source.profile().settle_batch) {
         let settled = settle_all(&source, receipts(some), Settlement::Ack).await.unwrap();
         assert_eq!(settled, vec![Settled::Done; some.len()]);

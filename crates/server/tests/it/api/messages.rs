@@ -66,6 +66,7 @@ async fn a_delayed_message_says_until_when() {
             "attempt",
             "group",
             "id",
+            "lastError",
             "pool",
             "priority",
             "queue",
