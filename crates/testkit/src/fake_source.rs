@@ -14,7 +14,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sluicegate_dispatch::{
     BoxFuture, Delivery, Demand, Depth, Found, Malformed, Order, Profile, Publication,
-    PublishError, Published, Receipt, Settle, Settled, Source, SourceError,
+    PublishError, Published, PutBack, Receipt, Settle, Settled, Source, SourceError,
 };
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -240,6 +240,17 @@ impl Source for FakeSource {
         messages: Vec<Publication>,
     ) -> BoxFuture<'_, Result<Published, PublishError>> {
         Box::pin(async { self.publish_now(messages) })
+    }
+
+    fn put_back(&self, messages: Vec<PutBack>) -> BoxFuture<'_, Result<(), PublishError>> {
+        let now = Instant::now();
+        let mut shelf = self.shared.shelf.lock();
+        for PutBack { name, publication, .. } in messages {
+            shelf.put_back(name, publication, now);
+        }
+        drop(shelf);
+        self.shared.changed.notify_waiters();
+        Box::pin(async { Ok(()) })
     }
 
     fn find<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Found>, SourceError>> {

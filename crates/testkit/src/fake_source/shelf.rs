@@ -113,6 +113,16 @@ impl Shelf {
         true
     }
 
+    /// Stores a message that was here before, unless it was put back by this name already.
+    pub(super) fn put_back(&mut self, name: Arc<str>, message: Publication, now: Instant) {
+        if self.ids.get(&name).is_some_and(|(at, _)| *at + DEDUPE > now) {
+            return;
+        }
+        self.push(Ok(message), now);
+        self.remembered.insert((now, Arc::clone(&name)));
+        self.ids.insert(name, (now, self.last_number));
+    }
+
     pub(super) fn push(&mut self, message: Result<Publication, Malformed>, now: Instant) {
         self.last_number += 1;
         let number = self.last_number;
