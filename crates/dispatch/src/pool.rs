@@ -14,7 +14,8 @@ use crate::intake::Held;
 use crate::places::Places;
 use crate::routed::{InFlightMessage, Now, Place, PoolId, Routed};
 use crate::{
-    DEFAULT_GROUP, FAST_FAIL_DELAY, Message, Ordered, Ordering, PoolSettings, Reason, Ungrouped,
+    DEFAULT_GROUP, FAST_FAIL_DELAY, Message, Ordered, Ordering, PoolSettings, Reason, Settlement,
+    Ungrouped,
 };
 
 /// The most workers a pool can have; the sluice decides how many it has.
@@ -225,7 +226,7 @@ impl Pool {
 
     /// Hands back a message that must not run before one of its batch and group.
     pub(crate) fn cascaded(&self, item: Item) {
-        item.held.hand_back(FAST_FAIL_DELAY, Reason::Cascade);
+        item.hand_back(FAST_FAIL_DELAY, Reason::Cascade);
     }
 
     /// A message that rested does so no more, or one that did not does.
@@ -245,12 +246,35 @@ impl Pool {
 
     /// Lets nothing more in and hands back all that wait: docs/rules.md#pool-3.
     pub(crate) fn close(&self) {
+        for item in self.take_all() {
+            item.hand_back(Duration::ZERO, Reason::Draining);
+        }
+    }
+
+    /// Lets nothing more in. Hands back what waits, but for those that later ones of their group could come before:
+    /// these it answers with, in order.
+    pub(crate) fn leave(&self) -> Vec<Item> {
+        let is_strict = self.settings().ordering == Ordering::Strict;
+        let stays = |item: &Item| is_strict && !item.held.source().keeps_order;
+        let (stay, back): (Vec<Item>, Vec<Item>) = self.take_all().into_iter().partition(stays);
+        for item in back {
+            item.hand_back(Duration::ZERO, Reason::Draining);
+        }
+        stay
+    }
+
+    fn take_all(&self) -> Vec<Item> {
         self.closed.store(true, Memory::Release);
-        for item in self.sluice.close() {
+        let mut items = self.sluice.close();
+        items.sort_by_key(|item| item.number);
+        for item in &items {
             self.places.started();
-            item.held.hand_back(Duration::ZERO, Reason::Draining);
+            let entry = &item.held.tracked().entry;
+            self.rests(&entry.set_now(Now::Waiting), &Now::Waiting);
+            self.left(&entry.message);
         }
         self.places.tell();
+        items
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -428,6 +452,16 @@ fn entry(settings: &PoolSettings, item: &Item) -> Entry {
     match settings.key(message) {
         Some(key) => entry.key(key).class(class),
         None => entry.class(class),
+    }
+}
+
+impl Item {
+    /// Hands the message back for a reason that is not an attempt, unless somebody has acknowledged it.
+    pub(crate) fn hand_back(self, after: Duration, reason: Reason) {
+        match self.held.tracked().entry.is_acked() {
+            true => self.held.settle(Settlement::Ack),
+            false => self.held.hand_back(after, reason),
+        }
     }
 }
 

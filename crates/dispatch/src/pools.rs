@@ -8,7 +8,7 @@ use parking_lot::{Mutex, RwLock};
 use sluicegate_tasks::{Context, Invalid, Running, TaskGroup};
 use tokio::time::Instant;
 
-use crate::pool::Pool;
+use crate::pool::{Item, Pool};
 use crate::routed::Place;
 use crate::run::{Runner, pump};
 use crate::{DEFAULT_POOL, Order, Ordered, PoolSettings, UnknownPool};
@@ -128,21 +128,21 @@ impl Pools {
         added.expect("the default pool's settings are sound").0
     }
 
-    /// Removes a pool: what waits in it goes back, and what runs goes on.
-    pub(crate) fn remove(&self, code: &str) -> bool {
+    /// Removes a pool: what waits in it goes back, and what runs goes on. Answers with what must find another pool.
+    pub(crate) fn remove(&self, code: &str) -> Option<Vec<Item>> {
         let pool = {
             let mut pools = self.by_code.write();
             let mut left = ByCode::clone(&pools);
-            let Some(removed) = left.remove(code) else { return false };
+            let removed = left.remove(code)?;
             // In both for a moment rather than in none: its order holds on.
             self.leaving.lock().push(Arc::clone(&removed));
             self.moves.fetch_add(1, Memory::SeqCst);
             *pools = Arc::new(left);
             removed
         };
-        pool.close();
+        let homeless = pool.leave();
         self.changed();
-        true
+        Some(homeless)
     }
 
     /// Forgets removed pools that are gone; answers whether there were any.

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::intake::{Dropped, Intake, Recipient, Settling, Subject};
 use crate::places::{AwaitsRoom, BETWEEN_SMALL_ROOMS};
-use crate::pool::Pool;
+use crate::pool::{Item, Pool};
 use crate::pools::Pools;
 use crate::routed::Routed;
 use crate::window::Window;
@@ -163,11 +163,11 @@ impl RouterQueue {
         !self.keeps_order && self.pools.is_moving()
     }
 
-    /// Pools may have come, gone or changed: whatever waits for one looks again.
-    pub(crate) fn pools_changed(queue: &Arc<Queue>) {
+    /// Pools may have come, gone or changed: whatever waits for one looks again, after what was in one that is gone.
+    pub(crate) fn pools_changed(queue: &Arc<Queue>, homeless: Vec<Item>) {
         queue.source().keep_order(&queue.recipient.pools.order());
         queue.recipient.openings.open_all();
-        route::look_again(queue);
+        route::look_again(queue, homeless);
     }
 
     /// Looks from time to time whether pools have room that nobody was told of, for little of it is told of rarely.
@@ -235,6 +235,7 @@ impl Recipient for RouterQueue {
             }
             let look = async {
                 tokio::select! {
+                    biased;
                     () = told => {}
                     () = queue.recipient.soon.notified() => {
                         sleep(BETWEEN_SMALL_ROOMS).await;

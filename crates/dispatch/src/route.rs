@@ -40,11 +40,10 @@ struct Happened {
 /// Routes a batch.
 pub(crate) fn take_in(queue: &Arc<Queue>, batch: Vec<Delivery>) {
     let fresh = dedupe(queue, batch).into_iter();
-    let mut items: Vec<Item> = fresh.map(|held| Item { held, number: 0, batch: None }).collect();
-    group(&mut items);
+    let items = fresh.map(|held| Item { held, number: 0, batch: None });
     route(queue, |_, happened| {
         happened.is_new = true;
-        items
+        items.collect()
     });
 }
 
@@ -54,7 +53,11 @@ fn route(queue: &Arc<Queue>, find: impl FnOnce(&mut State, &mut Happened) -> Vec
     let mut happened = Happened::default();
     queue.recipient.window.change(|window| {
         let items = find(window, &mut happened);
-        for part in by_pool(queue, items, &mut happened) {
+        let mut parts = by_pool(queue, items, &mut happened);
+        if happened.is_new {
+            parts.iter_mut().for_each(|part| group(&mut part.items));
+        }
+        for part in parts {
             admit(queue, window, part, &mut happened);
         }
     });
@@ -284,7 +287,7 @@ fn refuse(queue: &Queue, pool: &Pool, items: Vec<Item>) {
     queue.recipient.observe(&Fact::PoolFull { pool: &pool.code, count });
     queue.recipient.refused();
     for item in items {
-        item.held.hand_back(DEFAULT_DELAY, Reason::PoolFull);
+        item.hand_back(DEFAULT_DELAY, Reason::PoolFull);
     }
 }
 
@@ -306,7 +309,7 @@ fn rehome(
         return;
     }
     for item in items {
-        item.held.hand_back(Duration::ZERO, Reason::Draining);
+        item.hand_back(Duration::ZERO, Reason::Draining);
     }
 }
 
@@ -403,27 +406,37 @@ pub(crate) fn look_behind(queue: &Arc<Queue>, over: &Routed) {
     route(queue, |window, _| window.behind.extract_if(.., is_next).collect());
 }
 
-/// Finds pools again for all that waits: they have changed.
-pub(crate) fn look_again(queue: &Arc<Queue>) {
-    route(queue, |window, _| window.take_all());
+/// Finds pools again for all that waits, after what was in a pool that is gone: they have changed.
+pub(crate) fn look_again(queue: &Arc<Queue>, homeless: Vec<Item>) {
+    route(queue, |window, _| {
+        // Until now others of their groups waited behind them.
+        homeless.iter().for_each(|item| item.held.tracked().entry.leave_place());
+        homeless.into_iter().chain(window.take_all()).collect()
+    });
 }
 
-/// What waits in the default pool goes back, to come again for its own: docs/rules.md#pool-5. Nothing of this queue is
-/// let in meanwhile.
+/// What waits in the default pool goes to its own, which is back: docs/rules.md#pool-5. It goes by its source, but for
+/// what later ones of its group could come before. Nothing of this queue is let in meanwhile.
 pub(crate) fn bring_home(queue: &Arc<Queue>, code: &Arc<str>) {
     let is_away = |tracked: &InFlightMessage| {
         let place = tracked.entry.standing().place?;
         let is_its = &*place.code == DEFAULT_POOL && tracked.entry.message.pool == *code;
         is_its.then_some(place)
     };
-    queue.recipient.window.change(|_| {
+    route(queue, |window, _| {
         let away: Vec<_> = queue.owed.in_flight.all().iter().filter_map(is_away).collect();
         // The last first: none of them starts because another is taken out.
         let take_out = |place: &Place| queue.recipient.pools.at(place)?.withdraw(place.item);
         let mut items: Vec<Item> = away.iter().rev().filter_map(take_out).collect();
-        while let Some(item) = items.pop() {
-            item.held.hand_back(Duration::ZERO, Reason::Draining);
+        items.reverse();
+        let stays =
+            |item: &Item| item.held.tracked().entry.ordered && !item.held.source().keeps_order;
+        let (stay, back): (Vec<Item>, Vec<Item>) = items.into_iter().partition(stays);
+        for item in back {
+            item.hand_back(Duration::ZERO, Reason::Draining);
         }
+        stay.iter().for_each(|item| item.held.tracked().entry.leave_place());
+        stay.into_iter().chain(window.take_all()).collect()
     });
 }
 
@@ -433,10 +446,7 @@ fn group(items: &mut [Item]) {
     if items.len() < 2 {
         return;
     }
-    let key = |at: &usize| {
-        let message = &items[*at].held.tracked().entry.message;
-        (&message.pool, message.group.as_deref())
-    };
+    let key = |at: &usize| items[*at].held.tracked().entry.message.group.as_deref();
     let mut by_key: Vec<usize> = (0..items.len()).collect();
     by_key.sort_by_key(|at| key(at));
     let groups = by_key.chunk_by(|a, b| key(a) == key(b)).filter(|group| group.len() > 1);

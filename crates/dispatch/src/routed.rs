@@ -111,8 +111,9 @@ impl Routed {
         std::mem::replace(&mut self.standing.lock().now, now)
     }
 
-    pub(crate) fn ack(&self) {
-        self.acked.store(true, Memory::Release);
+    /// Acknowledges it by hand; `false` if somebody has.
+    pub(crate) fn ack(&self) -> bool {
+        !self.acked.swap(true, Memory::AcqRel)
     }
 
     pub(crate) fn is_acked(&self) -> bool {

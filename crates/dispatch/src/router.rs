@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::pools::Pools;
 use crate::queue::{self, Queue, QueueSettings, RouterQueue};
-use crate::routed::{InFlightMessage, Now};
+use crate::routed::InFlightMessage;
 use crate::run::Runner;
 use crate::window::State;
 use crate::{
@@ -111,11 +111,12 @@ impl Router {
     /// Removes a pool: what waits in it goes back, what runs goes on, and it is gone when that has
     /// ended. `false` if there is none.
     pub fn remove_pool(&self, code: &str) -> bool {
-        let removed = self.pools.remove(code);
-        if removed {
-            self.pools_changed();
+        let Some(mut homeless) = self.pools.remove(code) else { return false };
+        for queue in self.queues.all() {
+            let own = homeless.extract_if(.., |item| item.held.is_of(&queue.owed)).collect();
+            RouterQueue::pools_changed(&queue, own);
         }
-        removed
+        true
     }
 
     /// Adds a queue and begins to receive from it. `false` if there is one of that name, or the router has ended.
@@ -263,10 +264,13 @@ impl Router {
         let item = match standing.place {
             Some(place) => {
                 let pool = self.pools.at(&place).ok_or(AckError::Busy)?;
-                let is_waiting =
-                    !matches!(standing.now, Now::Running { .. }) && !tracked.is_settling();
-                if pool.settings().ordering == Ordering::Strict && is_waiting {
-                    tracked.entry.ack();
+                let is_strict = pool.settings().ordering == Ordering::Strict;
+                // A head that waits to be tried again holds its group: it is acknowledged in its turn, which is now.
+                if is_strict && standing.now.is_resting() {
+                    if tracked.is_settling() || !tracked.entry.ack() {
+                        return Err(AckError::Busy);
+                    }
+                    tracked.begin_settling(Settlement::Ack);
                     pool.sluice.release(place.item);
                     return Ok(());
                 }
@@ -307,14 +311,14 @@ impl Router {
 
     fn pools_changed(&self) {
         for queue in self.queues.all() {
-            RouterQueue::pools_changed(&queue);
+            RouterQueue::pools_changed(&queue, Vec::new());
         }
     }
 }
 
 fn hand_back_window(queue: &Arc<Queue>) {
     for item in queue.recipient.window.change(State::take_all) {
-        item.held.hand_back(std::time::Duration::ZERO, Reason::Draining);
+        item.hand_back(std::time::Duration::ZERO, Reason::Draining);
     }
 }
 

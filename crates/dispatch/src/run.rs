@@ -193,7 +193,7 @@ impl Run<'_> {
         self.pool.places.waits_again();
         if let Err(item) = turn.postpone(until) {
             self.pool.places.started();
-            item.held.hand_back(Duration::ZERO, Reason::Draining);
+            item.hand_back(Duration::ZERO, Reason::Draining);
         }
         self.pool.sluice.try_next()
     }
@@ -385,7 +385,7 @@ impl Run<'_> {
             }
             Err(item) => {
                 self.pool.places.started();
-                item.held.hand_back(after, reason);
+                item.hand_back(after, reason);
             }
         }
         self.pool.sluice.try_next()
@@ -402,7 +402,7 @@ impl Run<'_> {
             }
             Err(item) => {
                 self.pool.places.started();
-                item.held.hand_back(Duration::ZERO, Reason::Draining);
+                item.hand_back(Duration::ZERO, Reason::Draining);
             }
         }
         self.pool.sluice.try_next()

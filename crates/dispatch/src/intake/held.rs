@@ -217,6 +217,11 @@ impl<E: Entry> Held<E> {
         self.tracked.as_ref().expect("a held message is there until it is settled")
     }
 
+    /// Whether it is owed to this source.
+    pub(crate) fn is_of(&self, owed: &Arc<Owed<E>>) -> bool {
+        Arc::ptr_eq(&self.owed, owed)
+    }
+
     /// What its source can do.
     pub fn source(&self) -> Profile {
         self.owed.profile

@@ -153,12 +153,10 @@ impl<E: Entry> InFlight<E> {
             drop(state);
             return Begun::Redelivered(known);
         }
-        let is_again = !self.keeps_order
-            && entry.is_ordered()
-            && indexes.done.is_on_another(&broker_id, receipt.generation);
-        let superseded = match is_again {
-            true => indexes.supersede(&entry, receipt.generation),
-            false => Vec::new(),
+        let before = indexes.done.on_another(&broker_id, receipt.generation);
+        let superseded = match before.filter(|_| !self.keeps_order && entry.is_ordered()) {
+            Some(generation) => indexes.supersede(&entry, generation),
+            None => Vec::new(),
         };
         if let Some(id) = entry.id()
             && let Some(known) = indexes.by_id.get(id)
@@ -209,7 +207,9 @@ impl<E: Entry> InFlight<E> {
 
     /// The receipts of what is only to be settled.
     pub(crate) fn stray_receipts(&self) -> Vec<Receipt> {
-        self.indexes.lock().strays.values().map(|stray| stray.receipt()).collect()
+        let mut strays: Vec<_> = self.indexes.lock().strays.values().cloned().collect();
+        strays.sort_by(|a, b| a.broker_id.cmp(&b.broker_id));
+        strays.iter().map(|stray| stray.receipt()).collect()
     }
 
     /// Whether a message, by either of its ids, runs here or is going to. What only waits to be
@@ -275,11 +275,11 @@ impl<E: Entry> InFlight<E> {
 }
 
 impl<E: Entry> Indexes<E> {
-    /// Puts others in the place of those of a key that came on connections before this one; answers with them.
+    /// Takes out those of a key that came on a connection and have not come again since; answers with them.
     fn supersede(&mut self, entry: &E, generation: u64) -> Vec<Arc<Tracked<E>>> {
         let is_before = |tracked: &Arc<Tracked<E>>| {
             let state = tracked.state.lock();
-            tracked.entry.same_key(entry) && state.receipt.generation != generation
+            tracked.entry.same_key(entry) && state.receipt.generation == generation
         };
         let mut before: Vec<_> =
             self.by_broker_id.values().filter(|tracked| is_before(tracked)).cloned().collect();
@@ -319,9 +319,9 @@ impl Done {
         }
     }
 
-    /// Whether a message was done on another connection than this one.
-    fn is_on_another(&self, broker_id: &Arc<str>, generation: u64) -> bool {
-        self.generations.get(broker_id).is_some_and(|known| *known != generation)
+    /// The other connection than this one on which a message was done.
+    fn on_another(&self, broker_id: &Arc<str>, generation: u64) -> Option<u64> {
+        self.generations.get(broker_id).copied().filter(|known| *known != generation)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sluicegate_dispatch::{Reason, Settled, Settlement};
 use sluicegate_schedule::Moment;
 
-use super::hand::{Cause, Here, Standing, Verdict};
+use super::hand::{Cause, Here, Seen, Standing, Verdict};
 use super::{Broken, Delivery, Effect, KeyName, Oracles, Phase, gone, hold};
 
 /// How long those wait that came with a failure.
@@ -17,6 +17,24 @@ const POOL_FULL: Duration = Duration::from_secs(30);
 const BEFORE_HEARD: Duration = Duration::from_secs(1);
 
 impl Oracles {
+    /// Whether a copy goes back because its twin is being parked: it may be its replay, and must not be lost.
+    fn is_replay(&self, serial: usize, settlement: Settlement) -> bool {
+        let Settlement::Retry { after, reason: Reason::Draining, .. } = settlement else {
+            return false;
+        };
+        let own = &self.letters[serial].letter;
+        let is_parked = |here: &Here| {
+            matches!(here.standing, Standing::Over(Verdict::Gone(Cause::Parked | Cause::Tail)))
+        };
+        let is_twin = |twin: &&Seen| {
+            let other = &twin.letter;
+            other.serial != serial && other.queue == own.queue && other.id == own.id
+        };
+        let mut twins = self.letters.iter().filter(is_twin);
+        after == BEFORE_HEARD
+            && twins.any(|twin| twin.is_parked || twin.here.as_ref().is_some_and(is_parked))
+    }
+
     pub(super) fn tell(
         &mut self,
         now: Moment,
@@ -34,6 +52,9 @@ impl Oracles {
             return hold("settled", returns, || format!("m{serial} is still here: {settlement:?}"));
         } else if self.strays.contains_key(&delivery) {
             let seen = &self.letters[serial];
+            if self.is_replay(serial, settlement) {
+                return Ok(());
+            }
             let is_kept = !seen.letter.is_malformed || seen.is_parked;
             let is_late = self.phase != Phase::Living;
             let is_gone = settlement == Settlement::Ack && is_kept;
@@ -142,7 +163,9 @@ impl Oracles {
                 }
                 // Its host is to be left alone, and too many rest in its pool.
                 Reason::Throttled => self.is_paused(here),
-                Reason::PoolFull => after == POOL_FULL && here.place.is_none(),
+                Reason::PoolFull => {
+                    after == POOL_FULL && (here.place.is_none() || self.may_move(serial))
+                }
                 Reason::Draining => {
                     let queue = self.letters[serial].letter.queue;
                     let is_cut = here.place.is_none() && self.stopped_queues.contains(&queue);
