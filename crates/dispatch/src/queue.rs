@@ -66,8 +66,6 @@ pub(crate) struct RouterQueue {
     looked: Mutex<Option<Instant>>,
     /// Told when a pool has little room that it will tell of soon.
     soon: Notify,
-    /// Until when it may settle, once it is removed.
-    leaves_by: Mutex<Option<Instant>>,
     pub(crate) counts: Counts,
 }
 
@@ -79,6 +77,8 @@ pub(crate) struct Counts {
     pub(crate) retried: AtomicU64,
 }
 
+/// How long a queue that was removed tries to settle what is done. Then its places are for others.
+const TO_SETTLE: Duration = Duration::from_secs(60);
 /// How long a receiver without a window waits after it was refused, and how often pools with little room are looked
 /// for.
 const AFTER_REFUSAL: Duration = Duration::from_secs(1);
@@ -109,7 +109,6 @@ pub(crate) fn new(
         was_refused: AtomicBool::new(false),
         looked: Mutex::default(),
         soon: Notify::new(),
-        leaves_by: Mutex::default(),
         counts: Counts::default(),
     };
     let dropped = Dropped { after: DEFAULT_DELAY, reason: Reason::Failed };
@@ -131,16 +130,11 @@ impl RouterQueue {
         before.clone()
     }
 
-    /// It is removed, and has until then to settle.
-    pub(crate) fn leave_by(&self, deadline: Instant) {
-        *self.leaves_by.lock() = Some(deadline);
-    }
-
-    /// Whether a queue that was removed is given up: all that is left is done, and its source does not hear of it.
+    /// Whether a queue that was removed is given up: all that is left is done, and its source hears nothing of it.
     pub(crate) fn gives_up(&self, queue: &Queue) -> bool {
-        let is_late = self.leaves_by.lock().is_some_and(|by| by <= Instant::now());
-        let left = if is_late { queue.owed.in_flight.each() } else { return false };
-        let is_over = left.iter().all(|tracked| tracked.is_settling());
+        let left = queue.owed.in_flight.each();
+        let is_over =
+            !left.is_empty() && left.iter().all(|tracked| tracked.settles_since(TO_SETTLE));
         if is_over {
             let cause = format!(
                 "the queue was removed, and its source heard nothing of {} messages that are done: it will deliver them \

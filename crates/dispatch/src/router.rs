@@ -57,8 +57,6 @@ pub struct ShutdownReport {
     pub unsettled: u64,
 }
 
-/// How long a queue that was removed may go on to settle what is done. Then its places are for others.
-const TO_SETTLE: std::time::Duration = std::time::Duration::from_secs(60);
 /// How long the last settlements may take, after everything else is over.
 const LAST_SETTLEMENTS: std::time::Duration = std::time::Duration::from_secs(5);
 
@@ -155,7 +153,6 @@ impl Router {
         let queue = {
             let mut queues = self.queues.by_name.write();
             let Some(queue) = queues.remove(name) else { return false };
-            queue.recipient.leave_by(deadline + TO_SETTLE);
             self.queues.leaving.lock().push(Arc::clone(&queue));
             queue
         };

@@ -90,6 +90,8 @@ struct State {
     /// When its last delivery came.
     delivered: Instant,
     stage: Stage,
+    /// Since when its source is to hear what became of it.
+    settling_since: Option<Instant>,
     warned: bool,
 }
 
@@ -165,7 +167,9 @@ impl<E: Entry> InFlight<E> {
             let id = Arc::clone(id);
             return if is_parking { Begun::Replayed(id) } else { Begun::Requeued(id) };
         }
-        let state = State { receipt, attempts, delivered: now, stage: Stage::Here, warned: false };
+        let (stage, settling_since) = (Stage::Here, None);
+        let state =
+            State { receipt, attempts, delivered: now, stage, settling_since, warned: false };
         let state = Mutex::new(state);
         let number = indexes.taken;
         indexes.taken += 1;
@@ -363,11 +367,17 @@ impl<E> Tracked<E> {
         matches!(self.state.lock().stage, Stage::Settling | Stage::Parking)
     }
 
+    /// Whether its source was to hear what became of it so long ago.
+    pub(crate) fn settles_since(&self, long: Duration) -> bool {
+        self.state.lock().settling_since.is_some_and(|since| since.elapsed() >= long)
+    }
+
     pub(crate) fn begin_settling(&self, settlement: Settlement) {
         let mut state = self.state.lock();
         if state.stage == Stage::Here {
             let is_parked = settlement == Settlement::Park;
             state.stage = if is_parked { Stage::Parking } else { Stage::Settling };
+            state.settling_since = Some(Instant::now());
         }
     }
 }
