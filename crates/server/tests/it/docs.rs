@@ -51,7 +51,7 @@ fn rows(page: &'static str, first: &str) -> Vec<Row> {
             continue;
         };
         let cells = inside.replace("\\|", "/");
-        let cells = cells.trim_end_matches('|').split(" | ");
+        let cells = cells.trim_end().trim_end_matches('|').split('|');
         let cells: Vec<String> = cells.map(|cell| cell.trim().trim_matches('`').into()).collect();
         if !is_inside {
             (is_inside, is_meant) = (true, cells[0] == first);
@@ -87,7 +87,9 @@ fn settings() -> BTreeSet<(String, String)> {
             let headers = [format!("[{path}]"), format!("[[{path}]]")];
             match headers.into_iter().find(|header| known_below(header).is_some()) {
                 Some(header) => sections.push((header, path)),
-                None => drop(found.insert((header.clone(), key))),
+                None => {
+                    found.insert((header.clone(), key));
+                }
             }
         }
     }
