@@ -2,6 +2,7 @@
 
 mod alerts;
 mod api;
+mod docs;
 mod feed;
 mod health;
 mod metrics;
