@@ -98,12 +98,21 @@ impl<'a> Look<'a> {
             Some((pool, not))
         });
         let Some((pool, not)) = found else {
-            let outside = self.before_its_pool(&tracked.entry.queue, &tracked.entry.message);
-            return outside
-                .unwrap_or_else(|| WhyWaiting::new("ready", "it is being taken in", None));
+            return self.outside(tracked);
         };
         let rest = not.until.map(|until| until.saturating_duration_since(now));
         self.explain(&pool, tracked, not.why, rest)
+    }
+
+    /// Why a message that was received is in no pool.
+    fn outside(&self, tracked: &InFlightMessage) -> WhyWaiting {
+        let queues = self.router.queues.all();
+        if queues.iter().any(|queue| queue.recipient.window.holds_behind(tracked)) {
+            let detail = "an earlier message of its group is in another pool, as pools changed";
+            return WhyWaiting::new("group_busy", detail, None);
+        }
+        let why = self.before_its_pool(&tracked.entry.queue, &tracked.entry.message);
+        why.unwrap_or_else(|| WhyWaiting::new("ready", "it is being taken in", None))
     }
 
     fn explain(
