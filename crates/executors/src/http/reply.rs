@@ -295,6 +295,6 @@ mod tests {
 
     #[test]
     fn what_is_too_long_says_nothing() {
-        assert_eq!(Reply::parse(&Text::TooLong), Reply::default());
+        assert_eq!(Reply::parse(&Text::TooLong(Bytes::new())), Reply::default());
     }
 }

@@ -126,7 +126,8 @@ fn since(message: &Value, now: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use jiff::Timestamp;
+    use serde_json::{Value, json};
 
     use super::{last_error, sentence};
 
