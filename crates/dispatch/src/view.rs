@@ -1,18 +1,17 @@
 //! What can be seen of a router, and why a message is not running yet.
 
-use std::cell::OnceCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering as Memory;
 use std::time::Duration;
 
-use sluicegate_schedule::Why;
 use sluicegate_tasks::{Stats, TenantView};
 use tokio::time::Instant;
 
 use crate::pool::Pool;
 use crate::queue::Queue;
-use crate::routed::{InFlightMessage, Now, Standing};
+use crate::routed::{InFlightMessage, Now};
+use crate::why::{Look, WhyWaiting};
 use crate::{LastError, Message, PoolSettings, Reason, Router};
 
 /// Where something is in its life.
@@ -134,39 +133,6 @@ pub enum MessageState {
     Running,
     /// It has run, and its source is being told.
     Done,
-}
-
-/// Why a message is not running yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WhyWaiting {
-    /// The reason, as a word.
-    pub reason: &'static str,
-    /// The reason, in words.
-    pub detail: String,
-    /// How long it still holds, where that is known.
-    pub rest: Option<Duration>,
-}
-
-impl WhyWaiting {
-    /// A reason.
-    pub fn new(reason: &'static str, detail: impl Into<String>, rest: Option<Duration>) -> Self {
-        Self { reason, detail: detail.into(), rest }
-    }
-
-    /// Why a message waits in its source.
-    #[must_use]
-    pub fn delayed(reason: Reason, rest: Duration) -> Self {
-        let (word, detail) = match reason {
-            Reason::Scheduled => ("delayed", "its first delivery is to be later"),
-            Reason::Failed => ("delayed", "an attempt failed"),
-            Reason::Throttled => ("rate_limited", "its host asked for a pause"),
-            Reason::BreakerOpen => ("breaker_open", "the breaker of its target was open"),
-            Reason::Cascade => ("group_retrying", "a message before it, of its batch, failed"),
-            Reason::PoolFull => ("pool_full", "its pool had no room"),
-            Reason::Draining => ("draining", "its pool was draining"),
-        };
-        Self::new(word, detail, Some(rest))
-    }
 }
 
 impl Router {
@@ -303,6 +269,12 @@ impl Router {
         all
     }
 
+    /// How the last attempt at a message of a queue failed, as far as that is remembered.
+    #[must_use]
+    pub fn last_error(&self, queue: &str, id: &str) -> Option<Arc<LastError>> {
+        self.pools.runner.last_error(&queue.into(), &id.into())
+    }
+
     /// One message, if it is here.
     #[must_use]
     pub fn message(&self, id: &str) -> Option<MessageView> {
@@ -311,23 +283,7 @@ impl Router {
     }
 }
 
-/// One look at the router. The heads of its groups are found once for all messages that wait behind
-/// them, and only if one does: with many messages in a group, finding them for each would take for
-/// ever.
-struct Look<'a> {
-    router: &'a Router,
-    now: Instant,
-    heads: OnceCell<Heads>,
-}
-
-/// The message that is next, or runs, by pool and group.
-type Heads = HashMap<(Arc<str>, Arc<str>), Arc<str>>;
-
-impl<'a> Look<'a> {
-    fn at(router: &'a Router) -> Self {
-        Self { router, now: Instant::now(), heads: OnceCell::new() }
-    }
-
+impl Look<'_> {
     fn message(&self, queue: &Arc<str>, tracked: &InFlightMessage) -> MessageView {
         // What came or began since the look did so just now.
         let now = self.now;
@@ -347,11 +303,13 @@ impl<'a> Look<'a> {
         };
         let pool = standing.place.as_ref().map(|place| Arc::clone(&place.code));
         let waits = matches!(state, MessageState::Waiting | MessageState::Delayed);
+        let last_error = standing.last_error.clone();
+        let before = || self.router.pools.runner.last_error(queue, &tracked.entry.message.id);
         let why = waits.then(|| self.why(tracked, &standing));
         MessageView {
             message: tracked.entry.message.clone(),
             queue: Arc::clone(queue),
-            last_error: standing.last_error,
+            last_error: last_error.or_else(before),
             pool,
             state,
             attempts,
@@ -359,98 +317,6 @@ impl<'a> Look<'a> {
             running_for,
             why,
         }
-    }
-
-    fn why(&self, tracked: &InFlightMessage, standing: &Standing) -> WhyWaiting {
-        let now = self.now;
-        match &standing.now {
-            Now::Blocked => {
-                return WhyWaiting::new("group_blocked", "its attempts are used up", None);
-            }
-            Now::Retrying { until, reason, breaker } => {
-                let rest = until.saturating_duration_since(now);
-                let mut why = WhyWaiting::delayed(*reason, rest);
-                if let Some(breaker) = breaker {
-                    why.detail = format!("breaker open for {breaker}");
-                }
-                return why;
-            }
-            Now::Waiting | Now::Running { .. } => {}
-        }
-        let place = standing.place.as_ref();
-        let found = place.and_then(|place| {
-            let pool = self.router.pools.at(place)?;
-            let not = pool.sluice.why(place.item)?;
-            Some((pool, not))
-        });
-        let Some((pool, not)) = found else {
-            return self.why_outside(tracked);
-        };
-        let rest = not.until.map(|until| until.saturating_duration_since(now));
-        self.explain(&pool, tracked, not.why, rest)
-    }
-
-    /// Why a message is in no pool.
-    fn why_outside(&self, tracked: &InFlightMessage) -> WhyWaiting {
-        let queues = self.router.queues.all();
-        if queues.iter().any(|queue| queue.recipient.window.holds_behind(tracked)) {
-            let detail = "an earlier message of its group is in another pool, as pools changed";
-            return WhyWaiting::new("group_busy", detail, None);
-        }
-        let pool = self.router.pools.takes(&tracked.entry.message.pool);
-        match pool.filter(|pool| pool.places.room() == 0) {
-            Some(pool) => {
-                let detail = format!("pool {} has no room", pool.code);
-                WhyWaiting::new("pool_full", detail, None)
-            }
-            None => WhyWaiting::new("ready", "it is being taken in", None),
-        }
-    }
-
-    fn explain(
-        &self,
-        pool: &Pool,
-        tracked: &InFlightMessage,
-        why: Why,
-        rest: Option<Duration>,
-    ) -> WhyWaiting {
-        let head = || self.head_of(pool, tracked);
-        match why {
-            Why::KeyBusy { .. } => {
-                WhyWaiting::new("group_busy", format!("group head {} is running", head()), None)
-            }
-            Why::KeyRetrying { .. } if rest.is_some() => {
-                WhyWaiting::new("group_retrying", format!("group head {} retries", head()), rest)
-            }
-            Why::KeyRetrying { .. } => {
-                WhyWaiting::new("group_blocked", format!("group head {} is blocked", head()), None)
-            }
-            Why::TenantAtLimit { running, max } => {
-                let tenant = tracked.entry.message.tenant.as_deref().unwrap_or_default();
-                let detail = format!("tenant {tenant} at {running} of {max}");
-                WhyWaiting::new("tenant_limit", detail, None)
-            }
-            Why::RateLimited { .. } => {
-                let rate = pool.settings().rate_limit_per_minute.unwrap_or_default();
-                WhyWaiting::new("rate_limited", format!("pool allows {rate} a minute"), rest)
-            }
-            Why::AtLimit { running, limit } => {
-                let detail = format!("pool {} at {running} of {limit}", pool.code);
-                WhyWaiting::new("pool_full", detail, None)
-            }
-            _ => WhyWaiting::new("ready", "it is next", None),
-        }
-    }
-
-    /// The message that holds up the others of its group.
-    fn head_of(&self, pool: &Pool, tracked: &InFlightMessage) -> Arc<str> {
-        let heads = self.heads.get_or_init(|| {
-            let groups = self.router.group_views(None).into_iter();
-            groups.map(|group| ((group.pool, group.group), group.head)).collect()
-        });
-        let key = pool.settings().key(&tracked.entry.message);
-        let head = key.and_then(|key| heads.get(&(Arc::clone(&pool.code), key)));
-        Arc::clone(head.unwrap_or(&tracked.entry.message.id))
     }
 }
 

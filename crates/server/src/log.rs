@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use sluicegate_dispatch::{Fact, Severity};
+use sluicegate_dispatch::{Fact, Outcome, Severity};
 use tracing::{debug, error, info, warn};
 use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
@@ -95,8 +95,13 @@ fn say_of_message(fact: &Fact<'_>) {
             debug!(target: T, pool = &**pool, id, status = status.label(), ?took, "called");
         }
         Fact::Finished { pool, message, outcome, took } => {
-            let (id, outcome) = (&*message.id, outcome.label());
-            debug!(target: T, pool = &**pool, id, outcome, ?took, "finished");
+            let why = match outcome {
+                Outcome::RetryLater { why, .. } | Outcome::Unreachable { cause: why } => Some(why),
+                _ => None,
+            };
+            let why = why.map(|why| speakable(why, message));
+            let (id, outcome, why) = (&*message.id, outcome.label(), why.as_deref());
+            debug!(target: T, pool = &**pool, id, outcome, why, ?took, "finished");
         }
         Fact::Rejected { pool, message, why, .. } => {
             let why = speakable(why, message);

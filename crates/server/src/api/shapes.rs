@@ -377,12 +377,14 @@ impl GroupShape {
 }
 
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct BreakerShape {
     name: String,
     state: &'static str,
     until: Option<String>,
     calls: u32,
     failures: u32,
+    last_error: Option<LastErrorShape>,
 }
 
 impl BreakerShape {
@@ -397,6 +399,7 @@ impl BreakerShape {
             until: report.rest.map(|rest| seen.later(rest)),
             calls: report.calls,
             failures: report.failures,
+            last_error: report.last_error.as_deref().map(Into::into),
         }
     }
 }

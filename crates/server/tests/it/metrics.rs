@@ -80,11 +80,12 @@ async fn facts_are_counted_by_pool_and_queue() {
     for status in statuses {
         record.metrics.count(&Fact::Called { pool, message, status, took });
     }
-    let rejection = Rejection { status: None, why: String::new(), severity: Severity::Error };
+    let rejection =
+        Rejection { status: None, why: String::new(), severity: Severity::Error, body: None };
     let outcomes = [
         Outcome::Done,
-        Outcome::RetryLater { after: None, why: String::new(), status: None },
-        Outcome::Throttled { after: took },
+        Outcome::RetryLater { after: None, why: String::new(), status: None, body: None },
+        Outcome::Throttled { after: took, body: None },
         Outcome::Rejected(rejection),
         Outcome::Unreachable { cause: String::new() },
         Outcome::BreakerOpen { name: name("b"), rest: took },

@@ -75,8 +75,14 @@ pub(crate) fn every_fact(check: impl FnMut(&str, &Fact<'_>)) {
     let (took, waited) = (Duration::from_millis(250), Duration::from_millis(40));
     let echo = "https://api.example.com/hook?key=secret-2 answered 400: tok-secret-1 is no token";
     let (severity, why) = (Severity::Error, echo.to_owned());
-    let rejected = Outcome::Rejected(Rejection { status: Some(400), why, severity });
-    let failed = Outcome::RetryLater { after: None, why: echo.to_owned(), status: Some(500) };
+    let rejected =
+        Outcome::Rejected(Rejection { status: Some(400), why, severity, body: Some(echo.into()) });
+    let failed = Outcome::RetryLater {
+        after: None,
+        why: echo.to_owned(),
+        status: Some(500),
+        body: Some(echo.into()),
+    };
     let hour = Duration::from_secs(3600);
     let (some, code) = (Some(hour), ParkedCode::Rejected);
     let facts = [

@@ -33,8 +33,30 @@ pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
         let body = client.get(&path).await?;
         return Ok(screen::line(String::from_utf8_lossy(&body).trim_end())?);
     }
-    let message = client.json(&path).await?;
-    Ok(screen::line(sentence(&message, Timestamp::now()))?)
+    let (message, now) = (client.json(&path).await?, Timestamp::now());
+    screen::line(sentence(&message, now))?;
+    match last_error(&message, now) {
+        Some(words) => Ok(screen::line(words)?),
+        None => Ok(()),
+    }
+}
+
+/// How much of a reply fits a screen.
+const REPLY: usize = 300;
+
+/// Says how its last attempt failed: `it failed 3 s ago: http://… answered 500; the reply: out of paper`.
+fn last_error(message: &Value, now: Timestamp) -> Option<String> {
+    let last = &message["lastError"];
+    let error = last["error"].as_str()?;
+    let ago = last["at"].as_str().and_then(|at| time::since(at, now)).map(time::span);
+    let ago = ago.map(|ago| format!(" {ago} ago")).unwrap_or_default();
+    let said = last["body"].as_str().map(|body| {
+        let words = body.split_whitespace().collect::<Vec<_>>().join(" ");
+        let cut: String = words.chars().take(REPLY).collect();
+        let more = if cut.len() < words.len() { "…" } else { "" };
+        format!("; the reply: {cut}{more}")
+    });
+    Some(plain(&format!("it failed{ago}: {error}{}", said.unwrap_or_default())))
 }
 
 /// Says it: `m42 waits in pool ORDERS: group head m1 retries in 12 s (since 3 s, attempt 2)`.
@@ -104,9 +126,10 @@ fn since(message: &Value, now: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use jiff::Timestamp;
+    use serde_json::{Value, json};
 
-    use super::sentence;
+    use super::{last_error, sentence};
 
     #[test]
     fn every_state_is_a_sentence() {
@@ -153,5 +176,38 @@ mod tests {
         for (message, expected) in cases {
             assert_eq!(sentence(&message, now), expected);
         }
+    }
+
+    #[test]
+    fn the_last_error_is_a_line_of_its_own() {
+        let now: Timestamp = "2026-01-02T03:04:08Z".parse().unwrap();
+        let at = "2026-01-02T03:04:05Z";
+        let last = |body: Value| {
+            let error = "http://a.test/in answered 500";
+            let last =
+                json!({"at": at, "status": 500, "error": error, "target": "t", "body": body});
+            last_error(&json!({ "lastError": last }), now)
+        };
+        let cases = [
+            (json!(null), "it failed 3.0 s ago: http://a.test/in answered 500".to_owned()),
+            (
+                json!("{\n  \"error\": \"no \u{1b}[2Jpaper\"\n}\n"),
+                "it failed 3.0 s ago: http://a.test/in answered 500; the reply: \
+                 { \"error\": \"no \u{fffd}[2Jpaper\" }"
+                    .to_owned(),
+            ),
+            (
+                json!("x".repeat(1_024)),
+                format!(
+                    "it failed 3.0 s ago: http://a.test/in answered 500; the reply: {}…",
+                    "x".repeat(300)
+                ),
+            ),
+        ];
+        for (body, expected) in cases {
+            assert_eq!(last(body), Some(expected));
+        }
+        assert_eq!(last_error(&json!({ "lastError": null }), now), None);
+        assert_eq!(last_error(&json!({}), now), None);
     }
 }

@@ -79,8 +79,12 @@ async fn processing() {
 async fn configuration() {
     for severity in [Severity::Error, Severity::Critical] {
         let heard = Heard::new([PoolSettings::new("A", 1)]).await;
-        let rejection =
-            sluicegate_dispatch::Rejection { status: None, why: "no".to_owned(), severity };
+        let rejection = sluicegate_dispatch::Rejection {
+            status: None,
+            why: "no".to_owned(),
+            severity,
+            body: None,
+        };
         let step = Step::Answer(std::time::Duration::ZERO, Outcome::Rejected(rejection));
         heard.rig.executor.on("m", [step]);
         heard.rig.hand_out([message("m", "A")]);
