@@ -141,7 +141,9 @@ impl Run<'_> {
         self.runner.observe(&Fact::Started { pool, message, attempt: number, waited });
         let outcome = self.execute(message, number, cx, hearing).await;
         let took = started.elapsed();
-        self.runner.observe(&Fact::Finished { pool, message, outcome: &outcome, took });
+        let (queue, attempt, outcome) = (&tracked.entry.queue, number, outcome);
+        let fact = Fact::Finished { queue, pool, message, attempt, outcome: &outcome, took };
+        self.runner.observe(&fact);
         self.conclude(turn, &tracked, outcome)
     }
 
@@ -260,7 +262,10 @@ impl Run<'_> {
                     self.retry_at_source(turn, tracked, after, reason)
                 }
             }
-            (settlement, _) => self.end(turn, settlement),
+            (settlement, _) => {
+                tracked.set_attempts(before + 1);
+                self.end(turn, settlement)
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::pool::Pool;
 use crate::queue::Queue;
-use crate::routed::{InFlightMessage, Now};
+use crate::routed::{InFlightMessage, Now, PoolId};
 use crate::why::{Look, WhyWaiting};
 use crate::{LastError, Message, PoolSettings, Reason, Router};
 
@@ -30,7 +30,8 @@ pub struct PoolView {
     pub settings: Arc<PoolSettings>,
     /// Where it is in its life.
     pub phase: Phase,
-    /// Its gauges, counters and histograms.
+    /// Its gauges, counters and histograms. `oldest_wait` counts from when the oldest message came that is here and not
+    /// done, whatever attempts were made since.
     pub stats: Stats,
     /// How many messages may wait.
     pub capacity: u32,
@@ -76,7 +77,8 @@ pub struct GroupView {
     pub pool: Arc<str>,
     /// Its name.
     pub group: Arc<str>,
-    /// How many of its messages wait here.
+    /// How many of its messages wait in the pool behind its head. A source that keeps order holds the others of a
+    /// group back while its head is here: those are not counted.
     pub queued: usize,
     /// How many of them run.
     pub running: usize,
@@ -116,7 +118,7 @@ pub struct MessageView {
     pub age: Duration,
     /// How long it has been running.
     pub running_for: Option<Duration>,
-    /// Why it is not running, if it is not.
+    /// Why it is not running or, where it has run, why it is still here.
     pub why: Option<WhyWaiting>,
     /// How its last attempt failed, if one did.
     pub last_error: Option<Arc<LastError>>,
@@ -139,8 +141,11 @@ impl Router {
     /// All pools, those that are leaving last.
     #[must_use]
     pub fn pool_views(&self) -> Vec<PoolView> {
-        let groups = self.groups_by_pool();
-        let view = |pool: &Arc<Pool>, phase| pool.view(phase, groups.get(&pool.code));
+        let (groups, oldest) = (self.groups_by_pool(), self.oldest_by_pool());
+        let view = |pool: &Arc<Pool>, phase| {
+            let oldest = oldest.get(&pool.id).map_or(Duration::ZERO, Instant::elapsed);
+            pool.view(phase, groups.get(&pool.code), oldest)
+        };
         let pools = self.pools.all();
         let mut all: Vec<PoolView> =
             pools.values().map(|pool| view(pool, Phase::Running)).collect();
@@ -155,6 +160,30 @@ impl Router {
             *groups.entry(group.pool).or_insert(0) += 1;
         }
         groups
+    }
+
+    /// When the oldest message of each pool came that is not done. What a sluice knows begins anew with each attempt.
+    fn oldest_by_pool(&self) -> BTreeMap<PoolId, Instant> {
+        let mut oldest = BTreeMap::new();
+        for tracked in self.queues.all().iter().flat_map(|queue| queue.owed.in_flight.each()) {
+            let Some(place) = tracked.entry.standing().place else { continue };
+            if !tracked.is_settling() {
+                let first = oldest.entry(place.pool).or_insert(tracked.received);
+                *first = tracked.received.min(*first);
+            }
+        }
+        oldest
+    }
+
+    /// How many messages of each queue are done, parked or going back, and not settled yet.
+    #[must_use]
+    pub fn unsettled(&self) -> BTreeMap<Arc<str>, usize> {
+        let mut unsettled = BTreeMap::new();
+        for queue in self.queues.all() {
+            let settling = queue.owed.in_flight.each().into_iter().filter(|one| one.is_settling());
+            *unsettled.entry(Arc::clone(queue.name())).or_insert(0) += settling.count();
+        }
+        unsettled
     }
 
     /// All queues, those that are leaving last.
@@ -305,7 +334,10 @@ impl Look<'_> {
         let waits = matches!(state, MessageState::Waiting | MessageState::Delayed);
         let last_error = standing.last_error.clone();
         let before = || self.router.pools.runner.last_error(queue, &tracked.entry.message.id);
-        let why = waits.then(|| self.why(tracked, &standing));
+        let why = match state {
+            MessageState::Done => Some(self.not_settled(queue)),
+            _ => waits.then(|| self.why(tracked, &standing)),
+        };
         MessageView {
             message: tracked.entry.message.clone(),
             queue: Arc::clone(queue),
@@ -333,12 +365,14 @@ impl Pool {
         stats
     }
 
-    fn view(&self, phase: Phase, groups: Option<&usize>) -> PoolView {
+    fn view(&self, phase: Phase, groups: Option<&usize>, oldest: Duration) -> PoolView {
         let count = |count: &std::sync::atomic::AtomicU64| count.load(Memory::Relaxed);
+        let mut stats = self.stats();
+        stats.gauges.oldest_wait = oldest;
         PoolView {
             settings: self.settings(),
             phase,
-            stats: self.stats(),
+            stats,
             capacity: self.sluice.capacity(),
             groups: groups.copied().unwrap_or_default(),
             succeeded: count(&self.counts.succeeded),

@@ -104,6 +104,13 @@ impl<'a> Look<'a> {
         self.explain(&pool, tracked, not.why, rest)
     }
 
+    /// Why a message that is done is still here.
+    pub(crate) fn not_settled(&self, queue: &str) -> WhyWaiting {
+        let trouble = self.router.source(queue).and_then(|source| source.health().err());
+        let trouble = trouble.map(|error| format!(": {}", error.cause)).unwrap_or_default();
+        WhyWaiting::new("settling", format!("its settlement is not durable yet{trouble}"), None)
+    }
+
     /// Why a message that was received is in no pool.
     fn outside(&self, tracked: &InFlightMessage) -> WhyWaiting {
         let queues = self.router.queues.all();
@@ -199,6 +206,13 @@ impl<'a> Look<'a> {
     /// Why a pool takes nothing more.
     fn no_room(&self, pool: &Pool, message: &Message) -> Option<WhyWaiting> {
         let gauges = pool.sluice.stats().gauges;
+        if let Some(done) = pool.places.full_of_done(gauges.running) {
+            let code = &pool.code;
+            let detail = format!(
+                "pool {code} is full of messages that are done and not settled yet: {done}"
+            );
+            return Some(WhyWaiting::new("pool_full", detail, None));
+        }
         if gauges.running >= gauges.limit {
             return Some(self.at_limit(pool, message, gauges.running, gauges.limit));
         }

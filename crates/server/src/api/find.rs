@@ -42,7 +42,8 @@ pub(crate) async fn show(
     if found.is_err()
         && let Some(item) = parked(&api, &id).await?
     {
-        found = Ok(MessageShape::of_parked(&item));
+        let follows = api.daemon.store().parked_follows(&item.id).await?;
+        found = Ok(MessageShape::of_parked(&item, follows));
     }
     if matches!(&found, Err(not_asked) if !not_asked.iter().any(|queue| queue.is_down)) {
         // It may have been replayed between the two looks.

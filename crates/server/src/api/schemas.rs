@@ -130,7 +130,7 @@ fn messages() -> Vec<Field> {
 }
 
 /// What a message can wait for.
-const REASONS: [&str; 13] = [
+const REASONS: [&str; 14] = [
     "group_busy",
     "group_retrying",
     "group_blocked",
@@ -144,6 +144,7 @@ const REASONS: [&str; 13] = [
     "delayed",
     "draining",
     "ready",
+    "settling",
 ];
 
 fn views() -> Vec<Field> {

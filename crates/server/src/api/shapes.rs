@@ -86,6 +86,8 @@ pub(crate) struct ParkedBrief {
     attempts: u32,
     parked_at: String,
     place: Option<u32>,
+    /// Whether it goes back by itself, after those of its group before it.
+    follows: bool,
     last_error: Option<LastErrorShape>,
 }
 
@@ -156,7 +158,7 @@ impl MessageShape {
     }
 
     /// A message that was put aside.
-    pub(crate) fn of_parked(item: &ParkedItem) -> Self {
+    pub(crate) fn of_parked(item: &ParkedItem, follows: bool) -> Self {
         let field = |name: &str| item.message[name].as_str().map(str::to_owned);
         let high = item.message["highPriority"].as_bool().unwrap_or(false);
         Self {
@@ -180,6 +182,7 @@ impl MessageShape {
                 attempts: item.attempts,
                 parked_at: parked_at(item),
                 place: item.place,
+                follows,
                 last_error: item.last_error.as_ref().map(Into::into),
             }),
         }

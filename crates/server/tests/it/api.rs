@@ -15,6 +15,7 @@ mod schema;
 mod scrape;
 mod stage;
 mod stream;
+mod stuck;
 mod typos;
 mod unknown_pools;
 mod views;

@@ -85,6 +85,7 @@ pub(crate) fn every_fact(check: impl FnMut(&str, &Fact<'_>)) {
     };
     let hour = Duration::from_secs(3600);
     let (some, code) = (Some(hour), ParkedCode::Rejected);
+    let finished = |outcome| Fact::Finished { queue, pool, message, attempt: 1, outcome, took };
     let facts = [
         ("received", Fact::Received { queue, count: 3 }),
         ("failing", Fact::SourceFailed { queue, doing: "receive", cause: "refused" }),
@@ -99,9 +100,9 @@ pub(crate) fn every_fact(check: impl FnMut(&str, &Fact<'_>)) {
         ("admitted", Fact::Admitted { pool, message }),
         ("started", Fact::Started { pool, message, attempt: 2, waited }),
         ("called", Fact::Called { pool, message, status: CallStatus::Http(200), took }),
-        ("done", Fact::Finished { pool, message, outcome: &Outcome::Done, took }),
-        ("failed", Fact::Finished { pool, message, outcome: &failed, took }),
-        ("given up", Fact::Finished { pool, message, outcome: &rejected, took }),
+        ("done", finished(&Outcome::Done)),
+        ("failed", finished(&failed)),
+        ("given up", finished(&rejected)),
         ("panicked", Fact::Panicked { pool, id, what: "index out of bounds" }),
         ("rejected", Fact::Rejected { pool, message, severity, why: echo }),
         (

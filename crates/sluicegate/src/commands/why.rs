@@ -56,7 +56,12 @@ fn last_error(message: &Value, now: Timestamp) -> Option<String> {
         let more = if cut.len() < words.len() { "…" } else { "" };
         format!("; the reply: {cut}{more}")
     });
-    Some(plain(&format!("it failed{ago}: {error}{}", said.unwrap_or_default())))
+    let missing = |text: &String| !error.contains(text.as_str());
+    let target = last["target"].as_str().map(str::to_owned).filter(missing);
+    let target = target.map(|target| format!("{target}: ")).unwrap_or_default();
+    let status = last["status"].as_u64().map(|status| status.to_string()).filter(missing);
+    let status = status.map(|status| format!(" (HTTP {status})")).unwrap_or_default();
+    Some(plain(&format!("it failed{ago}: {target}{error}{status}{}", said.unwrap_or_default())))
 }
 
 /// Says it: `m42 waits in pool ORDERS: group head m1 retries in 12 s (since 3 s, attempt 2)`.
@@ -76,7 +81,18 @@ fn sentence(message: &Value, now: Timestamp) -> String {
     };
     let id = text("id").unwrap_or("it");
     let reason = reason(message, now).map(|reason| format!(": {reason}")).unwrap_or_default();
-    plain(&format!("{id} {verb}{place}{reason}{}", since(message, now)))
+    let hint = if is_blocked_head(message) { hint(id) } else { String::new() };
+    plain(&format!("{id} {verb}{place}{reason}{}{hint}", since(message, now)))
+}
+
+/// Whether it is the message that its group waits for, and it waits for a person.
+fn is_blocked_head(message: &Value) -> bool {
+    let why = &message["why"];
+    why["reason"] == "group_blocked" && why["detail"] == "its attempts are used up"
+}
+
+fn hint(id: &str) -> String {
+    format!("; `sluicegate ack {id}` gives it up as done, and its group goes on")
 }
 
 /// What holds it up, and for how long.
@@ -87,8 +103,12 @@ fn reason(message: &Value, now: Timestamp) -> Option<String> {
         let place = parked["place"].as_u64().filter(|place| *place > 1);
         let place = place.map(|place| format!(", number {place} of its group's parked messages"));
         let code = parked["code"].as_str().unwrap_or("parked");
+        let back = match parked["follows"].as_bool() {
+            Some(true) => "it goes back to its queue by itself, after those before it".to_owned(),
+            _ => format!("`sluicegate replay {id}` gives it back to its queue"),
+        };
         return Some(format!(
-            "{code}{}: {reason}{}; `sluicegate replay {id}` gives it back to its queue",
+            "{code}{}: {reason}{}; {back}",
             status.unwrap_or_default(),
             place.unwrap_or_default()
         ));
@@ -184,8 +204,9 @@ mod tests {
         let at = "2026-01-02T03:04:05Z";
         let last = |body: Value| {
             let error = "http://a.test/in answered 500";
+            let target = "http://a.test/in";
             let last =
-                json!({"at": at, "status": 500, "error": error, "target": "t", "body": body});
+                json!({"at": at, "status": 500, "error": error, "target": target, "body": body});
             last_error(&json!({ "lastError": last }), now)
         };
         let cases = [
@@ -207,6 +228,10 @@ mod tests {
         for (body, expected) in cases {
             assert_eq!(last(body), Some(expected));
         }
+        let bare =
+            json!({"at": at, "status": 429, "error": "a pause", "target": "http://a.test/in"});
+        let words = "it failed 3.0 s ago: http://a.test/in: a pause (HTTP 429)";
+        assert_eq!(last_error(&json!({ "lastError": bare }), now).as_deref(), Some(words));
         assert_eq!(last_error(&json!({ "lastError": null }), now), None);
         assert_eq!(last_error(&json!({}), now), None);
     }

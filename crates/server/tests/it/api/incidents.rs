@@ -52,7 +52,10 @@ async fn a_breaker_that_opens_is_warned_of_until_it_closes() {
     check(&warning(&stage, "BREAKER_OPEN", true).await, "WARNING", &host, &host);
     assert_eq!(stage.get("/health").await.json()["status"], "UP");
     let metrics = stage.get("/metrics").await.body;
-    assert!(metrics.contains("sluicegate_warnings{severity=\"WARNING\"} 0"), "{metrics}");
+    assert!(
+        metrics.contains("sluicegate_warnings{severity=\"WARNING\",code=\"BREAKER_OPEN\"} 0"),
+        "{metrics}"
+    );
 }
 
 const STRICT: &str = "[[pool]]\ncode = \"P\"\nordering = \"strict\"\nmax_attempts = 1\n";

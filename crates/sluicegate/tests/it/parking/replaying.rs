@@ -92,6 +92,11 @@ async fn what_arrives_meanwhile_comes_after(on: On) {
     assert_eq!(answer["replayed"], 2, "{answer}");
     scene.publish(&daemon, &["m3"]).await;
     sleep(Duration::from_millis(400)).await;
+    let said = scene.run(&daemon, &["why", "m3"]);
+    if said.stdout.contains("parked") {
+        said.check(0, &["it goes back to its queue by itself"]);
+        assert!(!said.stdout.contains("sluicegate replay"), "{said:?}");
+    }
     scene.publish(&daemon, &["m4"]).await;
     scene.endpoint.wait_for(3).await;
     scene.publish(&daemon, &["m5"]).await;
