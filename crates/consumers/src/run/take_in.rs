@@ -23,7 +23,8 @@ pub(super) fn take_in(engine: &Arc<Engine>, batch: Vec<Delivery<Envelope>>) {
         let Delivery { broker_id, receipt, attempts, message } = delivery;
         let (entry, bad) = consuming.read(message);
         match engine.owed.in_flight.begin(broker_id, receipt, attempts, entry, now) {
-            Begun::New(tracked) => {
+            // What is superseded is passed over when its turn comes.
+            Begun::New(tracked) | Begun::Again(tracked, _) => {
                 let held = engine.owed.hold(tracked);
                 if let Some(why) = bad {
                     consuming.died(held.tracked(), &why, true);

@@ -65,7 +65,7 @@ async fn a_head_that_fails_again_and_again_is_warned_of_until_it_is_done() {
     let stuck = warning(&stage, "GROUP_STUCK", false).await;
     assert_eq!((&stuck["severity"], &stuck["subject"]), (&json!("WARNING"), &json!("P/g")));
     let message = stuck["message"].as_str().expect("words");
-    for words in ["pool P", "group g", "m1", "10 attempts", "since 20", "delaySeconds"] {
+    for words in ["pool P", "group g", "m1", "10 attempts", "since 20", "answered 200 with ack=false"] {
         assert!(message.contains(words), "{words:?} is not in {message:?}");
     }
     let health = stage.get("/health").await.json();
@@ -82,9 +82,9 @@ async fn a_head_that_fails_again_and_again_is_warned_of_until_it_is_done() {
 #[tokio::test]
 async fn what_is_done_and_not_settled_is_told_apart() {
     let endpoint = Endpoint::start().await;
-    let stage = Stage::start("[[pool]]\ncode = \"P\"\nconcurrency = 10\n").await;
-    endpoint.otherwise(Answer::ok().after(Duration::from_millis(500)));
-    // As many as have places, 10 that run and 50 that wait, and some more.
+    let stage = Stage::start("[[pool]]\ncode = \"P\"\nconcurrency = 1\n").await;
+    endpoint.otherwise(Answer::ok().after(Duration::from_millis(50)));
+    // As many as have places, one that runs and 50 that wait, and some more.
     for number in 0..80 {
         let id = format!("m{number}");
         publish(&stage, &id, &id, &endpoint.url("/in")).await;
@@ -93,8 +93,8 @@ async fn what_is_done_and_not_settled_is_told_apart() {
     let file = Connection::open(stage.folder.path().join("state.db")).expect("the file");
     file.execute_batch("BEGIN IMMEDIATE").expect("the lock");
     let unsettled = "sluicegate_queue_unsettled{queue=\"default\"}";
-    until(&stage, "/metrics", |reply| series(&reply.body, unsettled) == Some(60.0)).await;
-    let done = stage.get("/api/v1/messages/m0").await.json();
+    until(&stage, "/metrics", |reply| series(&reply.body, unsettled) == Some(51.0)).await;
+    let done = stage.get("/api/v1/messages/m40").await.json();
     assert_eq!((&done["state"], &done["why"]["reason"]), (&json!("done"), &json!("settling")));
     let detail = done["why"]["detail"].as_str().unwrap_or_default();
     assert!(detail.contains("its settlement is not durable yet"), "{done}");

@@ -129,9 +129,9 @@ fn the_codes() {
     #[rustfmt::skip]
     assert_eq!(codes, [
         "BREAKER_OPEN", "CONFIGURATION", "CONFIG_INVALID", "CONFIG_SYNC_FAILED", "CONSUMER_RESTART",
-        "CONSUMER_RESTART_FAILED", "GROUP_BLOCKED", "PARKED", "PIPELINE_MAP_LEAK", "POOL_LIMIT",
-        "PROCESSING", "QUEUE_FULL", "ROUTING", "SHUTDOWN_CLEANUP_ERRORS", "SOURCE_DOWN",
-        "STATE_FAILED", "UNGROUPED_SERIAL", "UNKNOWN_FIELD",
+        "CONSUMER_RESTART_FAILED", "GROUP_BLOCKED", "GROUP_STUCK", "PARKED", "PIPELINE_MAP_LEAK",
+        "POOL_LIMIT", "PROCESSING", "QUEUE_FULL", "ROUTING", "SHUTDOWN_CLEANUP_ERRORS",
+        "SOURCE_DOWN", "START_FAILED", "STATE_FAILED", "UNGROUPED_SERIAL", "UNKNOWN_FIELD",
     ]);
     let severities = [Severity::Info, Severity::Warning, Severity::Error, Severity::Critical];
     assert_eq!(severities.map(Severity::label), ["INFO", "WARNING", "ERROR", "CRITICAL"]);
