@@ -80,7 +80,7 @@ impl Daemon {
         let new = Settings::load(file).map_err(|problems| {
             let words = format!("the file was not read again: {}", problems.summary());
             self.inner.record.raise(Code::ConfigInvalid, Severity::Error, &name[..], words);
-            tracing::error!(target: "sluicegate", "not reloaded:\n{problems}");
+            tracing::error!(target: "sluicegate", "not reloaded: {problems}");
             NotReloaded::Problems(problems)
         })?;
         self.inner.record.resolve(Code::ConfigInvalid, &name);

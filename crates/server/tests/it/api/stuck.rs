@@ -65,7 +65,9 @@ async fn a_head_that_fails_again_and_again_is_warned_of_until_it_is_done() {
     let stuck = warning(&stage, "GROUP_STUCK", false).await;
     assert_eq!((&stuck["severity"], &stuck["subject"]), (&json!("WARNING"), &json!("P/g")));
     let message = stuck["message"].as_str().expect("words");
-    for words in ["pool P", "group g", "m1", "10 attempts", "since 20", "answered 200 with ack=false"] {
+    for words in
+        ["pool P", "group g", "m1", "10 attempts", "since 20", "answered 200 with ack=false"]
+    {
         assert!(message.contains(words), "{words:?} is not in {message:?}");
     }
     let health = stage.get("/health").await.json();
