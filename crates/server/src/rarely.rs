@@ -15,8 +15,11 @@ const MOST: usize = 1_024;
 /// What was said when.
 #[derive(Debug, Default)]
 pub(crate) struct Rarely {
-    by_host: Mutex<HashMap<(Arc<str>, Box<str>), Said>>,
+    by_host: Mutex<HashMap<Of, Said>>,
 }
+
+/// A pool and a host.
+type Of = (Arc<str>, Box<str>);
 
 #[derive(Debug)]
 struct Said {
