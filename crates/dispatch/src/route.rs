@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::intake::{Begin, Entry as _, Held};
+use crate::intake::{Begun, Entry as _, Held};
 use crate::places::AwaitsRoom;
 use crate::pool::{BatchGroup, Item, Pool};
 use crate::queue::Queue;
 use crate::routed::{InFlightMessage, Routed};
 use crate::window::State;
 use crate::{
-    DEFAULT_DELAY, DEFAULT_POOL, Delivery, Fact, Malformed, Message, Order, Ordering, Parked,
+    DEFAULT_DELAY, DEFAULT_POOL, Delivery, Fact, MIN_DELAY, Malformed, Message, Ordering, Parked,
     ParkedCode, PoolSettings, Reason, Receipt, Settlement, UnknownPool,
 };
 
@@ -41,30 +41,37 @@ fn dedupe(queue: &Arc<Queue>, batch: Vec<Delivery>) -> Vec<Held<Routed>> {
     let mut fresh = Vec::with_capacity(batch.len());
     for delivery in batch {
         if leaving.iter().any(|before| runs(before, &delivery)) {
-            return_later(queue, delivery);
+            let Delivery { receipt, attempts, message, broker_id } = delivery;
+            let id = message.map_or(broker_id, |message| message.id);
+            return_later(queue, &id, receipt, attempts, DEFAULT_DELAY);
             continue;
         }
-        let is_first = delivery.attempts == 0;
-        match queue.begin(routed(queue, &order, delivery), now) {
-            Ok(Begin::New(held)) => {
-                if is_first {
-                    name_unknown_fields(queue, &held.tracked().entry.message);
-                }
-                fresh.push(held);
+        let Delivery { broker_id, receipt, attempts, message } = delivery;
+        let message = match message {
+            Ok(message) => message,
+            Err(malformed) => {
+                set_aside(queue, broker_id, receipt, malformed);
+                continue;
             }
-            Ok(Begin::Redelivered(tracked)) => {
+        };
+        let ordered = order.keeps_message(&message);
+        let entry = Routed::new(message, Arc::clone(queue.name()), ordered);
+        match queue.owed.in_flight.begin(broker_id, receipt.clone(), attempts, entry, now) {
+            Begun::New(tracked) => {
+                if attempts == 0 {
+                    name_unknown_fields(queue, &tracked.entry.message);
+                }
+                fresh.push(queue.owed.hold(tracked));
+            }
+            Begun::Redelivered(tracked) => {
                 let id = &tracked.entry.message.id;
                 recipient.observe(&Fact::Redelivered { queue: queue.name(), id });
             }
-            Ok(Begin::Requeued { id, receipt }) => {
+            Begun::Requeued(id) => {
                 recipient.observe(&Fact::Requeued { queue: queue.name(), id: &id });
                 queue.owed.settle_stray(receipt, Settlement::Ack, None);
             }
-            Err(Delivery { broker_id, receipt, message, .. }) => {
-                if let Err(malformed) = message {
-                    set_aside(queue, broker_id, receipt, malformed);
-                }
-            }
+            Begun::Replayed(id) => return_later(queue, &id, receipt, attempts, MIN_DELAY),
         }
     }
     fresh
@@ -73,15 +80,6 @@ fn dedupe(queue: &Arc<Queue>, batch: Vec<Delivery>) -> Vec<Held<Routed>> {
 fn runs(before: &Queue, delivery: &Delivery) -> bool {
     let id = delivery.message.as_ref().ok().map(|message| &*message.id);
     before.owed.in_flight.runs(&delivery.broker_id, id)
-}
-
-fn routed(queue: &Queue, order: &Order, delivery: Delivery) -> Delivery<Routed> {
-    let Delivery { broker_id, receipt, attempts, message } = delivery;
-    let message = message.map(|message| {
-        let ordered = order.keeps_message(&message);
-        Routed::new(message, Arc::clone(queue.name()), ordered)
-    });
-    Delivery { broker_id, receipt, attempts, message }
 }
 
 /// Says which fields of a message nobody knows: they are mostly misspelt.
@@ -109,13 +107,11 @@ fn set_aside(queue: &Queue, broker_id: Arc<str>, receipt: Receipt, malformed: Ma
     queue.owed.settle_stray(receipt, Settlement::Park, Some(Box::new(parked)));
 }
 
-/// What a queue of the same name that is leaving still runs comes again when that is over:
-/// docs/rules.md#dedupe-1.
-fn return_later(queue: &Queue, delivery: Delivery) {
-    let Delivery { receipt, attempts, message, broker_id } = delivery;
-    let id = message.map_or(broker_id, |message| message.id);
-    queue.recipient.observe(&Fact::Redelivered { queue: queue.name(), id: &id });
-    let settlement = Settlement::Retry { after: DEFAULT_DELAY, attempts, reason: Reason::Draining };
+/// What is not over elsewhere comes again when it is: a message that a queue of the same name still runs which is
+/// leaving, or one whose parking is not over: docs/rules.md#dedupe-1, docs/rules.md#park-2.
+fn return_later(queue: &Queue, id: &Arc<str>, receipt: Receipt, attempts: u32, after: Duration) {
+    queue.recipient.observe(&Fact::Redelivered { queue: queue.name(), id });
+    let settlement = Settlement::Retry { after, attempts, reason: Reason::Draining };
     queue.owed.settle_stray(receipt, settlement, None);
 }
 

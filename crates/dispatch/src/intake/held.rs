@@ -85,7 +85,7 @@ impl<E: Entry> Owed<E> {
     }
 
     /// A message that is new here, as a guard.
-    pub(crate) fn hold(self: &Arc<Self>, tracked: Arc<Tracked<E>>) -> Held<E> {
+    pub fn hold(self: &Arc<Self>, tracked: Arc<Tracked<E>>) -> Held<E> {
         Held { tracked: Some(tracked), owed: Arc::clone(self) }
     }
 
@@ -266,7 +266,7 @@ impl<E: Entry> Held<E> {
 }
 
 fn settling<E>(tracked: Arc<Tracked<E>>, settlement: Settlement) -> Settling<E> {
-    tracked.begin_settling();
+    tracked.begin_settling(settlement);
     let subject = Subject::Tracked(tracked);
     Settling { subject, settlement, parked: None, is_replayed: false, until: None }
 }

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::Receipt;
+use crate::{Receipt, Settlement};
 
 /// What a recipient keeps of a message while it is in flight.
 pub trait Entry: Debug + Send + Sync + 'static {
@@ -71,6 +71,8 @@ struct State {
 enum Stage {
     Here,
     Settling,
+    /// The same, and it is parked: whoever looks into the parked list may put it in again.
+    Parking,
     /// It was taken in again: another entry stands for its message.
     Superseded,
 }
@@ -78,12 +80,14 @@ enum Stage {
 /// What a delivery turned out to be.
 #[derive(Debug)]
 pub enum Begun<E> {
-    /// A message that is to run.
+    /// A message that is to run, once it is [held](super::Owed::hold).
     New(Arc<Tracked<E>>),
     /// One that is still here. The receipt it came with is the valid one from now on.
     Redelivered(Arc<Tracked<E>>),
-    /// Another copy of a message that is here.
+    /// Another copy of a message that is here, with this id.
     Requeued(Arc<str>),
+    /// A copy of a message of this id whose parking is not over: it is its replay, and must come again later.
+    Replayed(Arc<str>),
 }
 
 impl<E: Entry> InFlight<E> {
@@ -98,7 +102,7 @@ impl<E: Entry> InFlight<E> {
     /// late it is taken in anew, behind later ones of its key that are still here; those must run again after
     /// it, or the key would end in the state of an old message. So they are superseded, not only given a new
     /// receipt.
-    pub(crate) fn begin(
+    pub fn begin(
         &self,
         broker_id: Arc<str>,
         receipt: Receipt,
@@ -121,9 +125,11 @@ impl<E: Entry> InFlight<E> {
             indexes.remove(&known);
         }
         if let Some(id) = entry.id()
-            && indexes.by_id.contains_key(id)
+            && let Some(known) = indexes.by_id.get(id)
         {
-            return Begun::Requeued(Arc::clone(id));
+            let is_parking = known.state.lock().stage == Stage::Parking;
+            let id = Arc::clone(id);
+            return if is_parking { Begun::Replayed(id) } else { Begun::Requeued(id) };
         }
         let state = State {
             born: receipt.generation,
@@ -262,13 +268,14 @@ impl<E> Tracked<E> {
     }
 
     pub(crate) fn is_settling(&self) -> bool {
-        self.state.lock().stage == Stage::Settling
+        matches!(self.state.lock().stage, Stage::Settling | Stage::Parking)
     }
 
-    pub(crate) fn begin_settling(&self) {
+    pub(crate) fn begin_settling(&self, settlement: Settlement) {
         let mut state = self.state.lock();
         if state.stage == Stage::Here {
-            state.stage = Stage::Settling;
+            let is_parked = settlement == Settlement::Park;
+            state.stage = if is_parked { Stage::Parking } else { Stage::Settling };
         }
     }
 }

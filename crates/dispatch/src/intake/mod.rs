@@ -173,27 +173,6 @@ impl<R: Recipient> Intake<R> {
         &self.name
     }
 
-    /// Takes a delivery in, as a guard if its message is new here.
-    pub fn begin(
-        &self,
-        delivery: Delivery<R::Entry>,
-        now: Instant,
-    ) -> Result<Begin<R::Entry>, Delivery<R::Entry>> {
-        let Delivery { broker_id, receipt, attempts, message } = delivery;
-        let entry = match message {
-            Ok(entry) => entry,
-            Err(malformed) => {
-                return Err(Delivery { broker_id, receipt, attempts, message: Err(malformed) });
-            }
-        };
-        let copy = receipt.clone();
-        Ok(match self.owed.in_flight.begin(broker_id, receipt, attempts, entry, now) {
-            Begun::New(tracked) => Begin::New(self.owed.hold(tracked)),
-            Begun::Redelivered(tracked) => Begin::Redelivered(tracked),
-            Begun::Requeued(id) => Begin::Requeued { id, receipt: copy },
-        })
-    }
-
     /// Asks the source something, unless it is replaced meanwhile: one that hangs never answers, and
     /// what it was asked is asked again of the new one.
     pub(crate) async fn ask<A>(
@@ -278,22 +257,6 @@ impl<R: Recipient> Intake<R> {
         let life = self.life.lock();
         life.stopping.is_cancelled() && life.receivers.stats().gauges.running == 0
     }
-}
-
-/// What a delivery turned out to be.
-#[derive(Debug)]
-pub enum Begin<E: Entry> {
-    /// A message that is to run.
-    New(Held<E>),
-    /// One that is still here.
-    Redelivered(Arc<Tracked<E>>),
-    /// Another copy of a message that is here.
-    Requeued {
-        /// Its id.
-        id: Arc<str>,
-        /// What the copy is settled with.
-        receipt: crate::Receipt,
-    },
 }
 
 impl<M: Send + 'static> Life<M> {
