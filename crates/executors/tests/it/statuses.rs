@@ -263,7 +263,11 @@ async fn the_beginning_of_a_reply_is_kept_and_nobody_waits_for_more() {
             Duration::from_secs(20),
             Some("out of paper".to_owned()),
         ),
-        (Answer::status(500).body("ab").endless(), Duration::from_secs(20), Some("ab".repeat(512))),
+        (
+            Answer::status(500).body("ab".repeat(4_096)).endless(),
+            Duration::from_secs(20),
+            Some("ab".repeat(512)),
+        ),
         (Answer::status(500).body("ab").stalls(), timeout, None),
         (Answer::status(500), Duration::from_secs(20), None),
     ];

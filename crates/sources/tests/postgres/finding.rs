@@ -30,11 +30,11 @@ async fn a_message_that_was_put_back_is_found_by_its_id() {
     source.publish(vec![strict("m1", "g"), strict("m2", "g")]).await.unwrap();
     let first = receive(&source, 1).await.remove(0);
     assert_eq!((id(&first), state(&source, "m1").await), ("m1".to_owned(), Some(FoundState::Out)));
-    done(&source, &[first.clone()]).await;
+    done(&source, std::slice::from_ref(&first)).await;
     assert_eq!(state(&source, "m1").await, None, "it is gone");
     // What follows it is out of the way.
     let second = receive(&source, 1).await.remove(0);
-    done(&source, &[second.clone()]).await;
+    done(&source, std::slice::from_ref(&second)).await;
     put_back(&source, &first.broker_id, "m1", "m1~1").await;
     put_back(&source, &second.broker_id, "m2", "m2~1").await;
     assert_eq!(state(&source, "m2").await, Some(FoundState::Behind("m1".into())));
