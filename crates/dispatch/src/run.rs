@@ -273,7 +273,7 @@ impl Run<'_> {
                 }
             }
             (settlement, _) => {
-                tracked.set_attempts(before + 1);
+                tracked.set_attempts(before.saturating_add(1));
                 self.end(turn, settlement)
             }
         }
