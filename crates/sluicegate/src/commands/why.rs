@@ -199,6 +199,33 @@ mod tests {
     }
 
     #[test]
+    fn what_can_be_done_is_said() {
+        let now = "2026-01-02T03:04:05Z".parse().unwrap();
+        let cases = [
+            (
+                json!({"id": "m3", "pool": "P", "state": "parked", "attempt": 0,
+                    "parked": {"id": "35", "code": "key_parked", "reason": "behind m1", "follows": true}}),
+                "m3 is parked in pool P: key_parked: behind m1; it goes back to its queue by itself, \
+                 after those before it (not tried yet)",
+            ),
+            (
+                json!({"id": "m1", "pool": "P", "state": "waiting", "attempt": 5,
+                    "why": {"reason": "group_blocked", "detail": "its attempts are used up"}}),
+                "m1 waits in pool P: its attempts are used up (attempt 5); `sluicegate ack m1` gives it \
+                 up as done, and its group goes on",
+            ),
+            (
+                json!({"id": "m1", "pool": "P", "state": "done", "attempt": 1,
+                    "why": {"reason": "settling", "detail": "its settlement is not durable yet: locked"}}),
+                "m1 is delivered in pool P: its settlement is not durable yet: locked (attempt 1)",
+            ),
+        ];
+        for (message, expected) in cases {
+            assert_eq!(sentence(&message, now), expected);
+        }
+    }
+
+    #[test]
     fn the_last_error_is_a_line_of_its_own() {
         let now: Timestamp = "2026-01-02T03:04:08Z".parse().unwrap();
         let at = "2026-01-02T03:04:05Z";
