@@ -143,10 +143,14 @@ pub enum Fact<'a> {
     },
     /// An attempt ended.
     Finished {
+        /// The queue.
+        queue: &'a Arc<str>,
         /// The pool.
         pool: &'a Arc<str>,
         /// The message.
         message: &'a Message,
+        /// Which attempt it was.
+        attempt: u32,
         /// How.
         outcome: &'a Outcome,
         /// How long it took.

@@ -16,6 +16,7 @@ mod envelope;
 mod executor;
 mod fact;
 pub mod intake;
+mod last_error;
 mod message;
 mod order;
 mod outcome;
@@ -31,6 +32,7 @@ mod run;
 mod settings;
 mod source;
 mod view;
+mod why;
 mod window;
 
 pub use breaker::{
@@ -41,6 +43,7 @@ pub use demand::{Demand, Opened, Openings, Room, Rooms};
 pub use envelope::Envelope;
 pub use executor::{Attempt, Executor};
 pub use fact::{CallStatus, Fact, Observer};
+pub use last_error::LastError;
 pub use message::{AuthToken, BadTarget, Message, Target};
 pub use order::{Order, Ordered};
 pub use outcome::{
@@ -49,16 +52,14 @@ pub use outcome::{
 };
 pub use parked::{Parked, ParkedCode, ParkedStore};
 pub use queue::QueueSettings;
-pub use routed::LastError;
 pub use router::{AckError, Router, ShutdownReport};
 pub use settings::{
     DEFAULT_GROUP, DEFAULT_POOL, OnExhausted, OnRejected, Ordering, PoolSettings, Ungrouped,
     UnknownPool,
 };
 pub use source::{
-    BoxFuture, Depth, Found, FoundState, Profile, Publication, PublishError, Published, PutBack,
-    Settle, Settled, Source, SourceError,
+    BoxFuture, Depth, Finds, Found, FoundState, Profile, Publication, PublishError, Published,
+    PutBack, Settle, Settled, Source, SourceError,
 };
-pub use view::{
-    GroupView, MessageState, MessageView, PauseView, Phase, PoolView, QueueView, WhyWaiting,
-};
+pub use view::{GroupView, MessageState, MessageView, PauseView, Phase, PoolView, QueueView};
+pub use why::WhyWaiting;

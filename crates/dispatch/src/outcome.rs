@@ -27,11 +27,15 @@ pub enum Outcome {
         why: String,
         /// The HTTP status, if there was one.
         status: Option<u16>,
+        /// The first 1 KiB of the reply, if there was one.
+        body: Option<Arc<str>>,
     },
     /// The endpoint has had enough for now: nobody of this pool should call its host before.
     Throttled {
         /// How long.
         after: Duration,
+        /// The first 1 KiB of the reply, if there was one.
+        body: Option<Arc<str>>,
     },
     /// It will never work like this.
     Rejected(Rejection),
@@ -60,6 +64,8 @@ pub struct Rejection {
     pub why: String,
     /// How bad it is.
     pub severity: Severity,
+    /// The first 1 KiB of the reply, if there was one.
+    pub body: Option<Arc<str>>,
 }
 
 /// How bad something is.
@@ -123,7 +129,7 @@ pub fn settlement_for(outcome: &Outcome, attempts: u32) -> Settlement {
         Outcome::RetryLater { after, .. } => {
             retry(after.map_or(DEFAULT_DELAY, clamped), counted, Reason::Failed)
         }
-        Outcome::Throttled { after } => retry(clamped(*after), attempts, Reason::Throttled),
+        Outcome::Throttled { after, .. } => retry(clamped(*after), attempts, Reason::Throttled),
         Outcome::Rejected(_) => Settlement::Park,
         Outcome::Unreachable { .. } => retry(DEFAULT_DELAY, counted, Reason::Failed),
         Outcome::BreakerOpen { rest, .. } => {

@@ -119,6 +119,14 @@ impl Places {
         self.tell_if_awaited();
     }
 
+    /// How many are done and not settled, where they are why there is no room.
+    pub(crate) fn full_of_done(&self, running: u32) -> Option<u32> {
+        let waiting = self.waiting.load(Memory::SeqCst);
+        let done = self.unsettled.load(Memory::SeqCst).saturating_sub(waiting + running);
+        let may_wait = waiting < self.capacity.load(Memory::Relaxed);
+        (done > 0 && may_wait && self.room() == 0).then_some(done)
+    }
+
     /// Whether none waits.
     pub(crate) fn is_idle(&self) -> bool {
         self.waiting.load(Memory::SeqCst) == 0

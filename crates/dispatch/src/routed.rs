@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering as Memory};
-use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use sluicegate_schedule::ItemId;
@@ -10,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::intake::{Entry, Tracked};
 use crate::places::Places;
-use crate::{DEFAULT_GROUP, Message, Reason};
+use crate::{DEFAULT_GROUP, LastError, Message, Reason};
 
 /// A message of the router.
 #[derive(Debug)]
@@ -65,21 +64,6 @@ pub(crate) enum Now {
     Blocked,
 }
 
-/// How the last attempt at a message failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LastError {
-    /// When.
-    pub at: SystemTime,
-    /// The HTTP status, if there was one.
-    pub status: Option<u16>,
-    /// What happened.
-    pub error: String,
-    /// What was called.
-    pub target: Arc<str>,
-    /// The first 1 KiB of the reply, if there was one.
-    pub body: Option<Arc<str>>,
-}
-
 impl PoolId {
     pub(crate) fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -120,8 +104,8 @@ impl Routed {
         self.acked.load(Memory::Acquire)
     }
 
-    pub(crate) fn set_last_error(&self, error: LastError) {
-        self.standing.lock().last_error = Some(Arc::new(error));
+    pub(crate) fn set_last_error(&self, error: Arc<LastError>) {
+        self.standing.lock().last_error = Some(error);
     }
 
     pub(crate) fn last_error(&self) -> Option<Arc<LastError>> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
-use sluicegate_tasks::{Context, Invalid, Running};
+use sluicegate_tasks::{Invalid, Running};
 use tokio::time::Instant;
 
 use crate::pools::Pools;
@@ -70,7 +70,7 @@ impl Router {
         parked: Arc<dyn ParkedStore>,
         observer: Arc<dyn Observer>,
     ) -> Result<Self, Invalid> {
-        let runner = Runner { executor, parked, observer, cx: Context::new() };
+        let runner = Runner::new(executor, parked, observer);
         Ok(Self { pools: Pools::new(runner)?, queues: Arc::default() })
     }
 

@@ -5,19 +5,21 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering as Memory;
 use std::task::Poll;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use sluicegate_tasks::{Context, Hearing, Turn};
 use tokio::time::Instant;
 
 use crate::intake::Tracked;
+use crate::last_error::LastErrors;
 use crate::outcome::clamped;
 use crate::pool::{Item, Pool};
-use crate::routed::{LastError, Now, Routed};
+use crate::routed::{Now, Routed};
 use crate::{
-    Attempt, BoxFuture, Executor, Fact, Observer, OnExhausted, OnRejected, Ordering, Outcome,
-    Parked, ParkedCode, ParkedStore, PoolSettings, Reason, Rejection, Settlement, settlement_for,
+    Attempt, BoxFuture, Executor, Fact, LastError, Observer, OnExhausted, OnRejected, Ordering,
+    Outcome, Parked, ParkedCode, ParkedStore, PoolSettings, Reason, Rejection, Settlement,
+    settlement_for,
 };
 
 /// How long a message of a paused host is away at most, where coming again costs it nothing.
@@ -29,9 +31,19 @@ pub(crate) struct Runner {
     pub(crate) parked: Arc<dyn ParkedStore>,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) cx: Context,
+    /// How messages failed that may be in their queues again.
+    last_errors: LastErrors,
 }
 
 impl Runner {
+    pub(crate) fn new(
+        executor: Arc<dyn Executor>,
+        parked: Arc<dyn ParkedStore>,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
+        Self { executor, parked, observer, cx: Context::new(), last_errors: LastErrors::default() }
+    }
+
     /// An observer that panics has said so itself, and stops nothing else.
     pub(crate) fn observe(&self, fact: &Fact<'_>) {
         let observe = AssertUnwindSafe(|| self.observer.observe(fact));
@@ -41,6 +53,27 @@ impl Runner {
     /// Whether a message was replayed and is not over: docs/rules.md#park-2.
     pub(crate) fn is_replayed(&self, tracked: &Tracked<Routed>) -> bool {
         self.parked.is_replayed(&tracked.entry.queue, &tracked.entry.message.id)
+    }
+
+    /// How the last attempt at a message failed, here or before it went back to its queue.
+    pub(crate) fn last_error(&self, queue: &Arc<str>, id: &Arc<str>) -> Option<Arc<LastError>> {
+        self.last_errors.get(queue, id)
+    }
+
+    fn last_error_of(&self, entry: &Routed) -> Option<Arc<LastError>> {
+        entry.last_error().or_else(|| self.last_error(&entry.queue, &entry.message.id))
+    }
+
+    /// Remembers how an attempt failed.
+    fn failed(&self, entry: &Routed, error: LastError) {
+        let error = Arc::new(error);
+        entry.set_last_error(Arc::clone(&error));
+        self.last_errors.insert(&entry.queue, &entry.message.id, error);
+    }
+
+    /// A message is over: nobody asks any more how it failed before.
+    fn over(&self, tracked: &Tracked<Routed>) {
+        self.last_errors.remove(&tracked.entry.queue, &tracked.entry.message.id);
     }
 }
 
@@ -118,7 +151,9 @@ impl Run<'_> {
         self.runner.observe(&Fact::Started { pool, message, attempt: number, waited });
         let outcome = self.execute(message, number, cx, hearing).await;
         let took = started.elapsed();
-        self.runner.observe(&Fact::Finished { pool, message, outcome: &outcome, took });
+        let (queue, attempt, outcome) = (&tracked.entry.queue, number, outcome);
+        let fact = Fact::Finished { queue, pool, message, attempt, outcome: &outcome, took };
+        self.runner.observe(&fact);
         self.conclude(turn, &tracked, outcome)
     }
 
@@ -173,7 +208,8 @@ impl Run<'_> {
                     .unwrap_or_else(|| "a panic without words".to_owned());
                 let (pool, id) = (&self.pool.code, &message.id);
                 self.runner.observe(&Fact::Panicked { pool, id, what: &what });
-                Outcome::RetryLater { after: None, why: format!("panicked: {what}"), status: None }
+                let why = format!("panicked: {what}");
+                Outcome::RetryLater { after: None, why, status: None, body: None }
             }
         }
     }
@@ -209,13 +245,13 @@ impl Run<'_> {
     /// The whole of what follows from an outcome: docs/rules.md#settle-1.
     fn conclude(&self, turn: Turn<Item>, tracked: &Arc<Tracked<Routed>>, outcome: Outcome) -> Next {
         self.count(&outcome);
-        if let Outcome::Throttled { after } = &outcome {
+        if let Outcome::Throttled { after, .. } = &outcome {
             let (host, after) = (tracked.entry.message.target.authority(), clamped(*after));
             self.pool.pause(host, Instant::now() + after);
             self.runner.observe(&Fact::Paused { pool: &self.pool.code, host, after });
         }
         if let Some(error) = last_error(&outcome, &tracked.entry) {
-            tracked.entry.set_last_error(error);
+            self.runner.failed(&tracked.entry, error);
         }
         let before = tracked.attempts();
         match (settlement_for(&outcome, before), outcome) {
@@ -236,7 +272,10 @@ impl Run<'_> {
                     self.retry_at_source(turn, tracked, after, reason)
                 }
             }
-            (settlement, _) => self.end(turn, settlement),
+            (settlement, _) => {
+                tracked.set_attempts(before.saturating_add(1));
+                self.end(turn, settlement)
+            }
         }
     }
 
@@ -257,7 +296,7 @@ impl Run<'_> {
         tracked: &Arc<Tracked<Routed>>,
         rejection: Rejection,
     ) -> Next {
-        let Rejection { status, why, severity } = rejection;
+        let Rejection { status, why, severity, .. } = rejection;
         let (pool, message) = (&self.pool.code, &tracked.entry.message);
         self.runner.observe(&Fact::Rejected { pool, message, severity, why: &why });
         // The attempt counts, though nothing is tried again after it.
@@ -323,9 +362,10 @@ impl Run<'_> {
             status,
             attempts: tracked.attempts(),
             holds_key: key.is_some(),
-            last_error: tracked.entry.last_error(),
+            last_error: self.runner.last_error_of(&tracked.entry),
             message: Ok(message.clone()),
         });
+        self.runner.over(tracked);
         let parking = key.map(|key| self.pool.park_key(queue, &key));
         self.pool.left(message);
         if self.settings.ordering == Ordering::Strict {
@@ -341,9 +381,12 @@ impl Run<'_> {
     /// Over and done with. In strict order the next of the key waits until the source knows:
     /// docs/rules.md#strict-1.
     fn end(&self, turn: Turn<Item>, settlement: Settlement) -> Next {
-        self.pool.left(&turn.value().held.tracked().entry.message);
-        let is_replayed =
-            settlement == Settlement::Ack && self.runner.is_replayed(turn.value().held.tracked());
+        let tracked = turn.value().held.tracked();
+        self.pool.left(&tracked.entry.message);
+        if settlement == Settlement::Ack {
+            self.runner.over(tracked);
+        }
+        let is_replayed = settlement == Settlement::Ack && self.runner.is_replayed(tracked);
         if self.settings.ordering == Ordering::Strict {
             let (item, hold, next) = turn.linger_and_next();
             if is_replayed {
@@ -428,17 +471,19 @@ impl Run<'_> {
     }
 }
 
-/// What went wrong in an attempt, for those who ask.
+/// What went wrong in an attempt, for those who ask. An open breaker is none: no call was made, and what its calls met
+/// with is known.
 fn last_error(outcome: &Outcome, entry: &Routed) -> Option<LastError> {
-    let (error, status) = match outcome {
-        Outcome::Done | Outcome::Interrupted => return None,
-        Outcome::Rejected(Rejection { status, why, .. }) => (why.clone(), *status),
-        Outcome::Throttled { .. } => ("the host asked for a pause".to_owned(), Some(429)),
-        Outcome::BreakerOpen { name, .. } => (format!("the breaker of {name} is open"), None),
-        other => last_words(other),
+    let (error, status, body) = match outcome {
+        Outcome::Done | Outcome::Interrupted | Outcome::BreakerOpen { .. } => return None,
+        Outcome::Rejected(Rejection { status, why, body, .. }) => (why.clone(), *status, body),
+        Outcome::Throttled { body, .. } => {
+            ("the host asked for a pause".to_owned(), Some(429), body)
+        }
+        Outcome::RetryLater { why, status, body, .. } => (why.clone(), *status, body),
+        Outcome::Unreachable { cause } => (cause.clone(), None, &None),
     };
-    let target = entry.message.target.url().into();
-    Some(LastError { at: SystemTime::now(), status, error, target, body: None })
+    Some(LastError::now(&entry.message.target, status, error, body.clone()))
 }
 
 /// Runs an attempt until its context ends; then drops it where it stands.

@@ -92,7 +92,7 @@ pub trait Source<M = Message>: Send + Sync + 'static {
         })
     }
 
-    /// Looks for a message by the application's id. `None` where the source cannot, or has none.
+    /// Looks for a message by the application's id, as far as [it can](Profile::finds).
     fn find<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Found>, SourceError>> {
         let _ = id;
         Box::pin(async { Ok(None) })
@@ -118,6 +118,20 @@ pub struct Profile {
     pub keeps_dead_letters: bool,
     /// Whether it hands out by pool.
     pub selects: bool,
+    /// What [`find`](Source::find) can see.
+    pub finds: Finds,
+}
+
+/// Which of its messages a source can find by their ids.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Finds {
+    /// None of them.
+    #[default]
+    Nothing,
+    /// Those that it has handed out, or has given a delay. Others may wait in it.
+    Some,
+    /// All: what it does not find it does not have.
+    All,
 }
 
 impl Profile {
@@ -130,6 +144,7 @@ impl Profile {
             keeps_order: false,
             keeps_dead_letters: false,
             selects: false,
+            finds: Finds::Nothing,
         }
     }
 }

@@ -1,18 +1,17 @@
 //! What can be seen of a router, and why a message is not running yet.
 
-use std::cell::OnceCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering as Memory;
 use std::time::Duration;
 
-use sluicegate_schedule::Why;
 use sluicegate_tasks::{Stats, TenantView};
 use tokio::time::Instant;
 
 use crate::pool::Pool;
 use crate::queue::Queue;
-use crate::routed::{InFlightMessage, Now, Standing};
+use crate::routed::{InFlightMessage, Now, PoolId};
+use crate::why::{Look, WhyWaiting};
 use crate::{LastError, Message, PoolSettings, Reason, Router};
 
 /// Where something is in its life.
@@ -31,7 +30,8 @@ pub struct PoolView {
     pub settings: Arc<PoolSettings>,
     /// Where it is in its life.
     pub phase: Phase,
-    /// Its gauges, counters and histograms.
+    /// Its gauges, counters and histograms. `oldest_wait` counts from when the oldest message came that is here and not
+    /// done, whatever attempts were made since.
     pub stats: Stats,
     /// How many messages may wait.
     pub capacity: u32,
@@ -77,7 +77,8 @@ pub struct GroupView {
     pub pool: Arc<str>,
     /// Its name.
     pub group: Arc<str>,
-    /// How many of its messages wait here.
+    /// How many of its messages wait in the pool behind its head. A source that keeps order holds the others of a
+    /// group back while its head is here: those are not counted.
     pub queued: usize,
     /// How many of them run.
     pub running: usize,
@@ -117,7 +118,7 @@ pub struct MessageView {
     pub age: Duration,
     /// How long it has been running.
     pub running_for: Option<Duration>,
-    /// Why it is not running, if it is not.
+    /// Why it is not running or, where it has run, why it is still here.
     pub why: Option<WhyWaiting>,
     /// How its last attempt failed, if one did.
     pub last_error: Option<Arc<LastError>>,
@@ -136,45 +137,15 @@ pub enum MessageState {
     Done,
 }
 
-/// Why a message is not running yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WhyWaiting {
-    /// The reason, as a word.
-    pub reason: &'static str,
-    /// The reason, in words.
-    pub detail: String,
-    /// How long it still holds, where that is known.
-    pub rest: Option<Duration>,
-}
-
-impl WhyWaiting {
-    /// A reason.
-    pub fn new(reason: &'static str, detail: impl Into<String>, rest: Option<Duration>) -> Self {
-        Self { reason, detail: detail.into(), rest }
-    }
-
-    /// Why a message waits in its source.
-    #[must_use]
-    pub fn delayed(reason: Reason, rest: Duration) -> Self {
-        let (word, detail) = match reason {
-            Reason::Scheduled => ("delayed", "its first delivery is to be later"),
-            Reason::Failed => ("delayed", "an attempt failed"),
-            Reason::Throttled => ("rate_limited", "its host asked for a pause"),
-            Reason::BreakerOpen => ("breaker_open", "the breaker of its target was open"),
-            Reason::Cascade => ("group_retrying", "a message before it, of its batch, failed"),
-            Reason::PoolFull => ("pool_full", "its pool had no room"),
-            Reason::Draining => ("draining", "its pool was draining"),
-        };
-        Self::new(word, detail, Some(rest))
-    }
-}
-
 impl Router {
     /// All pools, those that are leaving last.
     #[must_use]
     pub fn pool_views(&self) -> Vec<PoolView> {
-        let groups = self.groups_by_pool();
-        let view = |pool: &Arc<Pool>, phase| pool.view(phase, groups.get(&pool.code));
+        let (groups, oldest) = (self.groups_by_pool(), self.oldest_by_pool());
+        let view = |pool: &Arc<Pool>, phase| {
+            let oldest = oldest.get(&pool.id).map_or(Duration::ZERO, Instant::elapsed);
+            pool.view(phase, groups.get(&pool.code), oldest)
+        };
         let pools = self.pools.all();
         let mut all: Vec<PoolView> =
             pools.values().map(|pool| view(pool, Phase::Running)).collect();
@@ -189,6 +160,30 @@ impl Router {
             *groups.entry(group.pool).or_insert(0) += 1;
         }
         groups
+    }
+
+    /// When the oldest message of each pool came that is not done. What a sluice knows begins anew with each attempt.
+    fn oldest_by_pool(&self) -> BTreeMap<PoolId, Instant> {
+        let mut oldest = BTreeMap::new();
+        for tracked in self.queues.all().iter().flat_map(|queue| queue.owed.in_flight.each()) {
+            let Some(place) = tracked.entry.standing().place else { continue };
+            if !tracked.is_settling() {
+                let first = oldest.entry(place.pool).or_insert(tracked.received);
+                *first = tracked.received.min(*first);
+            }
+        }
+        oldest
+    }
+
+    /// How many messages of each queue are done, parked or going back, and not settled yet.
+    #[must_use]
+    pub fn unsettled(&self) -> BTreeMap<Arc<str>, usize> {
+        let mut unsettled = BTreeMap::new();
+        for queue in self.queues.all() {
+            let settling = queue.owed.in_flight.each().into_iter().filter(|one| one.is_settling());
+            *unsettled.entry(Arc::clone(queue.name())).or_insert(0) += settling.count();
+        }
+        unsettled
     }
 
     /// All queues, those that are leaving last.
@@ -303,6 +298,12 @@ impl Router {
         all
     }
 
+    /// How the last attempt at a message of a queue failed, as far as that is remembered.
+    #[must_use]
+    pub fn last_error(&self, queue: &str, id: &str) -> Option<Arc<LastError>> {
+        self.pools.runner.last_error(&queue.into(), &id.into())
+    }
+
     /// One message, if it is here.
     #[must_use]
     pub fn message(&self, id: &str) -> Option<MessageView> {
@@ -311,23 +312,7 @@ impl Router {
     }
 }
 
-/// One look at the router. The heads of its groups are found once for all messages that wait behind
-/// them, and only if one does: with many messages in a group, finding them for each would take for
-/// ever.
-struct Look<'a> {
-    router: &'a Router,
-    now: Instant,
-    heads: OnceCell<Heads>,
-}
-
-/// The message that is next, or runs, by pool and group.
-type Heads = HashMap<(Arc<str>, Arc<str>), Arc<str>>;
-
-impl<'a> Look<'a> {
-    fn at(router: &'a Router) -> Self {
-        Self { router, now: Instant::now(), heads: OnceCell::new() }
-    }
-
+impl Look<'_> {
     fn message(&self, queue: &Arc<str>, tracked: &InFlightMessage) -> MessageView {
         // What came or began since the look did so just now.
         let now = self.now;
@@ -347,11 +332,16 @@ impl<'a> Look<'a> {
         };
         let pool = standing.place.as_ref().map(|place| Arc::clone(&place.code));
         let waits = matches!(state, MessageState::Waiting | MessageState::Delayed);
-        let why = waits.then(|| self.why(tracked, &standing));
+        let last_error = standing.last_error.clone();
+        let before = || self.router.pools.runner.last_error(queue, &tracked.entry.message.id);
+        let why = match state {
+            MessageState::Done => Some(self.not_settled(queue)),
+            _ => waits.then(|| self.why(tracked, &standing)),
+        };
         MessageView {
             message: tracked.entry.message.clone(),
             queue: Arc::clone(queue),
-            last_error: standing.last_error,
+            last_error: last_error.or_else(before),
             pool,
             state,
             attempts,
@@ -359,98 +349,6 @@ impl<'a> Look<'a> {
             running_for,
             why,
         }
-    }
-
-    fn why(&self, tracked: &InFlightMessage, standing: &Standing) -> WhyWaiting {
-        let now = self.now;
-        match &standing.now {
-            Now::Blocked => {
-                return WhyWaiting::new("group_blocked", "its attempts are used up", None);
-            }
-            Now::Retrying { until, reason, breaker } => {
-                let rest = until.saturating_duration_since(now);
-                let mut why = WhyWaiting::delayed(*reason, rest);
-                if let Some(breaker) = breaker {
-                    why.detail = format!("breaker open for {breaker}");
-                }
-                return why;
-            }
-            Now::Waiting | Now::Running { .. } => {}
-        }
-        let place = standing.place.as_ref();
-        let found = place.and_then(|place| {
-            let pool = self.router.pools.at(place)?;
-            let not = pool.sluice.why(place.item)?;
-            Some((pool, not))
-        });
-        let Some((pool, not)) = found else {
-            return self.why_outside(tracked);
-        };
-        let rest = not.until.map(|until| until.saturating_duration_since(now));
-        self.explain(&pool, tracked, not.why, rest)
-    }
-
-    /// Why a message is in no pool.
-    fn why_outside(&self, tracked: &InFlightMessage) -> WhyWaiting {
-        let queues = self.router.queues.all();
-        if queues.iter().any(|queue| queue.recipient.window.holds_behind(tracked)) {
-            let detail = "an earlier message of its group is in another pool, as pools changed";
-            return WhyWaiting::new("group_busy", detail, None);
-        }
-        let pool = self.router.pools.takes(&tracked.entry.message.pool);
-        match pool.filter(|pool| pool.places.room() == 0) {
-            Some(pool) => {
-                let detail = format!("pool {} has no room", pool.code);
-                WhyWaiting::new("pool_full", detail, None)
-            }
-            None => WhyWaiting::new("ready", "it is being taken in", None),
-        }
-    }
-
-    fn explain(
-        &self,
-        pool: &Pool,
-        tracked: &InFlightMessage,
-        why: Why,
-        rest: Option<Duration>,
-    ) -> WhyWaiting {
-        let head = || self.head_of(pool, tracked);
-        match why {
-            Why::KeyBusy { .. } => {
-                WhyWaiting::new("group_busy", format!("group head {} is running", head()), None)
-            }
-            Why::KeyRetrying { .. } if rest.is_some() => {
-                WhyWaiting::new("group_retrying", format!("group head {} retries", head()), rest)
-            }
-            Why::KeyRetrying { .. } => {
-                WhyWaiting::new("group_blocked", format!("group head {} is blocked", head()), None)
-            }
-            Why::TenantAtLimit { running, max } => {
-                let tenant = tracked.entry.message.tenant.as_deref().unwrap_or_default();
-                let detail = format!("tenant {tenant} at {running} of {max}");
-                WhyWaiting::new("tenant_limit", detail, None)
-            }
-            Why::RateLimited { .. } => {
-                let rate = pool.settings().rate_limit_per_minute.unwrap_or_default();
-                WhyWaiting::new("rate_limited", format!("pool allows {rate} a minute"), rest)
-            }
-            Why::AtLimit { running, limit } => {
-                let detail = format!("pool {} at {running} of {limit}", pool.code);
-                WhyWaiting::new("pool_full", detail, None)
-            }
-            _ => WhyWaiting::new("ready", "it is next", None),
-        }
-    }
-
-    /// The message that holds up the others of its group.
-    fn head_of(&self, pool: &Pool, tracked: &InFlightMessage) -> Arc<str> {
-        let heads = self.heads.get_or_init(|| {
-            let groups = self.router.group_views(None).into_iter();
-            groups.map(|group| ((group.pool, group.group), group.head)).collect()
-        });
-        let key = pool.settings().key(&tracked.entry.message);
-        let head = key.and_then(|key| heads.get(&(Arc::clone(&pool.code), key)));
-        Arc::clone(head.unwrap_or(&tracked.entry.message.id))
     }
 }
 
@@ -467,12 +365,14 @@ impl Pool {
         stats
     }
 
-    fn view(&self, phase: Phase, groups: Option<&usize>) -> PoolView {
+    fn view(&self, phase: Phase, groups: Option<&usize>, oldest: Duration) -> PoolView {
         let count = |count: &std::sync::atomic::AtomicU64| count.load(Memory::Relaxed);
+        let mut stats = self.stats();
+        stats.gauges.oldest_wait = oldest;
         PoolView {
             settings: self.settings(),
             phase,
-            stats: self.stats(),
+            stats,
             capacity: self.sluice.capacity(),
             groups: groups.copied().unwrap_or_default(),
             succeeded: count(&self.counts.succeeded),

@@ -16,7 +16,8 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
 use sluicegate_dispatch::{
-    Breaker, BreakerChange, BreakerSettings, BreakerState, Fact, Observer, Pass, Target, Verdict,
+    Breaker, BreakerChange, BreakerSettings, BreakerState, Fact, LastError, Observer, Pass, Target,
+    Verdict,
 };
 use sluicegate_schedule::Moment;
 use tokio::time::Instant;
@@ -57,6 +58,8 @@ pub struct BreakerReport {
     pub calls: u32,
     /// How many of them failed. An open breaker shows those that opened it.
     pub failures: u32,
+    /// The last call that failed, if one did since it was made or reset.
+    pub last_error: Option<Arc<LastError>>,
 }
 
 #[derive(Default)]
@@ -71,6 +74,7 @@ struct Known {
 pub(crate) struct Named {
     pub(crate) name: Arc<str>,
     breaker: Mutex<Breaker>,
+    last_error: Mutex<Option<Arc<LastError>>>,
 }
 
 /// A call that a breaker let through. Dropped without a verdict, it never was.
@@ -113,6 +117,7 @@ impl Breakers {
                 rest: view.until.map(|until| until - now),
                 calls: view.calls,
                 failures: view.failures,
+                last_error: named.last_error.lock().clone(),
             }
         };
         let mut reports: Vec<_> = known.by_name.values().map(report).collect();
@@ -127,6 +132,7 @@ impl Breakers {
             return false;
         };
         let change = named.breaker.lock().reset();
+        *named.last_error.lock() = None;
         self.tell(&named, change);
         true
     }
@@ -174,7 +180,11 @@ impl Breakers {
             }
         }
         let name: Arc<str> = name.into();
-        let new = || Named { name: Arc::clone(&name), breaker: Breaker::new(self.settings).into() };
+        let new = || Named {
+            name: Arc::clone(&name),
+            breaker: Breaker::new(self.settings).into(),
+            last_error: Mutex::default(),
+        };
         Some(Arc::clone(known.by_name.entry(Arc::clone(&name)).or_insert_with(|| new().into())))
     }
 
@@ -220,9 +230,12 @@ impl Named {
 }
 
 impl Call<'_> {
-    /// Says how and when it ended.
-    pub(crate) fn ended(mut self, verdict: Verdict, now: Instant) {
+    /// Says how and when it ended, and if it failed, what happened.
+    pub(crate) fn ended(mut self, verdict: Verdict, error: Option<LastError>, now: Instant) {
         let now = self.breakers.moment(now);
+        if let Some(error) = error {
+            *self.named.last_error.lock() = Some(Arc::new(error));
+        }
         if let Some(pass) = self.pass.take() {
             let change = self.named.breaker.lock().spend(pass, verdict, now);
             self.breakers.tell(self.named, change);
@@ -289,7 +302,7 @@ mod tests {
         for number in hosts {
             let named = breakers.of(&host(number)).expect("there is room");
             let call = breakers.ask(&named, Instant::now()).expect("it is closed");
-            call.ended(verdict, Instant::now());
+            call.ended(verdict, None, Instant::now());
         }
     }
 

@@ -78,8 +78,9 @@ impl Daemon {
         let file = self.inner.file.as_deref().ok_or(NotReloaded::NoFile)?;
         let name = file.display().to_string();
         let new = Settings::load(file).map_err(|problems| {
-            let words = format!("the file was not read again: {problems}");
+            let words = format!("the file was not read again: {}", problems.summary());
             self.inner.record.raise(Code::ConfigInvalid, Severity::Error, &name[..], words);
+            tracing::error!(target: "sluicegate", "not reloaded: {problems}");
             NotReloaded::Problems(problems)
         })?;
         self.inner.record.resolve(Code::ConfigInvalid, &name);
@@ -264,6 +265,17 @@ impl Daemon {
         let source = self.source(&settings).await.map_err(|error| error.to_string())?;
         let restarted = self.inner.router.restart_queue(name, source).await;
         restarted.map(drop).map_err(|invalid| invalid.to_string())
+    }
+}
+
+impl NotReloaded {
+    /// Why, in a line. What is wrong with a file was said in the log, where it was read.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        match self {
+            Self::NoFile => self.to_string(),
+            Self::Problems(problems) => problems.summary(),
+        }
     }
 }
 

@@ -58,7 +58,7 @@ pub fn audit_reload(who: Who, file: &str, reloaded: Result<&ApplyReport, &NotRel
             "issues": report.issues.len(),
             "needsRestart": report.fixed.iter().map(|fixed| fixed.key).collect::<Vec<_>>(),
         }),
-        Err(why) => json!({ "failed": plain(&why.to_string()) }),
+        Err(why) => json!({ "failed": plain(&why.summary()) }),
     };
     let subject = file.to_owned();
     audit(who, &Change { action: "config.reload", subject, old: None, new: Some(new) });

@@ -14,7 +14,7 @@ use crate::replays;
 use crate::warnings::Code;
 
 /// How many chores there are.
-pub(crate) const COUNT: u32 = 10;
+pub(crate) const COUNT: u32 = 11;
 
 /// How often queues that do not answer are looked for.
 pub const STALLED_SOURCES: Duration = Duration::from_secs(60);
@@ -24,6 +24,7 @@ pub const LEAKS: Duration = Duration::from_secs(30);
 pub const LEFTOVERS: Duration = Duration::from_secs(10);
 const WARNINGS: Duration = Duration::from_secs(60);
 const INCIDENTS: Duration = Duration::from_secs(1);
+const STATE_FILE: Duration = Duration::from_millis(500);
 const PARKED: Duration = Duration::from_secs(5);
 const REPLAYS: Duration = Duration::from_secs(60);
 
@@ -38,9 +39,10 @@ pub(crate) async fn start(daemon: &Daemon, group: &TaskGroup) {
     every(daemon, group, "leak detector", LEAKS, detect_leaks).await;
     every(daemon, group, "drained pool remover", LEFTOVERS, clean_up).await;
     every(daemon, group, "warning expirer", WARNINGS, expire_warnings).await;
-    every(daemon, group, "state file watcher", INCIDENTS, incidents::watch_state).await;
+    every(daemon, group, "state file watcher", STATE_FILE, incidents::watch_state).await;
     every(daemon, group, "incident watcher", INCIDENTS, incidents::watch_router).await;
     every(daemon, group, "parked message watcher", PARKED, incidents::watch_parked).await;
+    every(daemon, group, "failing message watcher", PARKED, incidents::watch_failing).await;
     every(daemon, group, "replay forgetter", REPLAYS, replays::forget).await;
     let own = daemon.clone();
     // Refused only when the daemon is ending.

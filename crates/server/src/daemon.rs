@@ -23,6 +23,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::alerts::Alerter;
 use crate::apply::{Applied, InEffect};
+use crate::failing::StuckGroups;
 use crate::fetch::Fetch;
 use crate::health::{Health, Outages, Probe, Pulse, StateFile, assess};
 use crate::names::Names;
@@ -52,6 +53,8 @@ pub(crate) struct Inner {
     pub(crate) alerter: Alerter,
     /// Which queues are down.
     pub(crate) outages: Lock<Outages>,
+    /// Which groups were said to be stuck.
+    pub(crate) stuck: Lock<StuckGroups>,
     /// Whether the state file can be written.
     pub(crate) state: Lock<StateFile>,
     /// Held while configuration is applied: one at a time.
@@ -135,7 +138,8 @@ const RECEIVERS: Duration = Duration::from_secs(25);
 const CHORES: Duration = Duration::from_millis(500);
 
 /// What goes on, is nowhere else among what health looks at, and is an issue.
-const INCIDENTS: [Code; 3] = [Code::ConfigInvalid, Code::GroupBlocked, Code::BreakerOpen];
+const INCIDENTS: [Code; 4] =
+    [Code::ConfigInvalid, Code::GroupBlocked, Code::GroupStuck, Code::BreakerOpen];
 
 impl Daemon {
     /// Opens the state file and makes a router. Nothing is received before
@@ -168,6 +172,7 @@ impl Daemon {
             pulse: Pulse::new(),
             alerter,
             outages: Lock::default(),
+            stuck: Lock::default(),
             state: Lock::default(),
             applied: Mutex::default(),
             in_effect: RwLock::default(),

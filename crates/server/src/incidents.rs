@@ -1,19 +1,24 @@
 //! What goes wrong and lasts: looked at every second, warned of, and said to be over.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::SignedDuration;
-use sluicegate_dispatch::{Phase, Severity};
+use sluicegate_dispatch::{Finds, Phase, Severity};
 use sluicegate_sources::sqlite::ParkedFilter;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::daemon::Daemon;
+use crate::failing::{Stuck, StuckChange, StuckGroups};
 use crate::health::{Change, StateChange};
 use crate::time::Timestamp;
 use crate::warnings::Code;
 
 /// How long after it was said a blocked group can be seen, at the latest.
 const SEEN_AFTER: SignedDuration = SignedDuration::from_secs(1);
+
+/// How long a source has to say whether it has a message.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// Looks whether the state file can be written. One that cannot is written to, so that it is known when
 /// it can again: nobody else may come to write.
@@ -41,10 +46,63 @@ fn look_at_state(daemon: &Daemon) {
     }
 }
 
-/// Looks which brokers are lost or back, and which groups are blocked no more.
+/// Looks which brokers are lost or back, and which groups are stuck or blocked no more.
 pub(crate) async fn watch_router(daemon: Daemon) {
     watch_sources(&daemon);
     watch_groups(&daemon);
+    watch_stuck(&daemon);
+    watch_routing(&daemon);
+}
+
+/// What was sent to a pool that was not there is over when it is.
+fn watch_routing(daemon: &Daemon) {
+    for warning in daemon.record().warnings.open(Code::Routing) {
+        if daemon.router().pool(&warning.subject).is_some() {
+            daemon.record().resolve(Code::Routing, &warning.subject);
+        }
+    }
+}
+
+fn stuck(daemon: &Daemon) -> Vec<Stuck> {
+    daemon.record().failing.stuck(Instant::now(), |code| daemon.router().pool(code))
+}
+
+fn watch_stuck(daemon: &Daemon) {
+    let changes = daemon.inner.stuck.lock().look(&stuck(daemon));
+    let record = daemon.record();
+    for change in changes {
+        match change {
+            StuckChange::Stuck { subject, words } => {
+                record.raise(Code::GroupStuck, Severity::Warning, subject, words);
+            }
+            StuckChange::Over { subject } => {
+                record.resolve(Code::GroupStuck, &subject);
+            }
+        }
+    }
+}
+
+/// Looks whether the heads of stuck groups are still there: one that is in no pool may have left its queue without a
+/// word, with the queue or by somebody else's hand.
+pub(crate) async fn watch_failing(daemon: Daemon) {
+    for Stuck { queue, head, is_forgotten, .. } in
+        stuck(&daemon).into_iter().take(StuckGroups::MOST)
+    {
+        if daemon.router().message(&head).is_some() {
+            continue;
+        }
+        let is_gone = match daemon.router().source(&queue) {
+            None => true,
+            Some(source) if source.profile().finds == Finds::All => {
+                matches!(timeout(LOOK, source.find(&head)).await, Ok(Ok(None)))
+            }
+            Some(_) => is_forgotten,
+        };
+        // It may have been received while it was looked for.
+        if is_gone && daemon.router().message(&head).is_none() {
+            daemon.record().failing.over(&queue, &head);
+        }
+    }
 }
 
 fn watch_sources(daemon: &Daemon) {

@@ -1,16 +1,19 @@
 //! The log: how it is set up, and what it says of each fact.
 //!
-//! What happens to single messages is said at `debug`: a million of them is a busy hour, not news.
+//! What happens to single messages is said at `debug`: a million of them is a busy hour, not news. That attempts fail
+//! is said at `warn`, once in a while for each pool and host.
 //! Names and texts are recorded as values, which the log escapes: none of them can forge a line.
 //! A warning is said once, when it is new; its repetitions are counted, not said.
 
 use std::fmt;
 
-use sluicegate_dispatch::{Fact, Severity};
+use sluicegate_dispatch::{Fact, Outcome, Severity};
+use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 
+use crate::rarely::Rarely;
 use crate::warnings::{Warning, plain, speakable};
 
 /// How log lines look.
@@ -94,9 +97,14 @@ fn say_of_message(fact: &Fact<'_>) {
             let id = &*message.id;
             debug!(target: T, pool = &**pool, id, status = status.label(), ?took, "called");
         }
-        Fact::Finished { pool, message, outcome, took } => {
-            let (id, outcome) = (&*message.id, outcome.label());
-            debug!(target: T, pool = &**pool, id, outcome, ?took, "finished");
+        Fact::Finished { pool, message, outcome, took, .. } => {
+            let why = match outcome {
+                Outcome::RetryLater { why, .. } | Outcome::Unreachable { cause: why } => Some(why),
+                _ => None,
+            };
+            let why = why.map(|why| speakable(why, message));
+            let (id, outcome, why) = (&*message.id, outcome.label(), why.as_deref());
+            debug!(target: T, pool = &**pool, id, outcome, why, ?took, "finished");
         }
         Fact::Rejected { pool, message, why, .. } => {
             let why = speakable(why, message);
@@ -119,6 +127,23 @@ fn say_of_message(fact: &Fact<'_>) {
         }
         _ => {}
     }
+}
+
+/// Says that an attempt failed, so that whoever reads the log at its usual level knows; but not of every one, for an
+/// endpoint that is down fails many.
+pub(crate) fn say_failure(fact: &Fact<'_>, rarely: &Rarely) {
+    let Fact::Finished { queue, pool, message, attempt, outcome, .. } = *fact else { return };
+    let (why, status) = match outcome {
+        Outcome::RetryLater { why, status, .. } => (why, *status),
+        Outcome::Unreachable { cause } => (cause, None),
+        _ => return,
+    };
+    let host = message.target.authority();
+    let Some(unsaid) = rarely.turn(pool, host, Instant::now()) else { return };
+    let (queue, pool, id, error) = (&**queue, &**pool, &*message.id, speakable(why, message));
+    let error = &*error;
+    let unsaid = (unsaid > 0).then_some(unsaid);
+    warn!(target: "sluicegate", pool, queue, id, attempt, host, status, error, unsaid, "an attempt failed");
 }
 
 fn say_of_place(fact: &Fact<'_>) {

@@ -1,14 +1,17 @@
 //! Where a fact becomes a log line, a number, a warning and an event. It is the only such place.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::Value;
-use sluicegate_dispatch::{Fact, Observer, Severity};
+use sluicegate_dispatch::{Fact, Observer, Outcome, Severity};
 
+use crate::failing::Failing;
 use crate::feed::{Feed, event_for};
 use crate::health::Rests;
 use crate::log;
 use crate::metrics::Metrics;
+use crate::rarely::Rarely;
 use crate::time::Clock;
 use crate::warnings::{
     Code, Noted, Raised, UnknownFields, Warning, Warnings, over_for, warning_for,
@@ -25,6 +28,11 @@ pub struct Record {
     pub feed: Feed,
     /// Which pools rest.
     pub rests: Rests,
+    /// Which messages fail.
+    pub failing: Failing,
+    rarely: Rarely,
+    interrupted: AtomicU64,
+    clock: Arc<dyn Clock>,
     unknown_fields: UnknownFields,
 }
 
@@ -35,8 +43,12 @@ impl Record {
         Arc::new(Self {
             warnings: Warnings::new(Arc::clone(&clock)),
             metrics: Metrics::new(),
-            feed: Feed::new(clock),
+            feed: Feed::new(Arc::clone(&clock)),
             rests: Rests::default(),
+            failing: Failing::default(),
+            rarely: Rarely::default(),
+            interrupted: AtomicU64::new(0),
+            clock,
             unknown_fields: UnknownFields::default(),
         })
     }
@@ -69,6 +81,12 @@ impl Record {
         !over.is_empty()
     }
 
+    /// How many attempts were cancelled.
+    #[must_use]
+    pub fn interrupted(&self) -> u64 {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
     fn tell(&self, name: &'static str, warning: &Warning) {
         self.feed.tell(|| match warning.to_json() {
             Value::Object(fields) => Some((name, fields)),
@@ -81,7 +99,12 @@ impl Observer for Record {
     fn observe(&self, fact: &Fact<'_>) {
         self.metrics.count(fact);
         self.rests.hear(fact);
+        self.failing.hear(fact, || self.clock.now());
+        if let Fact::Finished { outcome: Outcome::Interrupted, .. } = fact {
+            self.interrupted.fetch_add(1, Ordering::Relaxed);
+        }
         log::say(fact);
+        log::say_failure(fact, &self.rarely);
         let raised = match *fact {
             Fact::UnknownField { queue, field, id } => {
                 let field = self.unknown_fields.name(queue, field);

@@ -37,7 +37,7 @@ impl Daemon {
         snapshot.depths = self.depths().await;
         snapshot.parked = self.inner.store.parked_count();
         snapshot.breakers = breakers(&self.breakers().list());
-        snapshot.warnings = self.inner.record.warnings.counts();
+        snapshot.warnings = self.inner.record.warnings.open_by_code();
         snapshot.leader = true;
         self.inner.record.metrics.render(snapshot)
     }

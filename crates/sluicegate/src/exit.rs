@@ -37,6 +37,19 @@ impl Failure {
         self.code == UNREACHABLE
     }
 
+    /// What is to be said.
+    pub(crate) fn words(&self) -> &str {
+        self.message.as_deref().unwrap_or_default().trim_end()
+    }
+
+    /// The same, said in the log.
+    pub(crate) fn logged(self) -> Self {
+        if self.message.is_some() {
+            tracing::error!(target: "sluicegate", fatal = true, "{}", self.words());
+        }
+        self.told()
+    }
+
     /// The same, when the user has been told already.
     pub(crate) fn told(self) -> Self {
         Self { message: None, ..self }

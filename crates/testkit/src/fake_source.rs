@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Demand, Depth, Found, Malformed, Order, Profile, Publication,
+    BoxFuture, Delivery, Demand, Depth, Finds, Found, Malformed, Order, Profile, Publication,
     PublishError, Published, PutBack, Receipt, Settle, Settled, Source, SourceError,
 };
 use tokio::sync::Notify;
@@ -206,7 +206,12 @@ impl Clone for FakeSource {
 
 impl Source for FakeSource {
     fn profile(&self) -> Profile {
-        Profile { keeps_order: true, selects: true, ..Profile::new(self.visibility, SETTLE_BATCH) }
+        Profile {
+            keeps_order: true,
+            selects: true,
+            finds: Finds::All,
+            ..Profile::new(self.visibility, SETTLE_BATCH)
+        }
     }
 
     fn receive(&self, demand: Demand) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {

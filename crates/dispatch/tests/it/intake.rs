@@ -121,7 +121,8 @@ async fn what_a_removed_pool_left_goes_to_it_again_when_it_comes_back() {
 #[tokio::test(start_paused = true)]
 async fn messages_of_a_paused_host_hold_no_more_than_half_of_a_pool() {
     let rig = Rig::new([PoolSettings::new("A", 1)]).await;
-    rig.executor.on("A0000", [answers(Outcome::Throttled { after: Duration::from_secs(600) })]);
+    rig.executor
+        .on("A0000", [answers(Outcome::Throttled { after: Duration::from_secs(600), body: None })]);
     for batch in many(60, "A").collect::<Vec<_>>().chunks(10) {
         rig.hand_out(batch.to_vec());
     }
@@ -135,7 +136,7 @@ async fn messages_of_a_paused_host_hold_no_more_than_half_of_a_pool() {
 #[tokio::test(start_paused = true)]
 async fn a_pause_is_listed_and_lifted() {
     let rig = Rig::new([PoolSettings::new("A", 1), PoolSettings::new("B", 1)]).await;
-    let throttled = Outcome::Throttled { after: Duration::from_secs(600) };
+    let throttled = Outcome::Throttled { after: Duration::from_secs(600), body: None };
     rig.executor.on("m1", [answers(throttled)]);
     rig.hand_out([grouped("m1", "A", "g")]);
     rig.source.until_settled(1).await;
@@ -158,7 +159,7 @@ async fn what_went_back_for_a_pause_comes_soon_after_it_is_lifted() {
     let rig = Rig::new([PoolSettings::new("A", 1)]).await;
     let source = Arc::new(FakeSource::new(Duration::from_secs(30)));
     assert!(rig.router.add_queue("fake", QUEUE, source.clone()).await.expect("a queue"));
-    let throttled = Outcome::Throttled { after: Duration::from_secs(600) };
+    let throttled = Outcome::Throttled { after: Duration::from_secs(600), body: None };
     rig.executor.on("A0000", [answers(throttled)]);
     let publication = |message| Publication { message, body: "".into(), delay: Duration::ZERO };
     source.push(many(60, "A").map(publication));

@@ -239,7 +239,7 @@ async fn high_priority_does_not_overtake_a_strict_head_that_retries() {
 async fn attempts_are_counted_where_they_are_attempts() {
     // docs/rules.md#settle-2
     let open = Outcome::BreakerOpen { name: "h".into(), rest: Duration::from_millis(10) };
-    let throttled = Outcome::Throttled { after: Duration::from_secs(3) };
+    let throttled = Outcome::Throttled { after: Duration::from_secs(3), body: None };
     let settings = PoolSettings { max_attempts: 2, ..pool("A", 4, Ordering::Batch) };
     let rig = Rig::new([settings]).await;
     rig.executor.on("open", [answers(open)]);

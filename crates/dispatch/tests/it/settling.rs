@@ -171,7 +171,7 @@ async fn extending_takes_its_time_and_begins_in_time() {
 #[tokio::test(start_paused = true)]
 async fn a_host_that_asks_for_a_pause_gets_it_and_others_go_on() {
     let rig = Rig::new([pool("A", 4, Ordering::Batch), pool("B", 4, Ordering::Batch)]).await;
-    let throttled = Outcome::Throttled { after: Duration::from_secs(20) };
+    let throttled = Outcome::Throttled { after: Duration::from_secs(20), body: None };
     rig.executor.on("m1", [answers(throttled)]);
     rig.hand_out([grouped("m1", "A", "1")]);
     rig.source.until_settled(1).await;
@@ -194,7 +194,7 @@ async fn a_host_that_asks_for_a_pause_gets_it_and_others_go_on() {
 #[tokio::test(start_paused = true)]
 async fn a_host_is_paused_in_every_spelling() {
     let rig = Rig::new([pool("A", 4, Ordering::Batch)]).await;
-    let throttled = Outcome::Throttled { after: Duration::from_secs(20) };
+    let throttled = Outcome::Throttled { after: Duration::from_secs(20), body: None };
     rig.executor.on("first", [answers(throttled)]);
     let to = |id: &str, url: &str| {
         let mut message = grouped(id, "A", id);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sluicegate_dispatch::{AckError, MessageState, Ordering, Outcome, Phase, PoolSettings};
 use sluicegate_testkit::scripted::{Step, grouped};
 
-use sluicegate_testkit::scripted::rig::{Rig, answers, fails_for, pool};
+use sluicegate_testkit::scripted::rig::{Rig, answers, done_after, fails_for, pool};
 
 #[tokio::test(start_paused = true)]
 async fn a_message_says_what_it_waits_for() {
@@ -75,4 +75,34 @@ async fn pools_queues_groups_and_messages_are_listed() {
     assert_eq!(rig.sorted(), ["m2 gone", "m3 gone"]);
     // The pools of 52, the window and a batch on its way.
     assert_eq!(rig.router.room(), 52 + 2000 + 10);
+}
+
+/// A message that goes back to its source is another delivery later: what was said of it before is known, until it is
+/// over.
+#[tokio::test(start_paused = true)]
+async fn the_last_error_is_known_until_a_message_is_over() {
+    let rig = Rig::new([pool("A", 2, Ordering::Batch)]).await;
+    let failed = |body: &str| Outcome::RetryLater {
+        after: Some(Duration::from_secs(5)),
+        why: "no".to_owned(),
+        status: Some(503),
+        body: Some(body.into()),
+    };
+    let open = Outcome::BreakerOpen { name: "h:1".into(), rest: Duration::from_secs(5) };
+    rig.executor.on("m", [answers(failed("first")), answers(open), done_after(50)]);
+    let said = || {
+        let last = rig.router.last_error("q", "m");
+        last.map(|last| (last.status, last.body.as_deref().unwrap_or_default().to_owned()))
+    };
+    for settled in 1..=2 {
+        rig.hand_out([grouped("m", "A", "g")]);
+        rig.source.until_settled(settled).await;
+        assert_eq!(said(), Some((Some(503), "first".to_owned())), "no call was made since");
+    }
+    rig.hand_out([grouped("m", "A", "g")]);
+    rig.settle_down().await;
+    let view = rig.router.message("m").expect("it runs");
+    assert_eq!(view.last_error, rig.router.last_error("q", "m"));
+    rig.source.until_settled(3).await;
+    assert_eq!(said(), None);
 }

@@ -248,7 +248,7 @@ async fn attempts_have_no_end() {
 #[tokio::test(start_paused = true)]
 async fn a_pause_without_end_has_one() {
     let rig = Rig::new([PoolSettings::new("A", 1)]).await;
-    rig.executor.on("m", [answers(Outcome::Throttled { after: Duration::MAX })]);
+    rig.executor.on("m", [answers(Outcome::Throttled { after: Duration::MAX, body: None })]);
     rig.hand_out([message("m", "A")]);
     rig.pass(1).await;
     assert_eq!(rig.source.settlements(), ["m again 43200s throttled #0"]);
@@ -259,7 +259,7 @@ async fn a_pause_without_end_has_one() {
 async fn a_pause_is_no_longer_than_a_delay() {
     let rig = Rig::new([PoolSettings::new("A", 1)]).await;
     let year = Duration::from_secs(365 * 86_400);
-    rig.executor.on("m", [answers(Outcome::Throttled { after: year })]);
+    rig.executor.on("m", [answers(Outcome::Throttled { after: year, body: None })]);
     rig.hand_out([message("m", "A")]);
     rig.pass(1).await;
     rig.pass(86_400).await;

@@ -3,6 +3,7 @@
 mod address;
 mod clients;
 mod dial;
+mod excerpt;
 mod lanes;
 mod reply;
 mod request;
@@ -17,7 +18,7 @@ use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
 use sluicegate_dispatch::{
-    Attempt, BoxFuture, Executor, Fact, Observer, Outcome, Rejection, Severity,
+    Attempt, BoxFuture, Executor, Fact, Observer, Outcome, Rejection, Severity, Verdict,
 };
 use sluicegate_tasks::Invalid;
 use tokio::time::{Instant, sleep, timeout};
@@ -29,6 +30,7 @@ pub use settings::{HttpSettings, HttpVersion, Resolve, Roots, Success};
 use crate::Breakers;
 use crate::breakers::{Call, Named};
 use clients::Clients;
+use excerpt::excerpt;
 use reply::Reply;
 use request::Order;
 use trace::Traces;
@@ -102,7 +104,8 @@ impl HttpExecutor {
             let (status, took) = (ended.status(), now - begun);
             self.observer.observe(&Fact::Called { pool: &pool.code, message, status, took });
             if let (Some(call), Some(verdict)) = (call, ended.verdict()) {
-                call.ended(verdict, now);
+                let failed = verdict == Verdict::Failure;
+                call.ended(verdict, failed.then(|| ended.last_error(message)), now);
             }
             let delay = match delays.next() {
                 Some(delay) if ended.is_repeatable() && self.may_be_called(&named, *delay) => {
@@ -152,7 +155,11 @@ impl HttpExecutor {
             StatusCode::TOO_MANY_REQUESTS => pause(&answered.headers, SystemTime::now()),
             _ => None,
         };
-        Ended::Replied { status: answered.status, pause, reply: Reply::parse(&answered.text) }
+        let (status, reply) = (answered.status, Reply::parse(&answered.text));
+        // What is done is not looked at again.
+        let is_done = self.settings.success.is(status) && reply.ack != Some(false);
+        let body = if is_done { None } else { excerpt(&answered.text, order.message()) };
+        Ended::Replied { status, pause, reply, body }
     }
 }
 
@@ -174,6 +181,6 @@ impl fmt::Debug for HttpExecutor {
 }
 
 fn never(why: &str) -> Outcome {
-    let rejection = Rejection { status: None, why: why.to_owned(), severity: Severity::Error };
-    Outcome::Rejected(rejection)
+    let (why, severity) = (why.to_owned(), Severity::Error);
+    Outcome::Rejected(Rejection { status: None, why, severity, body: None })
 }

@@ -12,9 +12,12 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 pub(crate) enum Text {
     /// All of it.
     Whole(Bytes),
-    /// It was longer than the limit; the rest was not read.
-    TooLong,
+    /// It was longer than the limit: its beginning. The rest was not read.
+    TooLong(Bytes),
 }
+
+/// How much is kept of a body that is too long.
+const START: usize = 16 * 1024;
 
 /// What a reply says.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -41,7 +44,8 @@ where
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
         if first.len().max(all.len()) + data.len() > limit {
-            return Ok(Text::TooLong);
+            let before = if all.is_empty() { &first[..] } else { &all[..] };
+            return Ok(Text::TooLong(start(before, &data)));
         }
         if first.is_empty() && all.is_empty() {
             first = data;
@@ -57,6 +61,11 @@ where
         }
     }
     Ok(Text::Whole(if all.is_empty() { first } else { all.freeze() }))
+}
+
+/// The beginning of two pieces, in memory of its own.
+fn start(first: &[u8], second: &[u8]) -> Bytes {
+    first.iter().chain(second).take(START).copied().collect()
 }
 
 impl Reply {
@@ -255,8 +264,16 @@ mod tests {
             let body = StreamBody::new(futures_util::stream::iter(frames));
             let read = read(body, limit).now_or_never();
             let all = pieces.concat();
-            let expected = if all.len() > limit { Text::TooLong } else { Text::Whole(all.into()) };
-            prop_assert_eq!(read, Some(Ok(expected)));
+            match read {
+                Some(Ok(Text::TooLong(start))) => {
+                    prop_assert!(all.len() > limit && start.len() > limit);
+                    prop_assert!(all.as_bytes().starts_with(&start));
+                }
+                read => {
+                    prop_assert!(all.len() <= limit);
+                    prop_assert_eq!(read, Some(Ok(Text::Whole(all.into()))));
+                }
+            }
         }
 
         #[test]
@@ -278,6 +295,6 @@ mod tests {
 
     #[test]
     fn what_is_too_long_says_nothing() {
-        assert_eq!(Reply::parse(&Text::TooLong), Reply::default());
+        assert_eq!(Reply::parse(&Text::TooLong(Bytes::new())), Reply::default());
     }
 }

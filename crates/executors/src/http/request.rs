@@ -57,6 +57,11 @@ impl<'a> Order<'a> {
         Ok(Self { message, trace: traces.follow(message.traceparent.as_deref()), signer })
     }
 
+    /// What is sent.
+    pub(crate) const fn message(&self) -> &Message {
+        self.message
+    }
+
     /// Where it goes.
     pub(crate) const fn target(&self) -> &Target {
         &self.message.target

@@ -63,6 +63,13 @@ pub enum Success {
     Only200,
 }
 
+impl Success {
+    /// Whether a status is one.
+    pub(crate) fn is(self, status: http::StatusCode) -> bool {
+        status == http::StatusCode::OK || (self == Self::Any2xx && status.is_success())
+    }
+}
+
 /// The certificates that TLS trusts.
 #[derive(Clone, Default)]
 pub enum Roots {

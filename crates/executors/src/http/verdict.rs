@@ -1,11 +1,13 @@
 //! The table: how a call ended, and what follows from it.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::header::{DATE, RETRY_AFTER};
 use http::{HeaderMap, StatusCode};
 use sluicegate_dispatch::{
-    CallStatus, DEFAULT_DELAY, MAX_DELAY, MIN_DELAY, Message, Outcome, Rejection, Severity, Verdict,
+    CallStatus, DEFAULT_DELAY, LastError, MAX_DELAY, MIN_DELAY, Message, Outcome, Rejection,
+    Severity, Verdict,
 };
 
 use super::reply::Reply;
@@ -21,6 +23,8 @@ pub(crate) enum Ended {
         /// What `Retry-After` asked for.
         pause: Option<Duration>,
         reply: Reply,
+        /// The beginning of it, unless all is done.
+        body: Option<Arc<str>>,
     },
     /// Not within this time.
     TimedOut(Duration),
@@ -65,50 +69,72 @@ impl Ended {
         }
     }
 
+    /// What happened, in words that may be shown.
+    fn words(&self, message: &Message) -> String {
+        let url = without_query(message.target.url());
+        match self {
+            Self::TimedOut(limit) => format!("{url}: no reply within {limit:?}"),
+            Self::NotConnected(why) | Self::BrokeOff(why) | Self::Forbidden(why) => {
+                format!("{url}: {why}")
+            }
+            Self::Replied { status, reply, .. } => {
+                format!("{url} answered {}{}", status.as_u16(), said(reply, message))
+            }
+        }
+    }
+
+    /// How it failed, for those who ask.
+    pub(crate) fn last_error(&self, message: &Message) -> LastError {
+        let (status, body) = match self {
+            Self::Replied { status, body, .. } => (Some(status.as_u16()), body.clone()),
+            _ => (None, None),
+        };
+        LastError::now(&message.target, status, self.words(message), body)
+    }
+
     /// What it means for the message, if it was the attempt's last call.
     pub(crate) fn outcome(self, message: &Message, success: Success) -> Outcome {
-        let url = || without_query(message.target.url());
-        let rejected = |status: Option<StatusCode>, severity, why| {
-            let status = status.map(|status| status.as_u16());
-            Outcome::Rejected(Rejection { status, why, severity })
+        let words = |ended: &Self| ended.words(message);
+        let rejected = |status, severity, why, body| {
+            Outcome::Rejected(Rejection { status, why, severity, body })
         };
-        match self {
-            Self::TimedOut(limit) => Outcome::RetryLater {
-                after: None,
-                why: format!("{}: no reply within {limit:?}", url()),
-                status: None,
-            },
-            Self::NotConnected(cause) | Self::BrokeOff(cause) => {
-                Outcome::Unreachable { cause: format!("{}: {cause}", url()) }
+        match &self {
+            Self::TimedOut(_) => {
+                Outcome::RetryLater { after: None, why: words(&self), status: None, body: None }
             }
-            Self::Forbidden(why) => rejected(None, Severity::Error, format!("{}: {why}", url())),
-            Self::Replied { status, pause, reply } => {
-                let said = || said(&reply, message);
-                let why = || format!("{} answered {}{}", url(), status.as_u16(), said());
-                match status.as_u16() {
-                    200 => acknowledged(status, &reply, why),
-                    201..=299 if success == Success::Any2xx => acknowledged(status, &reply, why),
-                    429 => Outcome::Throttled { after: pause.unwrap_or(DEFAULT_DELAY) },
-                    400..=499 => rejected(Some(status), Severity::Error, why()),
-                    501 => rejected(Some(status), Severity::Critical, why()),
-                    status => Outcome::RetryLater { after: None, why: why(), status: Some(status) },
+            Self::NotConnected(_) | Self::BrokeOff(_) => {
+                Outcome::Unreachable { cause: words(&self) }
+            }
+            Self::Forbidden(_) => rejected(None, Severity::Error, words(&self), None),
+            Self::Replied { status, reply, .. }
+                if success.is(*status) && reply.ack != Some(false) =>
+            {
+                Outcome::Done
+            }
+            Self::Replied { status, pause, reply, body } => {
+                let (is_success, number) = (success.is(*status), status.as_u16());
+                let (status, why, body) = (Some(number), words(&self), body.clone());
+                match number {
+                    _ if is_success => {
+                        let why = format!("{why} with ack=false");
+                        Outcome::RetryLater { after: asked(reply), why, status, body }
+                    }
+                    429 => Outcome::Throttled { after: pause.unwrap_or(DEFAULT_DELAY), body },
+                    400..=499 => rejected(status, Severity::Error, why, body),
+                    501 => rejected(status, Severity::Critical, why, body),
+                    _ => Outcome::RetryLater { after: None, why, status, body },
                 }
             }
         }
     }
 }
 
-/// A success, unless the reply says that it is none.
-fn acknowledged(status: StatusCode, reply: &Reply, why: impl FnOnce() -> String) -> Outcome {
-    if reply.ack != Some(false) {
-        return Outcome::Done;
+/// When a reply wants to see its message again.
+fn asked(reply: &Reply) -> Option<Duration> {
+    match reply.delay_seconds? {
+        0 => None,
+        seconds => Some(u64::try_from(seconds).map_or(MIN_DELAY, Duration::from_secs)),
     }
-    let after = match reply.delay_seconds {
-        None | Some(0) => None,
-        Some(seconds) => Some(u64::try_from(seconds).map_or(MIN_DELAY, Duration::from_secs)),
-    };
-    let why = format!("{} with ack=false", why());
-    Outcome::RetryLater { after, why, status: Some(status.as_u16()) }
 }
 
 /// The reply's own words, a few of them, without the token that the endpoint may have echoed.

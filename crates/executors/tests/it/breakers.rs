@@ -33,7 +33,7 @@ fn is_open(outcome: &Outcome, name: &str) -> bool {
 #[tokio::test]
 async fn failures_open_it_and_nothing_more_is_called() {
     let endpoint = Endpoint::start().await;
-    endpoint.otherwise(Answer::status(503));
+    endpoint.otherwise(Answer::status(503).body("out of paper"));
     let stage = stage(BreakerScope::Host, SETTINGS.open_for);
     let (message, host) = (message(&endpoint.url("/")), endpoint.address().to_string());
     let outcome = stage.execute(&message).await;
@@ -56,6 +56,14 @@ async fn failures_open_it_and_nothing_more_is_called() {
     assert_eq!((&*report.name, report.state), (&*host, BreakerState::Open));
     assert_eq!((report.calls, report.failures), (4, 4));
     assert!(report.rest.is_some_and(|rest| rest > Duration::from_secs(3_500)));
+    let last = report.last_error.as_ref().expect("it failed");
+    assert_eq!((last.status, last.body.as_deref()), (Some(503), Some("out of paper")));
+    assert_eq!(
+        (&*last.target, &*last.error),
+        (&*endpoint.url("/"), &*format!("{} answered 503", endpoint.url("/")))
+    );
+    assert!(stage.executor.breakers().reset(&host));
+    assert_eq!(stage.executor.breakers().list()[0].last_error, None, "it is forgotten");
 }
 
 /// Delivers 2,000 messages, 32 at once, to an endpoint that answers 500 to a fifth of all calls.

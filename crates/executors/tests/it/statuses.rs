@@ -22,7 +22,7 @@ fn came(outcome: &Outcome) -> Came {
     match outcome {
         Outcome::Done => Came::Done,
         Outcome::RetryLater { after, .. } => Came::Retry(after.map(|after| after.as_secs())),
-        Outcome::Throttled { after } => Came::Throttled(after.as_secs()),
+        Outcome::Throttled { after, .. } => Came::Throttled(after.as_secs()),
         Outcome::Rejected(rejection) => Came::Rejected(rejection.status, rejection.severity),
         Outcome::Unreachable { .. } => Came::Unreachable,
         other => panic!("{other:?}"),
@@ -250,4 +250,34 @@ async fn an_endpoints_words_are_passed_on_without_the_token() {
     endpoint.otherwise(Answer::status(200).body(long));
     let Outcome::RetryLater { why, .. } = stage.execute(&message).await else { panic!() };
     assert!(why.len() < 400, "{}", why.len());
+}
+
+/// An endless reply is read as far as any other; one that stalls ends with its call.
+#[tokio::test]
+async fn the_beginning_of_a_reply_is_kept_and_nobody_waits_for_more() {
+    let endpoint = Endpoint::start().await;
+    let timeout = Duration::from_millis(200);
+    let cases = [
+        (
+            Answer::status(500).body("out of paper"),
+            Duration::from_secs(20),
+            Some("out of paper".to_owned()),
+        ),
+        (
+            Answer::status(500).body("ab".repeat(4_096)).endless(),
+            Duration::from_secs(20),
+            Some("ab".repeat(512)),
+        ),
+        (Answer::status(500).body("ab").stalls(), timeout, None),
+        (Answer::status(500), Duration::from_secs(20), None),
+    ];
+    for (answer, timeout, expected) in cases {
+        endpoint.otherwise(answer.clone());
+        let stage = Stage::new(HttpSettings { timeout, ..settings() });
+        let begun = std::time::Instant::now();
+        let outcome = stage.execute(&message(&endpoint.url("/hook"))).await;
+        let Outcome::RetryLater { body, .. } = &outcome else { panic!("{outcome:?}") };
+        assert_eq!(body.as_deref(), expected.as_deref(), "{answer:?}");
+        assert!(begun.elapsed() < Duration::from_secs(10), "{answer:?}: {:?}", begun.elapsed());
+    }
 }

@@ -134,7 +134,7 @@ fn ranges(texts: &[&str]) -> Vec<IpNet> {
 /// A target that was refused: once, without a call, and for this reason.
 #[track_caller]
 fn assert_refused(stage: &Stage, outcome: &Outcome, kind: &str) {
-    let Outcome::Rejected(Rejection { status: None, why, severity: Severity::Error }) = outcome
+    let Outcome::Rejected(Rejection { status: None, why, severity: Severity::Error, .. }) = outcome
     else {
         panic!("{outcome:?}")
     };

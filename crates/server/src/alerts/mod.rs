@@ -4,6 +4,7 @@
 //! whatever the webhook does, nobody waits for it.
 
 mod notices;
+mod start;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +24,7 @@ use crate::fetch::{Ask, Fetch};
 use crate::record::Record;
 use crate::settings::{AlertSettings, WebhookUrl};
 use notices::{Next, Notice, Notices};
+pub use start::alert_failed_start;
 
 /// How long the webhook may take.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -7,6 +7,7 @@ mod audited;
 mod connections;
 mod dashboard;
 mod errors;
+mod find;
 mod guard;
 mod in_effect;
 mod intake;

@@ -1,5 +1,6 @@
 //! What can be done: limits, messages, breakers, warnings, parked messages, the configuration.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -133,13 +134,32 @@ pub(crate) async fn lift_pause(
     Segment(host): Segment,
     query: Query,
 ) -> Result<Response, Problem> {
-    let pool = query.get("pool");
-    if !api.daemon.router().lift_pause(&host, pool) {
-        let of_pool = pool.map(|pool| format!(" for pool {pool}")).unwrap_or_default();
-        let detail = format!("{host} is not paused{of_pool}");
-        return Err(Problem::new(Code::UnknownPause, detail));
+    let (router, pool) = (api.daemon.router(), query.get("pool"));
+    if router.lift_pause(&host, pool) {
+        return Ok(done());
     }
-    Ok(done())
+    let pauses = router.pauses().into_iter();
+    let of_pool = pauses.filter(|pause| pool.is_none_or(|pool| *pause.pool == *pool));
+    let hosts: BTreeSet<Box<str>> = of_pool.map(|pause| pause.host).collect();
+    let meant: Vec<&str> =
+        hosts.iter().map(|host| &**host).filter(|paused| names(&host, paused)).collect();
+    if let [only] = meant[..]
+        && router.lift_pause(only, pool)
+    {
+        return Ok(done());
+    }
+    let of_pool = pool.map(|pool| format!(" for pool {pool}")).unwrap_or_default();
+    let detail = match &meant[..] {
+        [] => format!("{host} is not paused{of_pool}"),
+        several => format!("{host} is paused{of_pool} at several ports: {}", several.join(", ")),
+    };
+    Err(Problem::new(Code::UnknownPause, detail))
+}
+
+/// Whether a host alone names one with a port.
+fn names(host: &str, authority: &str) -> bool {
+    let alone = authority.rsplit_once(':').map(|(alone, _)| alone);
+    alone.is_some_and(|alone| alone.eq_ignore_ascii_case(host))
 }
 
 /// `POST /api/v1/warnings/{id}/acknowledge`

@@ -48,7 +48,7 @@ codes! {
     ForeignOrigin, "foreign_origin", FORBIDDEN, "The request comes from another site's page.";
     NotFound, "not_found", NOT_FOUND, "There is nothing at this path.";
     UnknownQueue, "unknown_queue", NOT_FOUND, "There is no queue of that name.";
-    UnknownMessage, "unknown_message", NOT_FOUND, "The message is gone for good, or never was.";
+    UnknownMessage, "unknown_message", NOT_FOUND, "The message is in no queue that can be asked: it is gone for good, or never was.";
     NotInFlight, "not_in_flight", NOT_FOUND, "No message of that id is in flight.";
     UnknownPool, "unknown_pool", NOT_FOUND, "There is no pool of that code.";
     UnknownPause, "unknown_pause", NOT_FOUND, "That host is not paused.";
@@ -76,6 +76,7 @@ codes! {
     ShuttingDown, "shutting_down", SERVICE_UNAVAILABLE, "The daemon is ending.";
     Overloaded, "overloaded", SERVICE_UNAVAILABLE, "Too many requests are served at once.";
     TimedOut, "timed_out", SERVICE_UNAVAILABLE, "The answer took too long.";
+    QueuesNotAsked, "queues_not_asked", SERVICE_UNAVAILABLE, "Not found, and some queues did not answer.";
     StorageFailed, "storage_failed", SERVICE_UNAVAILABLE, "A queue or the state file failed.";
     StorageFull, "storage_full", INSUFFICIENT_STORAGE, "The disk is full.";
 }
@@ -132,9 +133,11 @@ impl Problem {
             Code::Unauthorized => {
                 Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"sluicegate\"")))
             }
-            Code::Overloaded | Code::Starting | Code::StorageFailed | Code::TimedOut => {
-                Some((RETRY_AFTER, HeaderValue::from_static("1")))
-            }
+            Code::Overloaded
+            | Code::Starting
+            | Code::StorageFailed
+            | Code::QueuesNotAsked
+            | Code::TimedOut => Some((RETRY_AFTER, HeaderValue::from_static("1"))),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 
 use super::problem::{Code, Problem};
 use super::{
-    Api, dashboard, messages, openapi, operate, parked, parked_lines, probes, stream, views,
+    Api, dashboard, find, messages, openapi, operate, parked, parked_lines, probes, stream, views,
 };
 
 /// A route.
@@ -202,9 +202,9 @@ fn looking() -> Vec<Route> {
             "GET /api/v1/messages/{id}",
             What::Json("Message"),
             "Where a message is, and why",
-            messages::show,
+            find::show,
         )
-        .problems(&[Code::UnknownMessage, Code::StorageFailed]),
+        .problems(&[Code::UnknownMessage, Code::QueuesNotAsked, Code::StorageFailed]),
         list("GET /api/v1/queues", "Queue", "Queues", PAGED, views::queues),
         list("GET /api/v1/pools", "Pool", "Pools", PAGED, views::pools),
         list("GET /api/v1/groups", "Group", "Groups with messages", OF_POOL, views::groups),

@@ -73,6 +73,18 @@ pub(crate) fn schemas() -> Value {
     Value::Object(all)
 }
 
+/// How the last attempt, or call, failed.
+fn last_error() -> Value {
+    let error = object([
+        ("at", time()),
+        ("status", maybe_count()),
+        ("error", text()),
+        ("target", text()),
+        ("body", json!({ "type": ["string", "null"], "maxLength": 1024 })),
+    ]);
+    json!({ "oneOf": [error, { "type": "null" }] })
+}
+
 fn messages() -> Vec<Field> {
     let why = object([("reason", one_of(&REASONS)), ("detail", text()), ("until", maybe_time())]);
     let mut message = object([
@@ -87,7 +99,7 @@ fn messages() -> Vec<Field> {
         ("since", time()),
         ("visibleAt", maybe_time()),
         ("why", json!({ "oneOf": [why, { "type": "null" }] })),
-        ("lastError", json!({ "type": ["object", "null"] })),
+        ("lastError", last_error()),
     ]);
     message["properties"]["parked"] =
         object([("id", text()), ("code", text()), ("reason", text())]);
@@ -118,7 +130,7 @@ fn messages() -> Vec<Field> {
 }
 
 /// What a message can wait for.
-const REASONS: [&str; 13] = [
+const REASONS: [&str; 14] = [
     "group_busy",
     "group_retrying",
     "group_blocked",
@@ -132,6 +144,7 @@ const REASONS: [&str; 13] = [
     "delayed",
     "draining",
     "ready",
+    "settling",
 ];
 
 fn views() -> Vec<Field> {
@@ -190,6 +203,7 @@ fn views() -> Vec<Field> {
         ("until", maybe_time()),
         ("calls", count()),
         ("failures", count()),
+        ("lastError", last_error()),
     ]);
     let mut all = vec![("Queue", queue), ("Pool", pool), ("Group", group), ("Tenant", tenant)];
     all.extend([
@@ -247,7 +261,7 @@ fn parked() -> Value {
         ("attempts", count()),
         ("parkedAt", time()),
         ("place", maybe_count()),
-        ("lastError", json!({ "type": ["object", "null"] })),
+        ("lastError", last_error()),
         ("message", json!({ "oneOf": [{ "type": "object" }, { "type": "string" }] })),
     ])
 }
@@ -301,6 +315,8 @@ fn others() -> Vec<Field> {
     problem["properties"]["field"] = text();
     problem["properties"]["errors"] = list(fault);
     problem["properties"]["problems"] = list(fault_in_file);
+    let not_asked = object([("queue", text()), ("why", text())]);
+    problem["properties"]["notAsked"] = list(not_asked);
     let names = || list(text());
     let applied = object([
         ("setPools", names()),

@@ -86,6 +86,8 @@ pub(crate) struct ParkedBrief {
     attempts: u32,
     parked_at: String,
     place: Option<u32>,
+    /// Whether it goes back by itself, after those of its group before it.
+    follows: bool,
     last_error: Option<LastErrorShape>,
 }
 
@@ -156,7 +158,7 @@ impl MessageShape {
     }
 
     /// A message that was put aside.
-    pub(crate) fn of_parked(item: &ParkedItem) -> Self {
+    pub(crate) fn of_parked(item: &ParkedItem, follows: bool) -> Self {
         let field = |name: &str| item.message[name].as_str().map(str::to_owned);
         let high = item.message["highPriority"].as_bool().unwrap_or(false);
         Self {
@@ -180,6 +182,7 @@ impl MessageShape {
                 attempts: item.attempts,
                 parked_at: parked_at(item),
                 place: item.place,
+                follows,
                 last_error: item.last_error.as_ref().map(Into::into),
             }),
         }
@@ -377,12 +380,14 @@ impl GroupShape {
 }
 
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct BreakerShape {
     name: String,
     state: &'static str,
     until: Option<String>,
     calls: u32,
     failures: u32,
+    last_error: Option<LastErrorShape>,
 }
 
 impl BreakerShape {
@@ -397,6 +402,7 @@ impl BreakerShape {
             until: report.rest.map(|rest| seen.later(rest)),
             calls: report.calls,
             failures: report.failures,
+            last_error: report.last_error.as_deref().map(Into::into),
         }
     }
 }

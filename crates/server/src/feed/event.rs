@@ -37,7 +37,7 @@ fn of_message(fact: &Fact<'_>) -> Option<(&'static str, Value)> {
             ("message.called", named(pool, message, more))
         }
         Fact::Finished { outcome: Outcome::Rejected(_), .. } => return None,
-        Fact::Finished { pool, message, outcome, took } => {
+        Fact::Finished { pool, message, outcome, took, .. } => {
             let done = *outcome == Outcome::Done;
             let name = if done { "message.completed" } else { "message.failed" };
             let more = json!({ "outcome": outcome.label(), "durationMs": millis(took) });

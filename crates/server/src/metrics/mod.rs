@@ -12,6 +12,8 @@ use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;
 use sluicegate_dispatch::{Depth, Fact, PoolView, QueueView, Router, Severity};
 
+use crate::warnings::Code;
+
 use page::Page;
 use series::{Book, PoolSeries, QueueSeries};
 
@@ -48,8 +50,10 @@ pub struct Snapshot {
     pub parked: u64,
     /// How many breakers there are in each state.
     pub breakers: Breakers,
-    /// How many warnings there are of each severity.
-    pub warnings: BTreeMap<Severity, u64>,
+    /// How many messages of each queue are done and not settled.
+    pub unsettled: BTreeMap<Arc<str>, usize>,
+    /// How many warnings are open, of those that are kept.
+    pub warnings: BTreeMap<(Severity, Code), u64>,
     /// Whether this instance does the work.
     pub leader: bool,
 }
@@ -69,7 +73,12 @@ impl Snapshot {
     /// A router as it is now. The rest is the caller's.
     #[must_use]
     pub fn of(router: &Router) -> Self {
-        Self { pools: router.pool_views(), queues: router.queue_views(), ..Self::default() }
+        Self {
+            pools: router.pool_views(),
+            queues: router.queue_views(),
+            unsettled: router.unsettled(),
+            ..Self::default()
+        }
     }
 }
 
@@ -97,6 +106,9 @@ impl Metrics {
                 };
                 count.add(1);
             }),
+            Fact::SourceFailed { queue, doing: "settle" | "park", .. } => {
+                queues.count(queue, |queue| queue.settle_failures.add(1));
+            }
             Fact::Received { queue, count } => {
                 queues.count(queue, |queue| queue.received.add(count as u64));
             }

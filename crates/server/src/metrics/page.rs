@@ -99,7 +99,7 @@ impl Page {
         let oldest = pools().map(|(code, pool)| {
             ([("pool", code)], pool.view.stats.gauges.oldest_wait.as_secs_f64())
         });
-        let help = "How long the longest has waited in the pool";
+        let help = "How long ago the oldest message came that is in the pool and not done, all its attempts included";
         sheet.seconds("pool_oldest_wait", help, oldest)?;
         let waits = pools().map(|(code, pool)| (code, Histogram::of(&pool.view.stats.wait_time)));
         let help = "How long messages waited in the pool before they started";
@@ -162,6 +162,13 @@ impl Page {
         sheet.gauges("queue_depth", help, depths)?;
         let in_flight = queues().map(|(name, queue)| ([("queue", name)], queue.in_flight));
         sheet.gauges("inflight", "Messages received and not settled", in_flight)?;
+        let unsettled = queues().map(|(name, _)| {
+            let count = self.snapshot.unsettled.get(name).copied();
+            ([("queue", name)], count.unwrap_or_default())
+        });
+        let help =
+            "Messages that are done, parked or going back, and whose source does not know yet";
+        sheet.gauges("queue_unsettled", help, unsettled)?;
         let book = &self.series.queues;
         let received = queues().map(|(name, _)| {
             let received = book.read(name, |series| series.received.get());
@@ -176,7 +183,14 @@ impl Page {
             let counts = counts.into_iter().flatten();
             counts.map(move |(how, count)| ([("queue", name), ("how", how)], count))
         });
-        sheet.counters("queue_settled", "Deliveries settled, by how", settled)
+        sheet.counters("queue_settled", "Deliveries settled, by how", settled)?;
+        let failures = queues().map(|(name, _)| {
+            let failures = book.read(name, |series| series.settle_failures.get());
+            ([("queue", name)], failures.unwrap_or_default())
+        });
+        let help =
+            "Times that the source, or the state file, could not be told what became of messages";
+        sheet.counters("queue_settle_failures", help, failures)
     }
 
     fn rest(&self, sheet: &mut Sheet<'_>) -> Written {
@@ -188,9 +202,10 @@ impl Page {
             ([("state", "open")], breakers.open),
         ];
         sheet.gauges("breaker_state", "Breakers in each state", breakers)?;
-        let warnings = warnings.iter();
-        let warnings = warnings.map(|(severity, count)| ([("severity", severity.label())], *count));
-        sheet.gauges("warnings", "Warnings that are kept", warnings)?;
+        let warnings = warnings.iter().map(|((severity, code), count)| {
+            ([("severity", severity.label()), ("code", code.label())], *count)
+        });
+        sheet.gauges("warnings", "Warnings that are open, that is not over", warnings)?;
         let help = "Whether this instance does the work";
         sheet.gauge("leader", help, u64::from(*leader))
     }

@@ -42,6 +42,7 @@ pub(super) struct QueueSeries {
     pub(super) acked: Count,
     pub(super) retried: Count,
     pub(super) stale: Count,
+    pub(super) settle_failures: Count,
 }
 
 /// The labels of outcomes, in the order of their counters.

@@ -60,6 +60,23 @@ impl Problems {
         &self.file
     }
 
+    /// The first one in a line, and how many more there are.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let Some(first) = self.list.first() else { return self.file.clone() };
+        let place = match first.line {
+            0 => String::new(),
+            line => format!(":{line}:{}", first.column),
+        };
+        let key = if first.key.is_empty() { String::new() } else { format!("{}: ", first.key) };
+        let message = first.message.split_whitespace().collect::<Vec<_>>().join(" ");
+        let more = match self.list.len() - 1 {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        format!("{}{place}: {key}{message}{more}", self.file)
+    }
+
     /// The problems; there is at least one.
     #[must_use]
     pub fn list(&self) -> &[Problem] {

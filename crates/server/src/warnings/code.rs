@@ -45,17 +45,21 @@ pub enum Code {
     Parked,
     /// The head of a group waits until someone acts.
     GroupBlocked,
+    /// The head of a group fails again and again, and the group waits behind it.
+    GroupStuck,
     /// The state file cannot be written.
     StateFailed,
     /// The configuration file was to be read again and is wrong.
     ConfigInvalid,
     /// A broker cannot be reached.
     SourceDown,
+    /// The daemon did not start.
+    StartFailed,
 }
 
 impl Code {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::ConfigSyncFailed,
         Self::Routing,
         Self::QueueFull,
@@ -71,9 +75,11 @@ impl Code {
         Self::BreakerOpen,
         Self::Parked,
         Self::GroupBlocked,
+        Self::GroupStuck,
         Self::StateFailed,
         Self::ConfigInvalid,
         Self::SourceDown,
+        Self::StartFailed,
     ];
 
     /// Its one spelling.
@@ -95,9 +101,11 @@ impl Code {
             Self::BreakerOpen => "BREAKER_OPEN",
             Self::Parked => "PARKED",
             Self::GroupBlocked => "GROUP_BLOCKED",
+            Self::GroupStuck => "GROUP_STUCK",
             Self::StateFailed => "STATE_FAILED",
             Self::ConfigInvalid => "CONFIG_INVALID",
             Self::SourceDown => "SOURCE_DOWN",
+            Self::StartFailed => "START_FAILED",
         }
     }
 
@@ -107,7 +115,11 @@ impl Code {
     pub const fn lasts(self) -> bool {
         matches!(
             self,
-            Self::GroupBlocked | Self::StateFailed | Self::ConfigInvalid | Self::SourceDown
+            Self::GroupBlocked
+                | Self::GroupStuck
+                | Self::StateFailed
+                | Self::ConfigInvalid
+                | Self::SourceDown
         )
     }
 }

@@ -225,6 +225,17 @@ impl Warnings {
         counts
     }
 
+    /// How many there are that are not over, of each code and severity that is kept; 0 where all are over.
+    #[must_use]
+    pub fn open_by_code(&self) -> BTreeMap<(Severity, Code), u64> {
+        let mut counts = BTreeMap::new();
+        for warning in self.kept.lock().by_id.values() {
+            let count = counts.entry((warning.severity, warning.code)).or_insert(0);
+            *count += u64::from(warning.is_open());
+        }
+        counts
+    }
+
     /// Says that somebody has taken note of one. `None` if there is none of that number.
     pub fn acknowledge(&self, id: u64) -> Option<Warning> {
         let mut kept = self.kept.lock();

@@ -312,11 +312,15 @@ async fn ten_minutes(
 
 #[tokio::test(start_paused = true)]
 async fn a_router_that_only_waits_is_healthy() {
-    let retry =
-        |after| Outcome::RetryLater { after: Some(after), why: String::new(), status: None };
+    let retry = |after| Outcome::RetryLater {
+        after: Some(after),
+        why: String::new(),
+        status: None,
+        body: None,
+    };
     let some = |group| Stock::of((0..5).map(|at| message(&format!("m{at}"), group)));
     let (long, short, hour) = (secs(280), secs(1), secs(3600));
-    let throttled = Outcome::Throttled { after: hour };
+    let throttled = Outcome::Throttled { after: hour, body: None };
     let alone = PoolSettings { ungrouped: Ungrouped::Parallel, ..strict("P") };
     let slow = PoolSettings { rate_limit_per_minute: Some(1), ..parallel("P") };
     let on_exhausted = OnExhausted::Block;

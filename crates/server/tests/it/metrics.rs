@@ -17,7 +17,7 @@ use crate::scene::{Hands, Stock, every_fact, message, name, router};
 const MILLI: Duration = Duration::from_millis(1);
 
 /// The names of SURFACE that are the router's.
-const FAMILIES: [&str; 20] = [
+const FAMILIES: [&str; 22] = [
     "breaker_state",
     "deliveries",
     "delivery_seconds",
@@ -35,7 +35,9 @@ const FAMILIES: [&str; 20] = [
     "pool_wait_seconds",
     "queue_depth",
     "queue_received",
+    "queue_settle_failures",
     "queue_settled",
+    "queue_unsettled",
     "rate_limited",
     "warnings",
 ];
@@ -80,11 +82,12 @@ async fn facts_are_counted_by_pool_and_queue() {
     for status in statuses {
         record.metrics.count(&Fact::Called { pool, message, status, took });
     }
-    let rejection = Rejection { status: None, why: String::new(), severity: Severity::Error };
+    let rejection =
+        Rejection { status: None, why: String::new(), severity: Severity::Error, body: None };
     let outcomes = [
         Outcome::Done,
-        Outcome::RetryLater { after: None, why: String::new(), status: None },
-        Outcome::Throttled { after: took },
+        Outcome::RetryLater { after: None, why: String::new(), status: None, body: None },
+        Outcome::Throttled { after: took, body: None },
         Outcome::Rejected(rejection),
         Outcome::Unreachable { cause: String::new() },
         Outcome::BreakerOpen { name: name("b"), rest: took },
@@ -92,7 +95,7 @@ async fn facts_are_counted_by_pool_and_queue() {
         Outcome::Done,
     ];
     for outcome in &outcomes {
-        record.metrics.count(&Fact::Finished { pool, message, outcome, took });
+        record.metrics.count(&Fact::Finished { queue, pool, message, attempt: 1, outcome, took });
     }
     let again = Some(Reason::Failed);
     for (again, stale) in [(None, true), (again, true), (again, false), (again, false)] {
@@ -134,6 +137,17 @@ async fn facts_are_counted_by_pool_and_queue() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn settlements_that_fail_are_counted() {
+    let record = Record::new(Hands::new());
+    let router = idle(&record, &["P"]).await;
+    for doing in ["settle", "park", "receive"] {
+        record.metrics.count(&Fact::SourceFailed { queue: &name("q"), doing, cause: "" });
+    }
+    let page = record.metrics.render(Snapshot::of(&router));
+    check(&page, &[(r#"queue_settle_failures_total{queue="q"}"#, Some(2.0))]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_rest_is_read_off_at_a_scrape() {
     let record = Record::new(Hands::new());
     let router = idle(&record, &["P"]).await;
@@ -143,7 +157,7 @@ async fn the_rest_is_read_off_at_a_scrape() {
         depths: BTreeMap::from([(name("q"), depth), (name("gone"), depth)]),
         parked: 9,
         breakers: Breakers { closed: 4, half_open: 2, open: 1 },
-        warnings: record.warnings.counts(),
+        warnings: record.warnings.open_by_code(),
         leader: true,
         ..Snapshot::of(&router)
     };
@@ -156,10 +170,11 @@ async fn the_rest_is_read_off_at_a_scrape() {
         (r#"breaker_state{state="closed"}"#, Some(4.0)),
         (r#"breaker_state{state="half-open"}"#, Some(2.0)),
         (r#"breaker_state{state="open"}"#, Some(1.0)),
-        (r#"warnings{severity="INFO"}"#, Some(2.0)),
-        (r#"warnings{severity="WARNING"}"#, Some(3.0)),
-        (r#"warnings{severity="ERROR"}"#, Some(3.0)),
-        (r#"warnings{severity="CRITICAL"}"#, Some(1.0)),
+        (r#"warnings{severity="INFO",code="UNGROUPED_SERIAL"}"#, Some(1.0)),
+        (r#"warnings{severity="WARNING",code="QUEUE_FULL"}"#, Some(1.0)),
+        (r#"warnings{severity="WARNING",code="BREAKER_OPEN"}"#, Some(0.0)),
+        (r#"warnings{severity="ERROR",code="PARKED"}"#, Some(1.0)),
+        (r#"warnings{severity="CRITICAL",code="CONFIGURATION"}"#, Some(1.0)),
         ("leader", Some(1.0)),
         (r#"pool_limit{pool="P"}"#, Some(4.0)),
     ];
@@ -388,7 +403,7 @@ fn what_happens_to_every_message_costs_no_allocation() {
         record.observe(&Fact::Admitted { pool, message });
         record.observe(&Fact::Started { pool, message, attempt: 1, waited: took });
         record.observe(&Fact::Called { pool, message, status, took });
-        record.observe(&Fact::Finished { pool, message, outcome, took });
+        record.observe(&Fact::Finished { queue, pool, message, attempt: 1, outcome, took });
         record.observe(&Fact::Settled { queue, id: Some(id), again: None, stale: false });
     };
     walk();

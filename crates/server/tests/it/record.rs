@@ -62,6 +62,8 @@ fn facts_are_said_at_the_levels_of_the_table() {
         ("panicked", vec![Level::ERROR, Level::WARN]),
         ("rejected", vec![Level::DEBUG, Level::ERROR]),
         ("not implemented", vec![Level::DEBUG, Level::ERROR]),
+        // What happened, and what is said rarely for those who read no more.
+        ("failed", vec![Level::DEBUG, Level::WARN]),
         ("paused", vec![Level::INFO]),
         ("blocked", vec![Level::WARN, Level::ERROR]),
         ("parked", vec![Level::INFO]),

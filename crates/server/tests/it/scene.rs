@@ -68,17 +68,27 @@ pub(crate) fn message(id: &str, group: Option<&str>) -> Message {
     }
 }
 
+/// An endpoint that says so, for good and for now.
+fn failures(echo: &str) -> [Outcome; 2] {
+    let (why, body) = (echo.to_owned(), Some(echo.into()));
+    let severity = Severity::Error;
+    let rejected = Rejection { status: Some(400), why, severity, body };
+    let (why, body) = (echo.to_owned(), Some(echo.into()));
+    let failed = Outcome::RetryLater { after: None, why, status: Some(500), body };
+    [Outcome::Rejected(rejected), failed]
+}
+
 /// Every fact there is, some in several forms, by a name to speak of it.
 pub(crate) fn every_fact(check: impl FnMut(&str, &Fact<'_>)) {
     let (queue, pool, id) = (&name("q"), &name("P"), &name("m1"));
     let message = &message("m1", Some("g"));
     let (took, waited) = (Duration::from_millis(250), Duration::from_millis(40));
     let echo = "https://api.example.com/hook?key=secret-2 answered 400: tok-secret-1 is no token";
-    let (severity, why) = (Severity::Error, echo.to_owned());
-    let rejected = Outcome::Rejected(Rejection { status: Some(400), why, severity });
-    let failed = Outcome::RetryLater { after: None, why: echo.to_owned(), status: Some(500) };
+    let severity = Severity::Error;
+    let [rejected, failed] = failures(echo);
     let hour = Duration::from_secs(3600);
     let (some, code) = (Some(hour), ParkedCode::Rejected);
+    let finished = |outcome| Fact::Finished { queue, pool, message, attempt: 1, outcome, took };
     let facts = [
         ("received", Fact::Received { queue, count: 3 }),
         ("failing", Fact::SourceFailed { queue, doing: "receive", cause: "refused" }),
@@ -93,9 +103,9 @@ pub(crate) fn every_fact(check: impl FnMut(&str, &Fact<'_>)) {
         ("admitted", Fact::Admitted { pool, message }),
         ("started", Fact::Started { pool, message, attempt: 2, waited }),
         ("called", Fact::Called { pool, message, status: CallStatus::Http(200), took }),
-        ("done", Fact::Finished { pool, message, outcome: &Outcome::Done, took }),
-        ("failed", Fact::Finished { pool, message, outcome: &failed, took }),
-        ("given up", Fact::Finished { pool, message, outcome: &rejected, took }),
+        ("done", finished(&Outcome::Done)),
+        ("failed", finished(&failed)),
+        ("given up", finished(&rejected)),
         ("panicked", Fact::Panicked { pool, id, what: "index out of bounds" }),
         ("rejected", Fact::Rejected { pool, message, severity, why: echo }),
         (

@@ -78,9 +78,11 @@ fn codes_are_spelled_as_in_the_paper() {
         "BREAKER_OPEN",
         "PARKED",
         "GROUP_BLOCKED",
+        "GROUP_STUCK",
         "STATE_FAILED",
         "CONFIG_INVALID",
         "SOURCE_DOWN",
+        "START_FAILED",
     ];
     assert_eq!(labels, expected);
 }

@@ -1,5 +1,6 @@
 //! The commands, one module each: what it is called with, and what it does.
 
+mod ack;
 mod check;
 mod configuration;
 mod demo;
@@ -49,6 +50,7 @@ pub(crate) fn command() -> Command {
             command.args_conflicts_with_subcommands(true).subcommands(parked::commands())
         })
         .subcommand(why::command())
+        .subcommand(ack::command())
         .subcommand(replay::command())
         .subcommand(discard::command())
 }
@@ -62,6 +64,7 @@ pub(crate) async fn run(name: &str, given: &ArgMatches) -> Result<(), Failure> {
         "publish" => publish::run(given).await,
         "status" => views::status::run(given).await,
         "why" => why::run(given).await,
+        "ack" => ack::run(given).await,
         "replay" => replay::run(given).await,
         "discard" => discard::run(given).await,
         "pauses" => pauses::run(given).await,

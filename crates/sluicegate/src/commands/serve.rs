@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgMatches, Command};
 use jiff::Timestamp;
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use sluicegate::dispatch::ShutdownReport;
 use sluicegate::server::audit::{Who, audit_reload};
 use sluicegate::server::settings::{LogFormat, Settings};
-use sluicegate::server::{ApplyReport, Daemon, StartError, log};
+use sluicegate::server::{ApplyReport, Daemon, NotReloaded, StartError, alert_failed_start, log};
 use sluicegate::tasks::{Context, Invalid, Permits, TaskGroup};
 use tokio::net::TcpListener;
 
@@ -19,6 +20,9 @@ use super::front::Front;
 use super::signals::{Signals, Told};
 use crate::exit::Failure;
 use crate::screen;
+
+/// How long after the first signal a second one is taken for the same.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,7 +34,7 @@ Without --config it reads ./sluicegate.toml if there is one; else it serves the 
 `default` with its state in ./sluicegate.db.
 
 SIGHUP reads the file again. SIGTERM and SIGINT end it gracefully: it stops receiving, finishes what
-runs, and hands the rest back; a second one ends it at once.";
+runs, and hands the rest back; a second one, a second later or more, ends it at once.";
 
 pub(super) fn command() -> Command {
     Command::new("serve")
@@ -72,19 +76,27 @@ pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
         Some(file) => tracing::info!(file = %file.display(), "configuration read"),
         None => tracing::info!("no configuration file: defaults"),
     }
-    serve(settings, file).await
+    let json = settings.log.format == LogFormat::Json;
+    match serve(settings, file).await {
+        Err(failure) if json => Err(failure.logged()),
+        ended => ended,
+    }
 }
 
 async fn serve(settings: Settings, file: Option<PathBuf>) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
-    let listen = settings.server.listen;
     let said = Said(settings.log.format);
     let scheme = if settings.server.tls.is_some() { "https" } else { "http" };
-    let listener = TcpListener::bind(listen).await.map_err(|error| {
-        Failure::failed(format!("cannot listen on {listen}: {error}; --listen names another"))
-    })?;
+    let alerts = settings.alerts.clone();
+    let (daemon, listener) = match open(settings, file).await {
+        Ok(opened) => opened,
+        Err(failure) => {
+            // There is no daemon yet that could alert.
+            alert_failed_start(&alerts, failure.words()).await;
+            return Err(failure);
+        }
+    };
     let bound = listener.local_addr()?;
-    let daemon = Daemon::open(settings, file).await.map_err(not_started)?;
     let mut front = Front::start(&daemon, listener).await?;
     said.listening(&format!("{scheme}://{bound}"));
     tokio::select! {
@@ -123,6 +135,16 @@ async fn serve(settings: Settings, file: Option<PathBuf>) -> Result<(), Failure>
     }
 }
 
+/// Takes the port and the state file.
+async fn open(settings: Settings, file: Option<PathBuf>) -> Result<(Daemon, TcpListener), Failure> {
+    let listen = settings.server.listen;
+    let listener = TcpListener::bind(listen).await.map_err(|error| {
+        Failure::failed(format!("cannot listen on {listen}: {error}; --listen names another"))
+    })?;
+    let daemon = Daemon::open(settings, file).await.map_err(not_started)?;
+    Ok((daemon, listener))
+}
+
 /// What is said on standard output, in the log's format. Whether somebody reads it is not what the
 /// daemon lives on.
 struct Said(LogFormat);
@@ -159,15 +181,26 @@ fn not_started(error: StartError) -> Failure {
 
 /// Ends in order: the daemon first, and the API only when there is nothing left to ask about.
 async fn end(daemon: &Daemon, front: Front, signals: &mut Signals) -> Result<(), Failure> {
+    let before = daemon.record().interrupted();
     let report = tokio::select! {
         report = daemon.shutdown() => report,
-        name = signals.end() => {
-            tracing::error!("{name}: ended at once; unsettled messages are delivered again");
+        name = second(signals) => {
+            let views = daemon.router().pool_views();
+            let running: u64 = views.iter().map(|view| u64::from(view.stats.gauges.running)).sum();
+            let unsettled = daemon.router().in_flight();
+            tracing::error!(
+                "{name}: ended at once; calls cut off: {running}, messages that are delivered again: {unsettled}"
+            );
             // Nothing is waited for, neither tasks nor threads.
             std::process::exit(1);
         }
     };
     front.end().await;
+    match daemon.record().interrupted() - before {
+        0 => {}
+        1 => tracing::warn!("1 call was cancelled and will be repeated"),
+        calls => tracing::warn!("{calls} calls were cancelled and will be repeated"),
+    }
     let ShutdownReport { stuck_queues, abandoned, unsettled } = report;
     if stuck_queues.is_empty() && abandoned.is_empty() && unsettled == 0 {
         tracing::info!("ended; everything was settled or handed back");
@@ -181,6 +214,18 @@ async fn end(daemon: &Daemon, front: Front, signals: &mut Signals) -> Result<(),
         "ended, and not everything was settled: the rest is delivered again"
     );
     Err(Failure::failed("not everything was settled or handed back"))
+}
+
+/// Waits for a signal that means it: whoever ends a whole group of processes often sends two, one right after the other.
+async fn second(signals: &mut Signals) -> &'static str {
+    let first = Instant::now();
+    loop {
+        let name = signals.end().await;
+        if first.elapsed() >= AT_ONCE {
+            return name;
+        }
+        tracing::info!("{name}: ignored, so soon after the first");
+    }
 }
 
 /// The reloads that run or wait.
@@ -209,6 +254,8 @@ fn reload(daemon: &Daemon, reloads: &Reloads) {
         audit_reload(Who::Signal("SIGHUP"), &file, reloaded.as_ref());
         match reloaded {
             Ok(report) => say(&report),
+            // What is wrong with a file was said when it was read.
+            Err(NotReloaded::Problems(_)) => {}
             Err(why) => tracing::error!("not reloaded: {why}"),
         }
     };

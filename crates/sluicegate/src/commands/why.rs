@@ -33,8 +33,35 @@ pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
         let body = client.get(&path).await?;
         return Ok(screen::line(String::from_utf8_lossy(&body).trim_end())?);
     }
-    let message = client.json(&path).await?;
-    Ok(screen::line(sentence(&message, Timestamp::now()))?)
+    let (message, now) = (client.json(&path).await?, Timestamp::now());
+    screen::line(sentence(&message, now))?;
+    match last_error(&message, now) {
+        Some(words) => Ok(screen::line(words)?),
+        None => Ok(()),
+    }
+}
+
+/// How much of a reply fits a screen.
+const REPLY: usize = 300;
+
+/// Says how its last attempt failed: `it failed 3 s ago: http://… answered 500; the reply: out of paper`.
+fn last_error(message: &Value, now: Timestamp) -> Option<String> {
+    let last = &message["lastError"];
+    let error = last["error"].as_str()?;
+    let ago = last["at"].as_str().and_then(|at| time::since(at, now)).map(time::span);
+    let ago = ago.map(|ago| format!(" {ago} ago")).unwrap_or_default();
+    let said = last["body"].as_str().map(|body| {
+        let words = body.split_whitespace().collect::<Vec<_>>().join(" ");
+        let cut: String = words.chars().take(REPLY).collect();
+        let more = if cut.len() < words.len() { "…" } else { "" };
+        format!("; the reply: {cut}{more}")
+    });
+    let missing = |text: &String| !error.contains(text.as_str());
+    let target = last["target"].as_str().map(str::to_owned).filter(missing);
+    let target = target.map(|target| format!("{target}: ")).unwrap_or_default();
+    let status = last["status"].as_u64().map(|status| status.to_string()).filter(missing);
+    let status = status.map(|status| format!(" (HTTP {status})")).unwrap_or_default();
+    Some(plain(&format!("it failed{ago}: {target}{error}{status}{}", said.unwrap_or_default())))
 }
 
 /// Says it: `m42 waits in pool ORDERS: group head m1 retries in 12 s (since 3 s, attempt 2)`.
@@ -54,7 +81,18 @@ fn sentence(message: &Value, now: Timestamp) -> String {
     };
     let id = text("id").unwrap_or("it");
     let reason = reason(message, now).map(|reason| format!(": {reason}")).unwrap_or_default();
-    plain(&format!("{id} {verb}{place}{reason}{}", since(message, now)))
+    let hint = if is_blocked_head(message) { hint(id) } else { String::new() };
+    plain(&format!("{id} {verb}{place}{reason}{}{hint}", since(message, now)))
+}
+
+/// Whether it is the message that its group waits for, and it waits for a person.
+fn is_blocked_head(message: &Value) -> bool {
+    let why = &message["why"];
+    why["reason"] == "group_blocked" && why["detail"] == "its attempts are used up"
+}
+
+fn hint(id: &str) -> String {
+    format!("; `sluicegate ack {id}` gives it up as done, and its group goes on")
 }
 
 /// What holds it up, and for how long.
@@ -65,8 +103,12 @@ fn reason(message: &Value, now: Timestamp) -> Option<String> {
         let place = parked["place"].as_u64().filter(|place| *place > 1);
         let place = place.map(|place| format!(", number {place} of its group's parked messages"));
         let code = parked["code"].as_str().unwrap_or("parked");
+        let back = match parked["follows"].as_bool() {
+            Some(true) => "it goes back to its queue by itself, after those before it".to_owned(),
+            _ => format!("`sluicegate replay {id}` gives it back to its queue"),
+        };
         return Some(format!(
-            "{code}{}: {reason}{}; `sluicegate replay {id}` gives it back to its queue",
+            "{code}{}: {reason}{}; {back}",
             status.unwrap_or_default(),
             place.unwrap_or_default()
         ));
@@ -104,9 +146,10 @@ fn since(message: &Value, now: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use jiff::Timestamp;
+    use serde_json::{Value, json};
 
-    use super::sentence;
+    use super::{last_error, sentence};
 
     #[test]
     fn every_state_is_a_sentence() {
@@ -153,5 +196,70 @@ mod tests {
         for (message, expected) in cases {
             assert_eq!(sentence(&message, now), expected);
         }
+    }
+
+    #[test]
+    fn what_can_be_done_is_said() {
+        let now = "2026-01-02T03:04:05Z".parse().unwrap();
+        let cases = [
+            (
+                json!({"id": "m3", "pool": "P", "state": "parked", "attempt": 0,
+                    "parked": {"id": "35", "code": "key_parked", "reason": "behind m1", "follows": true}}),
+                "m3 is parked in pool P: key_parked: behind m1; it goes back to its queue by itself, \
+                 after those before it (not tried yet)",
+            ),
+            (
+                json!({"id": "m1", "pool": "P", "state": "waiting", "attempt": 5,
+                    "why": {"reason": "group_blocked", "detail": "its attempts are used up"}}),
+                "m1 waits in pool P: its attempts are used up (attempt 5); `sluicegate ack m1` gives it \
+                 up as done, and its group goes on",
+            ),
+            (
+                json!({"id": "m1", "pool": "P", "state": "done", "attempt": 1,
+                    "why": {"reason": "settling", "detail": "its settlement is not durable yet: locked"}}),
+                "m1 is delivered in pool P: its settlement is not durable yet: locked (attempt 1)",
+            ),
+        ];
+        for (message, expected) in cases {
+            assert_eq!(sentence(&message, now), expected);
+        }
+    }
+
+    #[test]
+    fn the_last_error_is_a_line_of_its_own() {
+        let now: Timestamp = "2026-01-02T03:04:08Z".parse().unwrap();
+        let at = "2026-01-02T03:04:05Z";
+        let last = |body: Value| {
+            let error = "http://a.test/in answered 500";
+            let target = "http://a.test/in";
+            let last =
+                json!({"at": at, "status": 500, "error": error, "target": target, "body": body});
+            last_error(&json!({ "lastError": last }), now)
+        };
+        let cases = [
+            (json!(null), "it failed 3.0 s ago: http://a.test/in answered 500".to_owned()),
+            (
+                json!("{\n  \"error\": \"no \u{1b}[2Jpaper\"\n}\n"),
+                "it failed 3.0 s ago: http://a.test/in answered 500; the reply: \
+                 { \"error\": \"no \u{fffd}[2Jpaper\" }"
+                    .to_owned(),
+            ),
+            (
+                json!("x".repeat(1_024)),
+                format!(
+                    "it failed 3.0 s ago: http://a.test/in answered 500; the reply: {}…",
+                    "x".repeat(300)
+                ),
+            ),
+        ];
+        for (body, expected) in cases {
+            assert_eq!(last(body), Some(expected));
+        }
+        let bare =
+            json!({"at": at, "status": 429, "error": "a pause", "target": "http://a.test/in"});
+        let words = "it failed 3.0 s ago: http://a.test/in: a pause (HTTP 429)";
+        assert_eq!(last_error(&json!({ "lastError": bare }), now).as_deref(), Some(words));
+        assert_eq!(last_error(&json!({ "lastError": null }), now), None);
+        assert_eq!(last_error(&json!({}), now), None);
     }
 }

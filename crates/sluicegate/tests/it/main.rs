@@ -11,3 +11,4 @@ mod serve;
 mod soak;
 mod stage;
 mod views;
+mod watching;

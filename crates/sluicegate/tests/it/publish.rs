@@ -175,3 +175,24 @@ fn where_messages_cannot_go_is_said() {
         stage.run_with(arguments, &[], one.as_bytes()).check(code, words);
     }
 }
+
+/// What a server would refuse, or deliver elsewhere, is known from the file too.
+#[test]
+fn a_pool_that_the_file_does_not_name_is_told_of_or_refused() {
+    let stage = Stage::new();
+    let config = stage.file("p.toml", CONFIG);
+    let of = |id: &str, pool: &str| {
+        message(id, "g", "http://127.0.0.1:9/").replace("\"TEST\"", &format!("{pool:?}"))
+    };
+    let text = [of("p1", "TSET"), of("p2", "TEST"), of("p3", "TSET")].join("\n");
+    let told = stage.run_with(&["publish", "-c", config], &[], text.as_bytes());
+    check("default", &told, 3, &[]);
+    let words = "warning: line 1: there is no pool `TSET`; did you mean `TEST`?";
+    assert_eq!(told.stderr.matches(words).count(), 1, "{told:?}");
+    assert_eq!(told.stderr.matches("TSET").count(), 1, "once: {told:?}");
+    stage.file("r.toml", format!("[router]\nunknown_pool = \"refuse\"\n{CONFIG}"));
+    let refused = stage.run_with(&["publish", "-c", "r.toml"], &[], text.as_bytes());
+    let near = "poolCode: there is no pool `TSET`; did you mean `TEST`?";
+    let lines = [format!("line 1: {near}"), format!("line 3: {near}")];
+    check("refuse", &refused, 1, &lines.each_ref().map(String::as_str));
+}

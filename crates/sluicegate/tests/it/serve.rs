@@ -84,9 +84,12 @@ async fn a_second_signal_ends_it_at_once() {
     endpoint.wait_for(1).await;
     daemon.signal(Signal::SIGINT);
     daemon.says("SIGINT").await;
+    // Sooner it would be taken for the same.
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
     daemon.signal(Signal::SIGTERM);
     let (code, errors) = daemon.ended().await;
     assert_eq!(code, Some(1), "{errors}");
+    assert!(errors.contains("calls cut off: 1"), "{errors}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -147,7 +147,16 @@ async fn why_is_a_sentence() {
         let said = view(&stage, &daemon, &["why", id]);
         said.check(0, &[]);
         assert!(said.stdout.starts_with(words), "{}", said.stdout);
-        assert_eq!(said.stdout.lines().count(), 1, "{}", said.stdout);
+        let reply = match id {
+            "m1" => Some(r#"; the reply: {"ack":false,"delaySeconds":600}"#),
+            "lost" => Some(r#"; the reply: {"message":"never heard of it"}"#),
+            _ => None,
+        };
+        let lines: Vec<&str> = said.stdout.lines().collect();
+        assert_eq!(lines.len(), 1 + usize::from(reply.is_some()), "{lines:?}");
+        if let Some(reply) = reply {
+            assert!(lines[1].starts_with("it failed ") && lines[1].ends_with(reply), "{lines:?}");
+        }
     }
     assert_eq!(json(&stage, &daemon, &["why", "m2"])["why"]["reason"], "group_retrying");
     view(&stage, &daemon, &["why", "a/b?c"]).check(1, &["unknown_message", "a/b?c"]);

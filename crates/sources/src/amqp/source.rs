@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Demand, Depth, Found, Message, Order, Profile, Publication, PublishError,
-    Published, Reason, Receipt, Settle, Settled, Settlement, Source, SourceError,
+    BoxFuture, Delivery, Demand, Depth, Finds, Found, Message, Order, Profile, Publication,
+    PublishError, Published, Reason, Receipt, Settle, Settled, Settlement, Source, SourceError,
 };
 use sluicegate_tasks::{Context, TaskGroup};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -387,7 +387,8 @@ impl<M: Content> Source<M> for AmqpSource<M> {
         let visibility = self.intake.consume.visibility.unwrap_or(NO_WINDOW);
         let declared = self.connection.topology().queue(&self.queue);
         let keeps_dead_letters = declared.is_some_and(super::Queue::has_dead_letter);
-        Profile { keeps_dead_letters, ..Profile::new(visibility, SETTLE_BATCH) }
+        let finds = Finds::Some;
+        Profile { keeps_dead_letters, finds, ..Profile::new(visibility, SETTLE_BATCH) }
     }
 
     fn receive(&self, demand: Demand) -> BoxFuture<'_, Result<Vec<Delivery<M>>, SourceError>> {

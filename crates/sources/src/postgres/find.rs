@@ -1,5 +1,6 @@
 //! Looking for a message by its id, and counting.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -8,6 +9,7 @@ use tokio::time::Instant;
 use tokio_postgres::Row;
 
 use super::shared::Shared;
+use crate::wire;
 
 /// A message, what it waits for in microseconds, and the head of its key.
 pub(crate) const FIND: &str = "
@@ -16,7 +18,8 @@ SELECT m.body, m.attempts, m.reason, m.pool, m.grp,
     {s}.micros(moment) - {s}.micros(m.at) AS age,
     {s}.micros(m.until) - {s}.micros(moment) AS rest,
     m.token IS NOT NULL AND m.until IS NOT NULL AND m.until > moment AS is_out,
-    CASE WHEN h.seq <> m.seq THEN o.id END AS behind
+    CASE WHEN h.seq <> m.seq THEN o.id END AS behind,
+    CASE WHEN h.seq <> m.seq THEN o.body END AS head
 FROM now_is, {s}.ids i JOIN {s}.messages m ON m.seq = i.seq
 LEFT JOIN LATERAL {s}.head_of(m.queue, m.pool, m.grp, now_is.moment) h ON true
 LEFT JOIN {s}.messages o ON o.seq = h.seq
@@ -62,6 +65,13 @@ pub(crate) async fn find(shared: &Shared, id: &str) -> Result<Option<Found>, Sou
     Ok(rows.first().map(|row| found(shared, row)))
 }
 
+/// The application's id of a head: one that was put back has another name here.
+fn head_id(name: &[u8], body: Option<&[u8]>) -> Arc<str> {
+    let body = body.and_then(|body| std::str::from_utf8(body).ok());
+    let head = body.and_then(|body| wire::parse_stored(body).ok());
+    head.map_or_else(|| String::from_utf8_lossy(name).into(), |head| head.message.id)
+}
+
 fn found(shared: &Shared, row: &Row) -> Found {
     let span = |micros: i64| Duration::from_micros(u64::try_from(micros).unwrap_or(0));
     let reason = row.get::<_, Option<&str>>(2).and_then(Reason::of_label);
@@ -73,7 +83,7 @@ fn found(shared: &Shared, row: &Row) -> Found {
         (Some(rest), _) if rest > 0 => {
             FoundState::Delayed { rest: span(rest), reason: reason.unwrap_or(Reason::Scheduled) }
         }
-        (_, Some(head)) => FoundState::Behind(String::from_utf8_lossy(head).into()),
+        (_, Some(head)) => FoundState::Behind(head_id(head, row.get(9))),
         (_, None) => FoundState::Ready,
     };
     Found {

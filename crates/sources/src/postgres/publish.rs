@@ -2,7 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use sluicegate_dispatch::{DEFAULT_GROUP, Publication, PublishError, Published, SourceError};
+use sluicegate_dispatch::{
+    DEFAULT_GROUP, Publication, PublishError, Published, PutBack, SourceError,
+};
 
 use super::link::Values;
 use super::shared::{Shared, micros};
@@ -27,6 +29,30 @@ WITH looked AS MATERIALIZED (
 SELECT (SELECT id FROM looked ORDER BY id DESC LIMIT 1), (SELECT count(*) FROM looked),
     (SELECT count(*) FROM forgotten)";
 
+/// Messages as the statements take them: a column each.
+struct Columns<'a> {
+    ids: Vec<&'a [u8]>,
+    pools: Vec<&'a [u8]>,
+    tenants: Vec<&'a [u8]>,
+    groups: Vec<&'a [u8]>,
+    bodies: Vec<&'a [u8]>,
+    highs: Vec<bool>,
+}
+
+impl<'a> Columns<'a> {
+    fn of(messages: impl Iterator<Item = &'a Publication> + Clone) -> Self {
+        let column = |of: fn(&'a Publication) -> &'a [u8]| messages.clone().map(of).collect();
+        Self {
+            ids: column(|it| it.message.id.as_bytes()),
+            pools: column(|it| it.message.pool.as_bytes()),
+            tenants: column(|it| it.message.tenant.as_deref().unwrap_or_default().as_bytes()),
+            groups: column(|it| it.message.group.as_deref().unwrap_or(DEFAULT_GROUP).as_bytes()),
+            bodies: column(|it| it.body.as_bytes()),
+            highs: messages.map(|it| it.message.high_priority).collect(),
+        }
+    }
+}
+
 pub(crate) async fn publish(
     shared: &Shared,
     messages: Vec<Publication>,
@@ -35,22 +61,10 @@ pub(crate) async fn publish(
         return Ok(Published::default());
     }
     let queue = shared.queue().await.map_err(PublishError::Source)?;
-    let column = |of: fn(&Publication) -> &[u8]| messages.iter().map(of).collect::<Vec<&[u8]>>();
-    let ids = column(|it| it.message.id.as_bytes());
-    let pools = column(|it| it.message.pool.as_bytes());
-    let tenants = column(|it| it.message.tenant.as_deref().unwrap_or_default().as_bytes());
-    let groups = column(|it| it.message.group.as_deref().unwrap_or(DEFAULT_GROUP).as_bytes());
-    let bodies = column(|it| it.body.as_bytes());
-    let highs: Vec<bool> = messages.iter().map(|it| it.message.high_priority).collect();
     let delays: Vec<i64> = messages.iter().map(|it| micros(it.delay)).collect();
-    let rows = shared
-        .link
-        .rows(
-            &shared.sql.publish,
-            &[&queue, &ids, &pools, &groups, &tenants, &highs, &delays, &bodies],
-        )
-        .await
-        .map_err(PublishError::Source)?;
+    let Columns { ids, pools, tenants, groups, bodies, highs } = Columns::of(messages.iter());
+    let values: Values<'_> = &[&queue, &ids, &pools, &groups, &tenants, &highs, &delays, &bodies];
+    let rows = shared.link.rows(&shared.sql.publish, values).await.map_err(PublishError::Source)?;
     let stored = rows.first().map_or(0, |row| row.get::<_, i64>(0)).cast_unsigned();
     let accepted = messages.len() as u64;
     if stored > 0 {
@@ -59,6 +73,23 @@ pub(crate) async fn publish(
     }
     shared.has_aged(messages.len());
     Ok(Published { accepted, duplicates: accepted.saturating_sub(stored) })
+}
+
+/// Takes messages in again. Those that are there by their names are left as they are.
+pub(crate) async fn put_back(shared: &Shared, messages: Vec<PutBack>) -> Result<(), PublishError> {
+    if messages.is_empty() {
+        return Ok(());
+    }
+    let queue = shared.queue().await.map_err(PublishError::Source)?;
+    let names: Vec<&[u8]> = messages.iter().map(|it| it.name.as_bytes()).collect();
+    let publications = messages.iter().map(|it| &it.publication);
+    let Columns { ids, pools, tenants, groups, bodies, highs } = Columns::of(publications);
+    let values: Values<'_> = &[&queue, &names, &ids, &pools, &groups, &tenants, &highs, &bodies];
+    shared.link.rows(&shared.sql.put_back, values).await.map_err(PublishError::Source)?;
+    shared.wake.notify_one();
+    shared.tell.notify_one();
+    shared.has_aged(messages.len());
+    Ok(())
 }
 
 /// How far the walks through what is remembered have come.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::OptionFuture;
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Demand, Depth, Found, Message, Order, Profile, Publication, PublishError,
-    Published, Receipt, Settle, Settled, Source, SourceError,
+    BoxFuture, Delivery, Demand, Depth, Finds, Found, Message, Order, Profile, Publication,
+    PublishError, Published, PutBack, Receipt, Settle, Settled, Source, SourceError,
 };
 use sluicegate_tasks::TaskGroup;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -118,6 +118,7 @@ impl<M: Content> Source<M> for PostgresSource<M> {
             keeps_order: true,
             keeps_dead_letters: true,
             selects: true,
+            finds: Finds::All,
             ..Profile::new(self.shared.settings.visibility, SETTLE_BATCH)
         }
     }
@@ -158,6 +159,10 @@ impl<M: Content> Source<M> for PostgresSource<M> {
         messages: Vec<Publication>,
     ) -> BoxFuture<'_, Result<Published, PublishError>> {
         Box::pin(publish::publish(&self.shared, messages))
+    }
+
+    fn put_back(&self, messages: Vec<PutBack>) -> BoxFuture<'_, Result<(), PublishError>> {
+        Box::pin(publish::put_back(&self.shared, messages))
     }
 
     fn find<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Found>, SourceError>> {

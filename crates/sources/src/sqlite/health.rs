@@ -7,7 +7,7 @@ use super::store::Store;
 use super::writer::Write;
 
 impl Store {
-    /// Why the last write failed; `None` if it did not. It stays until something is written: where nobody
+    /// Why the last write failed, or why the one that is under way has waited for too long; `None` if all is well. It stays until something is written: where nobody
     /// else may come to write, [`check`](Store::check) asks.
     #[must_use]
     pub fn failure(&self) -> Option<String> {

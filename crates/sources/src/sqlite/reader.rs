@@ -152,14 +152,15 @@ impl Drop for Fetching {
     }
 }
 
+/// What is said of a file that somebody else has locked.
+pub(crate) const HELD: &str = "another process holds the state file for too long";
+
 /// What an error of the database is called outside.
 pub(crate) fn cause(error: &rusqlite::Error) -> String {
     match error.sqlite_error_code() {
         Some(rusqlite::ErrorCode::DiskFull) => "the disk is full".to_owned(),
         Some(rusqlite::ErrorCode::SystemIoFailure) => format!("the disk failed: {error}"),
-        Some(rusqlite::ErrorCode::DatabaseBusy) => {
-            "another process holds the state file for too long".to_owned()
-        }
+        Some(rusqlite::ErrorCode::DatabaseBusy) => HELD.to_owned(),
         Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => {
             format!("the state file is damaged: {error}")
         }

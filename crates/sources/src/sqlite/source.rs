@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rusqlite::params;
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Demand, Depth, Found, Order, Profile, Publication, PublishError,
+    BoxFuture, Delivery, Demand, Depth, Finds, Found, Order, Profile, Publication, PublishError,
     Published, PutBack, Receipt, Settle, Settled, Source, SourceError,
 };
 use tokio::sync::Notify;
@@ -134,7 +134,12 @@ impl SqliteSource {
 
 impl Source for SqliteSource {
     fn profile(&self) -> Profile {
-        Profile { keeps_order: true, selects: true, ..Profile::new(self.visibility, SETTLE_BATCH) }
+        Profile {
+            keeps_order: true,
+            selects: true,
+            finds: Finds::All,
+            ..Profile::new(self.visibility, SETTLE_BATCH)
+        }
     }
 
     fn receive(&self, demand: Demand) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use parking_lot::Mutex;
@@ -14,12 +15,14 @@ use sluicegate_dispatch::SourceError;
 use sluicegate_tasks::{Context, OwnedPermit, Permits, TaskGroup};
 use tokio::sync::oneshot;
 
-use super::reader::cause;
+use super::reader::{HELD, cause};
 
 /// How many requests may wait to be written; further ones wait for their turn to wait.
 const WAITING: u32 = 4096;
 /// How much one transaction writes, give or take the last request.
 const BATCH_WEIGHT: usize = 4096;
+/// From when on the file is taken for one that somebody else holds, while a write still waits for it.
+const HELD_AFTER: Duration = Duration::from_millis(500);
 /// How many bytes weigh as much as a row.
 pub(crate) const ROW_BYTES: usize = 4096;
 
@@ -50,6 +53,8 @@ pub(crate) struct Writer {
     cx: Context,
     /// Why the last write failed; `None` if it did not.
     failure: Mutex<Option<String>>,
+    /// Since when it waits for whoever else holds the file.
+    waits_since: Mutex<Option<Instant>>,
 }
 
 #[derive(Debug, Default)]
@@ -91,6 +96,7 @@ impl Writer {
             group,
             cx: Context::new(),
             failure: Mutex::default(),
+            waits_since: Mutex::default(),
         })
     }
 
@@ -124,8 +130,28 @@ impl Writer {
         drop(task.now_or_never());
     }
 
+    /// Why the last write failed, or the one that is under way will if nothing changes.
     pub(crate) fn failure(&self) -> Option<String> {
+        let waits_since = *self.waits_since.lock();
+        if waits_since.is_some_and(|since| since.elapsed() >= HELD_AFTER) {
+            return Some(HELD.to_owned());
+        }
         self.failure.lock().clone()
+    }
+
+    fn commit(
+        &self,
+        connection: &mut Connection,
+        batch: &mut [Box<dyn Pending>],
+    ) -> rusqlite::Result<()> {
+        *self.waits_since.lock() = Some(Instant::now());
+        let begun = connection.transaction_with_behavior(TransactionBehavior::Immediate);
+        *self.waits_since.lock() = None;
+        let write = begun?;
+        for request in batch {
+            request.write(&write)?;
+        }
+        write.commit()
     }
 }
 
@@ -156,13 +182,13 @@ impl Run {
             }
         }
         let mut connection = self.writer.connection.lock();
-        match commit(&mut connection, &mut batch) {
+        match self.writer.commit(&mut connection, &mut batch) {
             Ok(()) => self.end(batch, Ok(())),
             Err(error) if batch.len() == 1 => self.end(batch, Err(&cause(&error))),
             Err(_) => {
                 for request in batch {
                     let mut alone = vec![request];
-                    match commit(&mut connection, &mut alone) {
+                    match self.writer.commit(&mut connection, &mut alone) {
                         Ok(()) => self.end(alone, Ok(())),
                         Err(error) => self.end(alone, Err(&cause(&error))),
                     }
@@ -194,14 +220,6 @@ impl Drop for Run {
             request.end(Err("the store is closed"));
         }
     }
-}
-
-fn commit(connection: &mut Connection, batch: &mut [Box<dyn Pending>]) -> rusqlite::Result<()> {
-    let write = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    for request in batch {
-        request.write(&write)?;
-    }
-    write.commit()
 }
 
 impl<W: Write> Pending for Request<W> {

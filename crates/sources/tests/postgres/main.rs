@@ -13,6 +13,8 @@ mod doors;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod finding;
+#[cfg(test)]
 mod keeping;
 #[cfg(test)]
 mod migration;

@@ -128,7 +128,7 @@ pub fn fails() -> Step {
 pub fn fails_for(after: Option<u64>) -> Step {
     let after = after.map(Duration::from_secs);
     let why = "status 503".to_owned();
-    answers(Outcome::RetryLater { after, why, status: Some(503) })
+    answers(Outcome::RetryLater { after, why, status: Some(503), body: None })
 }
 
 /// Answers at once.
@@ -141,5 +141,10 @@ pub fn answers(outcome: Outcome) -> Step {
 #[must_use]
 pub fn rejects() -> Step {
     let why = "status 400".to_owned();
-    answers(Outcome::Rejected(Rejection { status: Some(400), why, severity: Severity::Error }))
+    answers(Outcome::Rejected(Rejection {
+        status: Some(400),
+        why,
+        severity: Severity::Error,
+        body: None,
+    }))
 }

@@ -52,7 +52,10 @@ async fn a_breaker_that_opens_is_warned_of_until_it_closes() {
     check(&warning(&stage, "BREAKER_OPEN", true).await, "WARNING", &host, &host);
     assert_eq!(stage.get("/health").await.json()["status"], "UP");
     let metrics = stage.get("/metrics").await.body;
-    assert!(metrics.contains("sluicegate_warnings{severity=\"WARNING\"} 0"), "{metrics}");
+    assert!(
+        metrics.contains("sluicegate_warnings{severity=\"WARNING\",code=\"BREAKER_OPEN\"} 0"),
+        "{metrics}"
+    );
 }
 
 const STRICT: &str = "[[pool]]\ncode = \"P\"\nordering = \"strict\"\nmax_attempts = 1\n";
@@ -182,4 +185,30 @@ async fn a_lost_broker_is_warned_of_after_five_seconds_and_worse_after_sixty() {
     *broker.trouble.lock() = None;
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(severities().await, seen(&[("ERROR", true), ("WARNING", true)]));
+}
+
+/// Somebody else holds the file: who waits to write need not give up first.
+#[tokio::test]
+async fn a_state_file_that_is_held_is_critical_within_a_second_or_so() {
+    let stage = Stage::start("").await;
+    let file = Connection::open(stage.folder.path().join("state.db")).expect("the file");
+    file.execute_batch("BEGIN IMMEDIATE").expect("the lock");
+    let body = json!({ "id": "m", "mediationTarget": "http://127.0.0.1:9/" }).to_string();
+    let begun = std::time::Instant::now();
+    let publishing = stage.post("/api/v1/messages", &body);
+    let watching = async {
+        let failed = warning(&stage, "STATE_FAILED", false).await;
+        let took = begun.elapsed();
+        let ready = stage.get("/health/ready").await.status;
+        file.execute_batch("ROLLBACK").expect("the lock is given back");
+        (failed, took, ready)
+    };
+    let (published, (failed, took, ready)) = tokio::join!(publishing, watching);
+    let path = stage.folder.path().join("state.db").display().to_string();
+    check(&failed, "CRITICAL", &path, "another process holds the state file");
+    assert!(took < Duration::from_millis(2_000), "it took {took:?}");
+    assert_eq!(ready, 503);
+    assert_eq!(published.status, 202, "it was not in vain: {published:?}");
+    stage.until("/health/ready", |reply| reply.status == 200).await;
+    warning(&stage, "STATE_FAILED", true).await;
 }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use sluicegate_testkit::endpoint::{Answer, Endpoint};
 
+use super::schema::Document;
 use super::stage::{Ask, Reply, Stage, names};
 
 const TOKEN: &str = "tok-secret-1";
@@ -234,4 +235,35 @@ async fn before_the_first_configuration_there_is_no_queue_yet() {
     let reply = stage.post("/api/v1/messages", &body).await;
     reply.problem(503, "starting");
     assert_eq!(reply.header("retry-after"), Some("1"));
+}
+
+/// A source that cannot look, and one that is down: neither says that a message is gone.
+#[tokio::test]
+async fn queues_that_could_not_be_asked_are_named() {
+    let stage = Stage::start("").await;
+    stage.get("/api/v1/messages/m").await.problem(404, "unknown_message");
+    let broker = crate::scene::Stock::of([]);
+    let settings = sluicegate_dispatch::QueueSettings::new(1, 10);
+    stage.daemon.router().add_queue("orders", settings, broker.clone()).await.expect("a queue");
+    let reply = stage.get("/api/v1/messages/m").await;
+    let problem = reply.problem(404, "unknown_message");
+    Document::of(&stage).await.check("get", "/api/v1/messages/{id}", &reply);
+    let not_asked = &problem["notAsked"];
+    assert_eq!(not_asked[0]["queue"], "orders", "{problem}");
+    assert!(not_asked[0]["why"].as_str().is_some_and(|why| !why.is_empty()), "{problem}");
+    let detail = problem["detail"].as_str().unwrap_or_default();
+    assert!(detail.contains("orders") && !detail.contains("gone for good"), "{problem}");
+    *broker.trouble.lock() = Some("connection refused");
+    let reply = stage.get("/api/v1/messages/m").await;
+    let problem = reply.problem(503, "queues_not_asked");
+    Document::of(&stage).await.check("get", "/api/v1/messages/{id}", &reply);
+    let down = json!([{ "queue": "orders", "why": "connection refused" }]);
+    assert_eq!(problem["notAsked"], down, "{problem}");
+    let detail = problem["detail"].as_str().unwrap_or_default();
+    assert!(detail.contains("orders") && detail.contains("connection refused"), "{problem}");
+    // What is found is found.
+    let mut late = message("late", "http://127.0.0.1:1/");
+    late["delaySeconds"] = 600.into();
+    stage.post("/api/v1/messages?queue=default", &late.to_string()).await;
+    assert_eq!(stage.get("/api/v1/messages/late").await.json()["state"], "delayed");
 }

@@ -55,7 +55,7 @@ fn the_effective_delay() {
     ];
     for (asked, effective) in cases {
         let after = asked.map(Duration::from_secs);
-        let outcome = Outcome::RetryLater { after, why: String::new(), status: None };
+        let outcome = Outcome::RetryLater { after, why: String::new(), status: None, body: None };
         let Settlement::Retry { after, .. } = settlement_for(&outcome, 0) else {
             panic!("a retry")
         };

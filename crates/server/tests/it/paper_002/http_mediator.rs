@@ -42,7 +42,7 @@ fn words(outcome: &Outcome) -> String {
     match outcome {
         Outcome::RetryLater { after: Some(after), .. } => format!("retry {}", after.as_secs()),
         Outcome::RetryLater { after: None, .. } => "retry".to_owned(),
-        Outcome::Throttled { after } => format!("throttled {}", after.as_secs()),
+        Outcome::Throttled { after, .. } => format!("throttled {}", after.as_secs()),
         Outcome::Rejected(rejection) => format!("rejected {}", rejection.severity),
         Outcome::Done => "done".to_owned(),
         other => other.label().to_owned(),

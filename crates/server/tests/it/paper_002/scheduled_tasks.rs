@@ -23,6 +23,7 @@ async fn the_table() {
     names.sort();
     let wanted = [
         "drained pool remover",
+        "failing message watcher",
         "incident watcher",
         "leak detector",
         "parked message watcher",

@@ -18,7 +18,7 @@ fn the_delays() {
         [DEFAULT_DELAY, FAST_FAIL_DELAY, MIN_DELAY, MAX_DELAY].map(|delay| delay.as_secs());
     assert_eq!(seconds, [30, 10, 1, 43_200]);
     for (asked, given) in [(0, 1), (1, 1), (60, 60), (50_000, 43_200)] {
-        let throttled = Outcome::Throttled { after: Duration::from_secs(asked) };
+        let throttled = Outcome::Throttled { after: Duration::from_secs(asked), body: None };
         let Settlement::Retry { after, .. } = settlement_for(&throttled, 0) else {
             panic!("a retry")
         };

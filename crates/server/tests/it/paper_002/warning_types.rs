@@ -79,8 +79,12 @@ async fn processing() {
 async fn configuration() {
     for severity in [Severity::Error, Severity::Critical] {
         let heard = Heard::new([PoolSettings::new("A", 1)]).await;
-        let rejection =
-            sluicegate_dispatch::Rejection { status: None, why: "no".to_owned(), severity };
+        let rejection = sluicegate_dispatch::Rejection {
+            status: None,
+            why: "no".to_owned(),
+            severity,
+            body: None,
+        };
         let step = Step::Answer(std::time::Duration::ZERO, Outcome::Rejected(rejection));
         heard.rig.executor.on("m", [step]);
         heard.rig.hand_out([message("m", "A")]);
@@ -125,9 +129,9 @@ fn the_codes() {
     #[rustfmt::skip]
     assert_eq!(codes, [
         "BREAKER_OPEN", "CONFIGURATION", "CONFIG_INVALID", "CONFIG_SYNC_FAILED", "CONSUMER_RESTART",
-        "CONSUMER_RESTART_FAILED", "GROUP_BLOCKED", "PARKED", "PIPELINE_MAP_LEAK", "POOL_LIMIT",
-        "PROCESSING", "QUEUE_FULL", "ROUTING", "SHUTDOWN_CLEANUP_ERRORS", "SOURCE_DOWN",
-        "STATE_FAILED", "UNGROUPED_SERIAL", "UNKNOWN_FIELD",
+        "CONSUMER_RESTART_FAILED", "GROUP_BLOCKED", "GROUP_STUCK", "PARKED", "PIPELINE_MAP_LEAK",
+        "POOL_LIMIT", "PROCESSING", "QUEUE_FULL", "ROUTING", "SHUTDOWN_CLEANUP_ERRORS",
+        "SOURCE_DOWN", "START_FAILED", "STATE_FAILED", "UNGROUPED_SERIAL", "UNKNOWN_FIELD",
     ]);
     let severities = [Severity::Info, Severity::Warning, Severity::Error, Severity::Critical];
     assert_eq!(severities.map(Severity::label), ["INFO", "WARNING", "ERROR", "CRITICAL"]);

@@ -150,7 +150,7 @@ pub(super) fn fate(outcome: &Outcome) -> Fate {
         Outcome::RetryLater { after: Some(after), .. } => {
             retry((*after).max(SHORTEST).min(LONGEST), Reason::Failed, true)
         }
-        Outcome::Throttled { after } => {
+        Outcome::Throttled { after, .. } => {
             retry((*after).max(SHORTEST).min(LONGEST), Reason::Throttled, false)
         }
         Outcome::BreakerOpen { rest, .. } => {

@@ -382,7 +382,7 @@ impl Oracles {
         };
         let pool = self.pools.get_mut(place.pool);
         pool.running -= 1;
-        if let Some(Outcome::Throttled { after }) = &outcome {
+        if let Some(Outcome::Throttled { after, .. }) = &outcome {
             let host = Arc::clone(&self.letters[serial].letter.host);
             pool.pause(&host, now + *after);
         }

@@ -56,7 +56,7 @@ fn fails(serial: usize) -> Fact {
 }
 
 fn throttles(serial: usize) -> Fact {
-    ends(serial, Outcome::Throttled { after: Duration::from_secs(9) })
+    ends(serial, Outcome::Throttled { after: Duration::from_secs(9), body: None })
 }
 
 fn told(serial: usize, settlement: Settlement) -> Fact {
@@ -127,7 +127,8 @@ fn loss_and_settling() {
     let one = || waiting(&batch, 1);
     let start = || starts(0, 1, &batch);
     let done = || ends(0, Outcome::Done);
-    let no = || Rejection { status: None, why: String::new(), severity: Severity::Error };
+    let no =
+        || Rejection { status: None, why: String::new(), severity: Severity::Error, body: None };
     let rejected = || ends(0, Outcome::Rejected(no()));
     let over = |left| Fact::Over { queued: 0, running: 0, left };
     let drained = |unsettled| Fact::Stopped {

@@ -117,7 +117,12 @@ impl Endpoint {
             Answer::Outcome(outcome) => under_way.end(outcome),
             Answer::Panic => {
                 let after = None;
-                under_way.end(Outcome::RetryLater { after, why: String::new(), status: None });
+                under_way.end(Outcome::RetryLater {
+                    after,
+                    why: String::new(),
+                    status: None,
+                    body: None,
+                });
                 // Unwinds as a panic does, without a word on standard error.
                 std::panic::resume_unwind(Box::new("the executor panicked"))
             }
@@ -156,16 +161,17 @@ const fn done() -> Answer {
 fn trouble(rng: &mut Rng) -> Answer {
     let words = || "trouble".to_owned();
     let outcome = match rng.between(1, 100) {
-        1..=30 => Outcome::RetryLater { after: None, why: words(), status: Some(503) },
+        1..=30 => Outcome::RetryLater { after: None, why: words(), status: Some(503), body: None },
         31..=55 => {
             let after = Some(ms(rng.between(0, 40) * 1_000));
-            Outcome::RetryLater { after, why: words(), status: Some(200) }
+            Outcome::RetryLater { after, why: words(), status: Some(200), body: None }
         }
-        56..=67 => Outcome::Throttled { after: ms(rng.between(1, 20_000)) },
+        56..=67 => Outcome::Throttled { after: ms(rng.between(1, 20_000)), body: None },
         68..=77 => Outcome::Rejected(Rejection {
             status: Some(400),
             why: words(),
             severity: Severity::Error,
+            body: None,
         }),
         78..=86 => Outcome::Unreachable { cause: words() },
         87..=94 => Outcome::BreakerOpen { name: "b".into(), rest: ms(rng.between(0, 15_000)) },

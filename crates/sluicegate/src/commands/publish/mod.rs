@@ -1,6 +1,7 @@
 //! `sluicegate publish`: messages from a file or a pipe into a queue.
 
 mod parser;
+mod pools;
 mod progress;
 mod sink;
 
@@ -17,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::timeout;
 
 use parser::{Entry, Parser, Place};
+use pools::{Pools, Unknown};
 use progress::Progress;
 use sink::{Batch, Sink, Taken};
 
@@ -33,7 +35,8 @@ Examples:
 
 A message is a JSON object: id and mediationTarget are needed; poolCode, messageGroupId, authToken,
 highPriority, payload, tenant and delaySeconds may be there. Good messages are accepted; each refused
-one is printed as `line N: …`, and then the exit code is 2.
+one is printed as `line N: …`, and then the exit code is 2. With --config a pool that the file does
+not name is told of, or refused where router.unknown_pool = \"refuse\".
 
 With --config it writes into the embedded queue's file itself, also while a daemon serves it.";
 
@@ -69,10 +72,11 @@ pub(super) fn command() -> Command {
 }
 
 pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
-    let sink = sink(given).await?;
+    let (sink, pools) = sink(given).await?;
     let file = given.get_one::<PathBuf>("file").map_or(Path::new("-"), PathBuf::as_path);
     let mut publishing = Publishing {
         sink,
+        pools,
         batch: Batch::new(),
         refused: Vec::new(),
         bytes: 0,
@@ -104,6 +108,8 @@ pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
 /// What is published, and what became of it so far.
 struct Publishing {
     sink: Sink,
+    /// Where that is known from here.
+    pools: Option<Pools>,
     batch: Batch,
     /// What was refused since the last batch.
     refused: Vec<(Place, String)>,
@@ -153,8 +159,18 @@ impl Publishing {
         match entry.message {
             Err(why) => self.refused.push((entry.place, why)),
             Ok(message) => {
-                self.bytes += message.body.len();
-                self.batch.push((entry.place, message));
+                let pools = self.pools.as_mut();
+                match pools.and_then(|pools| pools.look(&message.message.pool)) {
+                    Some(Unknown::Refuse(why)) => self.refused.push((entry.place, why)),
+                    unknown => {
+                        if let Some(Unknown::Tell(words)) = unknown {
+                            let place = entry.place;
+                            self.progress.say(format_args!("warning: {place}: {}", plain(&words)));
+                        }
+                        self.bytes += message.body.len();
+                        self.batch.push((entry.place, message));
+                    }
+                }
             }
         }
         if self.batch.len() + self.refused.len() >= MOST || self.bytes >= MOST_BYTES {
@@ -214,13 +230,13 @@ fn ends(batch: &[(Place, Publication)]) -> Option<(Place, Place)> {
     Some((batch.first()?.0, batch.last()?.0))
 }
 
-/// Where they go.
-async fn sink(given: &ArgMatches) -> Result<Sink, Failure> {
+/// Where they go, and the pools that are known there.
+async fn sink(given: &ArgMatches) -> Result<(Sink, Option<Pools>), Failure> {
     let queue = given.get_one::<String>("queue").map(String::as_str);
     let Some(file) = given.get_one::<PathBuf>("config") else {
         let client = Client::of(given)?;
         let (client, queue) = (Box::new(client), queue.map(str::to_owned));
-        return Ok(Sink::Server { client, queue });
+        return Ok((Sink::Server { client, queue }, None));
     };
     // The variable may be set for other commands: only the argument is a contradiction.
     if given.value_source("server") == Some(ValueSource::CommandLine) {
@@ -232,7 +248,7 @@ async fn sink(given: &ArgMatches) -> Result<Sink, Failure> {
     let publisher = Store::open_publishing(path).await.map_err(|error| {
         Failure::failed(format!("state file {} cannot be opened: {error}", path.display()))
     })?;
-    Ok(Sink::Embedded { publisher, queue })
+    Ok((Sink::Embedded { publisher, queue }, Pools::of(&settings)))
 }
 
 /// The name in the state file of the queue that is meant.

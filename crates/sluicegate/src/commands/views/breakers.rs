@@ -1,6 +1,6 @@
 //! `sluicegate breakers`.
 
-use super::fields::{count, count_if_any, state, text, until};
+use super::fields::{ago, count, count_if_any, cut, state, text, until};
 use super::{View, left, right};
 use crate::screen::Shade;
 
@@ -15,6 +15,9 @@ pub(super) const VIEW: View = View {
         right("tried again", |breaker, now| until(&breaker["until"], now)),
         right("calls", |breaker, _| count(&breaker["calls"])),
         right("failures", |breaker, _| count_if_any(&breaker["failures"], Shade::Warn)),
+        right("last failed", |breaker, now| ago(&breaker["lastError"]["at"], now)).extra(),
+        left("last error", |breaker, _| cut(&breaker["lastError"]["error"], 80)).extra(),
+        left("reply", |breaker, _| cut(&breaker["lastError"]["body"], 60)).extra(),
     ],
     examples: "\
 Examples:

@@ -14,7 +14,7 @@ pub(super) const VIEW: View = View {
     columns: &[
         left("pool", |group, _| text(&group["pool"])),
         left("group", |group, _| cut(&group["group"], 40)),
-        right("queued", |group, _| count(&group["queued"])),
+        right("wait in pool", |group, _| count(&group["queued"])),
         right("running", |group, _| count(&group["running"])),
         left("head", |group, _| cut(&group["head"], 40)),
         right("blocked", |group, now| match (&group["blockedUntil"], &group["blocked"]) {
@@ -26,5 +26,9 @@ pub(super) const VIEW: View = View {
     examples: "\
 Examples:
   sluicegate groups
-  sluicegate groups --pool ORDERS",
+  sluicegate groups --pool ORDERS
+
+`wait in pool` counts the messages of a group that wait in its pool, the head among them while it is tried again
+later. The embedded queue and PostgreSQL hand out one message of a strict group at a time: what waits behind it
+there is not counted here, but in the depth of `sluicegate queues`.",
 };

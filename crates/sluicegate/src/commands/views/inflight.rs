@@ -17,6 +17,7 @@ pub(super) const VIEW: View = View {
         right("running", |message, _| millis(&message["runningMs"])),
         right("here for", |message, now| since(&message["since"], now)).extra(),
         left("why", |message, _| text(&message["why"]["detail"])),
+        left("last error", |message, _| cut(&message["lastError"]["error"], 80)).extra(),
     ],
     examples: "\
 Examples:

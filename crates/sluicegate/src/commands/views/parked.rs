@@ -36,6 +36,7 @@ pub(super) const VIEW: View = View {
         right("place", |parked, _| text(&parked["place"])).extra(),
         right("parked", |parked, now| ago(&parked["parkedAt"], now)),
         left("reason", |parked, _| cut(&parked["reason"], 120)),
+        left("reply", |parked, _| cut(&parked["lastError"]["body"], 60)).extra(),
     ],
     examples: "\
 Examples:

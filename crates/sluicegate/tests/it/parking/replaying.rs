@@ -50,6 +50,38 @@ async fn a_key_of_postgres_is_replayed_in_its_order() {
     a_key_is_replayed_in_its_order(On::Broker(Kind::Postgres)).await;
 }
 
+/// A message that was replayed and waits for its pool is found by its id, with what it waits for.
+async fn a_replayed_message_that_waits_is_found(on: On) {
+    let Some(scene) = Scene::new(on).await else { return };
+    let daemon = scene.serve().await;
+    scene.park(&daemon, &["m1"]).await;
+    scene.endpoint.otherwise(Answer::hang());
+    let others: Vec<Value> = (0..120)
+        .map(|number| {
+            let mut message = scene.message(&format!("other-{number}"));
+            message["messageGroupId"] = format!("other-{number}").into();
+            message
+        })
+        .collect();
+    scene.post(&daemon, "/api/v1/messages?queue=orders", &json!(others), 202).await;
+    scene.endpoint.wait_for(5).await;
+    sleep(Duration::from_secs(1)).await;
+    let answer = scene.post(&daemon, "/api/v1/parked/replay", &json!({"all": true}), 200).await;
+    assert_eq!(answer["replayed"], 1, "{answer}");
+    let said = scene.run(&daemon, &["why", "m1"]);
+    said.check(0, &["m1 waits in pool TEST: pool TEST at 4 of 4"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replayed_message_that_waits_in_the_embedded_queue_is_found() {
+    a_replayed_message_that_waits_is_found(On::Embedded).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replayed_message_that_waits_in_postgres_is_found() {
+    a_replayed_message_that_waits_is_found(On::Broker(Kind::Postgres)).await;
+}
+
 /// What arrives while a key is replayed comes after it, by itself, and the key is free again.
 async fn what_arrives_meanwhile_comes_after(on: On) {
     let Some(scene) = Scene::new(on).await else { return };
@@ -62,6 +94,11 @@ async fn what_arrives_meanwhile_comes_after(on: On) {
     sleep(Duration::from_millis(400)).await;
     scene.publish(&daemon, &["m4"]).await;
     scene.endpoint.wait_for(3).await;
+    // What a broker hands out while m2 is on its way is parked for a moment.
+    let said = scene.run(&daemon, &["why", "m3"]);
+    let is_parked = said.stdout.contains("m3 is parked");
+    assert_eq!(said.stdout.contains("it goes back to its queue by itself"), is_parked, "{said:?}");
+    assert!(!said.stdout.contains("sluicegate replay"), "{said:?}");
     scene.publish(&daemon, &["m5"]).await;
     scene.calls(&["m1", "m1", "m2", "m3", "m4", "m5"]).await;
     scene.is_parked(&daemon, &[]).await;

@@ -1,0 +1,261 @@
+//! Why a message is not running yet, wherever it is.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluicegate_schedule::Why;
+use tokio::time::Instant;
+
+use crate::pool::Pool;
+use crate::routed::{InFlightMessage, Now, PoolId, Standing};
+use crate::{Message, Ordering, Reason, Router, UnknownPool};
+
+/// Why a message is not running yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WhyWaiting {
+    /// The reason, as a word.
+    pub reason: &'static str,
+    /// The reason, in words.
+    pub detail: String,
+    /// How long it still holds, where that is known.
+    pub rest: Option<Duration>,
+}
+
+impl WhyWaiting {
+    /// A reason.
+    pub fn new(reason: &'static str, detail: impl Into<String>, rest: Option<Duration>) -> Self {
+        Self { reason, detail: detail.into(), rest }
+    }
+
+    /// Why a message waits in its source.
+    #[must_use]
+    pub fn delayed(reason: Reason, rest: Duration) -> Self {
+        let (word, detail) = match reason {
+            Reason::Scheduled => ("delayed", "its first delivery is to be later"),
+            Reason::Failed => ("delayed", "an attempt failed"),
+            Reason::Throttled => ("rate_limited", "its host asked for a pause"),
+            Reason::BreakerOpen => ("breaker_open", "the breaker of its target was open"),
+            Reason::Cascade => ("group_retrying", "a message before it, of its batch, failed"),
+            Reason::PoolFull => ("pool_full", "its pool had no room"),
+            Reason::Draining => ("draining", "its pool was draining"),
+        };
+        Self::new(word, detail, Some(rest))
+    }
+}
+
+impl Router {
+    /// Why a message that could be received waits in its queue.
+    #[must_use]
+    pub fn why_in_queue(&self, queue: &str, message: &Message) -> WhyWaiting {
+        let look = Look::at(self);
+        look.before_its_pool(queue, message).unwrap_or_else(|| {
+            WhyWaiting::new("ready", "it waits in its queue to be received", None)
+        })
+    }
+}
+
+/// One look at the router. What many messages wait for is found once for all of them, and only if one does: with
+/// many messages in a group, finding its head for each would take for ever.
+pub(crate) struct Look<'a> {
+    pub(crate) router: &'a Router,
+    pub(crate) now: Instant,
+    heads: OnceCell<Heads>,
+    tenants: RefCell<BTreeMap<PoolId, RunningByTenant>>,
+}
+
+/// The message that is next, or runs, by pool and group.
+type Heads = HashMap<(Arc<str>, Arc<str>), Arc<str>>;
+type RunningByTenant = HashMap<Arc<str>, u32>;
+
+impl<'a> Look<'a> {
+    pub(crate) fn at(router: &'a Router) -> Self {
+        let (heads, tenants) = (OnceCell::new(), RefCell::default());
+        Self { router, now: Instant::now(), heads, tenants }
+    }
+
+    pub(crate) fn why(&self, tracked: &InFlightMessage, standing: &Standing) -> WhyWaiting {
+        let now = self.now;
+        match &standing.now {
+            Now::Blocked => {
+                return WhyWaiting::new("group_blocked", "its attempts are used up", None);
+            }
+            Now::Retrying { until, reason, breaker } => {
+                let rest = until.saturating_duration_since(now);
+                let mut why = WhyWaiting::delayed(*reason, rest);
+                if let Some(breaker) = breaker {
+                    why.detail = format!("breaker open for {breaker}");
+                }
+                return why;
+            }
+            Now::Waiting | Now::Running { .. } => {}
+        }
+        let place = standing.place.as_ref();
+        let found = place.and_then(|place| {
+            let pool = self.router.pools.at(place)?;
+            let not = pool.sluice.why(place.item)?;
+            Some((pool, not))
+        });
+        let Some((pool, not)) = found else {
+            return self.outside(tracked);
+        };
+        let rest = not.until.map(|until| until.saturating_duration_since(now));
+        self.explain(&pool, tracked, not.why, rest)
+    }
+
+    /// Why a message that is done is still here.
+    pub(crate) fn not_settled(&self, queue: &str) -> WhyWaiting {
+        let trouble = self.router.source(queue).and_then(|source| source.health().err());
+        let trouble = trouble.map(|error| format!(": {}", error.cause)).unwrap_or_default();
+        WhyWaiting::new("settling", format!("its settlement is not durable yet{trouble}"), None)
+    }
+
+    /// Why a message that was received is in no pool.
+    fn outside(&self, tracked: &InFlightMessage) -> WhyWaiting {
+        let queues = self.router.queues.all();
+        if queues.iter().any(|queue| queue.recipient.window.holds_behind(tracked)) {
+            let detail = "an earlier message of its group is in another pool, as pools changed";
+            return WhyWaiting::new("group_busy", detail, None);
+        }
+        let why = self.before_its_pool(&tracked.entry.queue, &tracked.entry.message);
+        why.unwrap_or_else(|| WhyWaiting::new("ready", "it is being taken in", None))
+    }
+
+    fn explain(
+        &self,
+        pool: &Pool,
+        tracked: &InFlightMessage,
+        why: Why,
+        rest: Option<Duration>,
+    ) -> WhyWaiting {
+        let head = || self.head_of(pool, tracked);
+        match why {
+            Why::KeyBusy { .. } => {
+                WhyWaiting::new("group_busy", format!("group head {} is running", head()), None)
+            }
+            Why::KeyRetrying { .. } if rest.is_some() => {
+                WhyWaiting::new("group_retrying", format!("group head {} retries", head()), rest)
+            }
+            Why::KeyRetrying { .. } => {
+                WhyWaiting::new("group_blocked", format!("group head {} is blocked", head()), None)
+            }
+            Why::TenantAtLimit { running, max } => {
+                let tenant = tracked.entry.message.tenant.as_deref().unwrap_or_default();
+                let detail = format!("tenant {tenant} at {running} of {max}");
+                WhyWaiting::new("tenant_limit", detail, None)
+            }
+            Why::RateLimited { .. } => rate_limited(pool, rest),
+            Why::AtLimit { running, limit } => {
+                self.at_limit(pool, &tracked.entry.message, running, limit)
+            }
+            _ => WhyWaiting::new("ready", "it is next", None),
+        }
+    }
+
+    /// The message that holds up the others of its group.
+    fn head_of(&self, pool: &Pool, tracked: &InFlightMessage) -> Arc<str> {
+        let heads = self.heads.get_or_init(|| {
+            let groups = self.router.group_views(None).into_iter();
+            groups.map(|group| ((group.pool, group.group), group.head)).collect()
+        });
+        let key = pool.settings().key(&tracked.entry.message);
+        let head = key.and_then(|key| heads.get(&(Arc::clone(&pool.code), key)));
+        Arc::clone(head.unwrap_or(&tracked.entry.message.id))
+    }
+
+    /// Why a message is in no pool; `None` if nothing keeps it from the one it goes to.
+    fn before_its_pool(&self, queue: &str, message: &Message) -> Option<WhyWaiting> {
+        let pools = &self.router.pools;
+        let is_known = pools.get(&message.pool).is_some();
+        let unknown = || format!("there is no pool {}", message.pool);
+        if !is_known && pools.unknown_pool() != UnknownPool::Default {
+            let detail = format!("{}: it is parked when it is received", unknown());
+            return Some(WhyWaiting::new("ready", detail, None));
+        }
+        let pool = pools.takes(&message.pool)?;
+        let mut why = self.parked_behind(&pool, queue, message).or_else(|| {
+            let host = message.target.authority();
+            let until = pool.paused_until(host, self.now)?;
+            let detail = format!("{host} asked pool {} for a pause", pool.code);
+            Some(WhyWaiting::new("rate_limited", detail, Some(until - self.now)))
+        });
+        why = why.or_else(|| self.no_room(&pool, message));
+        if let Some(why) = why.as_mut().filter(|_| !is_known) {
+            why.detail = format!("{}; {}", unknown(), why.detail);
+        }
+        why
+    }
+
+    /// An earlier message of its group is parked, and it will be too.
+    fn parked_behind(&self, pool: &Pool, queue: &str, message: &Message) -> Option<WhyWaiting> {
+        let settings = pool.settings();
+        if settings.ordering != Ordering::Strict || !settings.parks_keys() {
+            return None;
+        }
+        let key = settings.key(message)?;
+        let parked = &self.router.pools.runner.parked;
+        let is_parked = pool.parks_key(&queue.into(), &key)
+            || (parked.holds_key(queue, &pool.code, &key) && !parked.lets_pass(queue, &message.id));
+        is_parked.then(|| {
+            let detail = format!("an earlier message of its group {key} is parked");
+            WhyWaiting::new("group_blocked", detail, None)
+        })
+    }
+
+    /// Why a pool takes nothing more.
+    fn no_room(&self, pool: &Pool, message: &Message) -> Option<WhyWaiting> {
+        let gauges = pool.sluice.stats().gauges;
+        if let Some(done) = pool.places.full_of_done(gauges.running) {
+            let code = &pool.code;
+            let detail = format!(
+                "pool {code} is full of messages that are done and not settled yet: {done}"
+            );
+            return Some(WhyWaiting::new("pool_full", detail, None));
+        }
+        if gauges.running >= gauges.limit {
+            return Some(self.at_limit(pool, message, gauges.running, gauges.limit));
+        }
+        if pool.places.room() > 0 {
+            return None;
+        }
+        let first = pool.sluice.waiting(1).pop().map(|first| first.why);
+        if let Some(first) = first.filter(|first| matches!(first.why, Why::RateLimited { .. })) {
+            let rest = first.until.map(|until| until.saturating_duration_since(self.now));
+            return Some(rate_limited(pool, rest));
+        }
+        let (code, waiting) = (&pool.code, gauges.queued);
+        let detail = format!(
+            "pool {code} has no room: {waiting} wait there, {} of {} run",
+            gauges.running, gauges.limit
+        );
+        Some(WhyWaiting::new("pool_full", detail, None))
+    }
+
+    /// As many run as may: whose they are.
+    fn at_limit(&self, pool: &Pool, message: &Message, running: u32, limit: u32) -> WhyWaiting {
+        let mut detail = format!("pool {} at {running} of {limit}", pool.code);
+        if let Some(tenant) = &message.tenant {
+            let own = self.running_of(pool, tenant).min(running);
+            detail += &match running - own {
+                0 => format!(": {own} of tenant {tenant} run"),
+                others => format!(": {others} of other tenants run, {own} of tenant {tenant}"),
+            };
+        }
+        WhyWaiting::new("pool_full", detail, None)
+    }
+
+    fn running_of(&self, pool: &Pool, tenant: &Arc<str>) -> u32 {
+        let mut tenants = self.tenants.borrow_mut();
+        let running = tenants.entry(pool.id).or_insert_with(|| {
+            let views = pool.sluice.tenants().into_iter();
+            views.map(|view| (view.tenant, view.running)).collect()
+        });
+        running.get(tenant).copied().unwrap_or_default()
+    }
+}
+
+fn rate_limited(pool: &Pool, rest: Option<Duration>) -> WhyWaiting {
+    let rate = pool.settings().rate_limit_per_minute.unwrap_or_default();
+    WhyWaiting::new("rate_limited", format!("pool {} allows {rate} a minute", pool.code), rest)
+}

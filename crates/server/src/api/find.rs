@@ -1,0 +1,215 @@
+//! Saying where a message is, and why.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::Response;
+use futures_util::future::join_all;
+use http::StatusCode;
+use serde_json::{Value, json};
+use sluicegate_dispatch::{
+    Finds, Found, FoundState, Message, MessageState, Reason, Source, WhyWaiting,
+};
+use sluicegate_sources::sqlite::ParkedItem;
+use sluicegate_sources::wire;
+use tokio::time::timeout;
+
+use super::Api;
+use super::intake::Segment;
+use super::problem::{Code, Problem};
+use super::reply::reply;
+use super::shapes::{MessageShape, Seen, Whereabouts};
+
+/// How long a queue may look for a message.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// A queue that may have the message, as far as can be said.
+struct NotAsked {
+    queue: String,
+    why: String,
+    /// Whether it may answer later.
+    is_down: bool,
+}
+
+/// `GET /api/v1/messages/{id}`
+pub(crate) async fn show(
+    State(api): State<Api>,
+    Segment(id): Segment,
+) -> Result<Response, Problem> {
+    let mut found = look(&api, &id).await;
+    // Wherever else it could not be looked for, it is parked if it is there.
+    if found.is_err()
+        && let Some(item) = parked(&api, &id).await?
+    {
+        let follows = api.daemon.store().parked_follows(&item.id).await?;
+        found = Ok(MessageShape::of_parked(&item, follows));
+    }
+    if matches!(&found, Err(not_asked) if !not_asked.iter().any(|queue| queue.is_down)) {
+        // It may have been replayed between the two looks.
+        found = look(&api, &id).await;
+    }
+    match found {
+        Ok(shape) => Ok(reply(StatusCode::OK, &shape)),
+        Err(not_asked) => Err(nowhere(&id, &not_asked)),
+    }
+}
+
+/// What is said of a message that was not found: only who could look everywhere may say that it is gone.
+fn nowhere(id: &str, not_asked: &[NotAsked]) -> Problem {
+    if not_asked.is_empty() {
+        let detail = format!("there is no message {id}: it is gone for good, or never was");
+        return Problem::new(Code::UnknownMessage, detail);
+    }
+    let is_down = not_asked.iter().any(|queue| queue.is_down);
+    let code = if is_down { Code::QueuesNotAsked } else { Code::UnknownMessage };
+    let named = |one: &NotAsked| format!("{} ({})", one.queue, one.why);
+    let queues: Vec<String> = not_asked.iter().map(named).collect();
+    let detail = format!(
+        "message {id} was not found; it may wait in a queue that could not be asked: {}",
+        queues.join(", ")
+    );
+    let list = not_asked.iter().map(|one| json!({ "queue": one.queue, "why": one.why }));
+    Problem::new(code, detail).with("notAsked", list.collect::<Vec<Value>>())
+}
+
+/// A message that is in flight or in a queue; else the queues that could not be asked.
+async fn look(api: &Api, id: &str) -> Result<MessageShape, Vec<NotAsked>> {
+    let router = api.daemon.router();
+    if let Some(view) = router.message(id) {
+        return Ok(MessageShape::of_view(&view, Seen::now()));
+    }
+    let queues = router.queues();
+    let looks = join_all(queues.iter().map(|queue| look_in(api, queue, id))).await;
+    let mut not_asked = Vec::new();
+    for look in looks {
+        match look {
+            Ok(Some(shape)) => return Ok(shape),
+            Ok(None) => {}
+            Err(queue) => not_asked.push(queue),
+        }
+    }
+    let in_effect = api.daemon.in_effect();
+    let wanted = in_effect.layout.queues.keys();
+    let missing = wanted.filter(|name| !queues.iter().any(|queue| **queue == ***name));
+    not_asked.extend(missing.map(|name| NotAsked {
+        queue: name.to_string(),
+        why: "it could not be opened".to_owned(),
+        is_down: true,
+    }));
+    Err(not_asked)
+}
+
+/// Looks for a message in one queue.
+async fn look_in(api: &Api, queue: &Arc<str>, id: &str) -> Result<Option<MessageShape>, NotAsked> {
+    let Some(source) = api.daemon.router().source(queue) else { return Ok(None) };
+    let not_asked = |why: String, is_down| NotAsked { queue: queue.to_string(), why, is_down };
+    let found = match timeout(LOOK, source.find(id)).await {
+        Ok(Ok(found)) => found,
+        Ok(Err(error)) => return Err(not_asked(error.cause, true)),
+        Err(_) => {
+            return Err(not_asked(format!("it did not answer within {} s", LOOK.as_secs()), true));
+        }
+    };
+    if let Some(found) = found {
+        return Ok(stored(api, queue, &*source, &found).await);
+    }
+    let can = match source.profile().finds {
+        Finds::All => return Ok(None),
+        Finds::Some => "only what it has handed out or delayed can be found by its id",
+        Finds::Nothing => "its messages cannot be found by their ids",
+    };
+    match source.health() {
+        Err(trouble) => Err(not_asked(trouble.cause, true)),
+        Ok(()) => Err(not_asked(can.to_owned(), false)),
+    }
+}
+
+/// A message that its source holds; `None` if it is none.
+async fn stored(
+    api: &Api,
+    queue: &Arc<str>,
+    source: &dyn Source,
+    found: &Found,
+) -> Option<MessageShape> {
+    let incoming = wire::parse(found.body.as_bytes()).ok()?;
+    let message = &incoming.message;
+    let (state, why) = match &found.state {
+        FoundState::Delayed { rest, reason } => ("delayed", WhyWaiting::delayed(*reason, *rest)),
+        FoundState::Behind(head) => ("waiting", behind(api, queue, source, head).await),
+        FoundState::Out => ("waiting", WhyWaiting::new("ready", "it is being taken in", None)),
+        _ => ("waiting", ready(api, queue, message)),
+    };
+    let of = Whereabouts {
+        message,
+        queue,
+        pool: Some(&message.pool),
+        state,
+        attempts: found.attempts,
+        age: found.age,
+        why: Some(&why),
+    };
+    let last_error = api.daemon.router().last_error(queue, &message.id);
+    let last_error = last_error.as_deref().map(Into::into);
+    Some(MessageShape { last_error, ..MessageShape::new(&of, Seen::now()) })
+}
+
+/// Why a message waits in its queue behind the head of its group.
+async fn behind(api: &Api, queue: &Arc<str>, source: &dyn Source, head: &Arc<str>) -> WhyWaiting {
+    let retries = |rest: Option<Duration>| {
+        WhyWaiting::new("group_retrying", format!("group head {head} retries"), rest)
+    };
+    let before = || format!("group head {head} is before it");
+    if let Some(view) = api.daemon.router().message(head) {
+        let rest = view.why.as_ref().and_then(|why| why.rest);
+        return match (view.state, view.why) {
+            (MessageState::Delayed, _) => retries(rest),
+            (_, Some(why)) if why.reason == "group_blocked" => {
+                WhyWaiting::new("group_blocked", format!("group head {head} is blocked"), None)
+            }
+            (MessageState::Running, _) => {
+                WhyWaiting::new("group_busy", format!("group head {head} is running"), None)
+            }
+            (_, Some(why)) => {
+                WhyWaiting::new("group_busy", format!("{}: {}", before(), why.detail), why.rest)
+            }
+            _ => WhyWaiting::new("group_busy", before(), None),
+        };
+    }
+    let found = timeout(LOOK, source.find(head)).await;
+    let Ok(Ok(Some(found))) = found else {
+        return WhyWaiting::new("group_busy", before(), None);
+    };
+    match found.state {
+        FoundState::Delayed { rest, reason: Reason::Scheduled } => {
+            let detail = format!("group head {head} is to be delivered later, first");
+            WhyWaiting::new("group_retrying", detail, Some(rest))
+        }
+        FoundState::Delayed { rest, .. } => retries(Some(rest)),
+        FoundState::Ready => {
+            // Neither goes before the head does, and that one waits for the same.
+            let why = wire::parse(found.body.as_bytes()).ok();
+            let why = why.map(|head| ready(api, queue, &head.message));
+            let detail = why.filter(|why| why.reason != "ready").map(|why| why.detail);
+            let detail = detail.map_or_else(before, |detail| format!("{}: {detail}", before()));
+            WhyWaiting::new("group_busy", detail, None)
+        }
+        _ => WhyWaiting::new("group_busy", before(), None),
+    }
+}
+
+/// Why a message waits in its queue although it could be received.
+fn ready(api: &Api, queue: &str, message: &Message) -> WhyWaiting {
+    if api.daemon.is_ending() {
+        return WhyWaiting::new("draining", "the daemon is shutting down", None);
+    }
+    api.daemon.router().why_in_queue(queue, message)
+}
+
+/// A message that was put aside, by its own id.
+async fn parked(api: &Api, id: &str) -> Result<Option<ParkedItem>, Problem> {
+    if api.daemon.store().parked_count() == 0 {
+        return Ok(None);
+    }
+    Ok(api.daemon.store().parked_message(id).await?)
+}
