@@ -330,7 +330,9 @@ impl Oracles {
         };
         let waiting = self.hands().filter(|(_, here)| waits(here)).count() as u32;
         let in_pool = |here: &Here| here.place.as_ref().is_some_and(|place| place.pool == pool);
-        let unsettled = self.hands().filter(|(_, here)| in_pool(here)).count() as u32;
+        // Those of a queue that was removed, too.
+        let ghosts = self.ghosts.values().filter(|here| in_pool(here)).count() as u32;
+        let unsettled = ghosts + self.hands().filter(|(_, here)| in_pool(here)).count() as u32;
         let is_free = self.pools.get(pool).has_room(now, waiting, unsettled, count);
         hold("limits", !is_free || self.phase != Phase::Living, || {
             format!("{code} refused {count} though only {waiting} wait")
