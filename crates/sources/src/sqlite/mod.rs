@@ -24,6 +24,7 @@ mod clock;
 mod discard;
 mod file;
 mod find;
+mod hash;
 mod health;
 mod lanes;
 mod last_error;

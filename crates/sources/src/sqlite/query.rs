@@ -4,12 +4,12 @@
 //! for more messages, lanes or keys.
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use sluicegate_dispatch::{DEFAULT_GROUP, Ordered};
 
+use super::hash::{Map, Set};
 use super::read_ahead::{Fetch, Fetched, Found, LaneFetch, LaneFetched};
 use super::row::{Content, Key, Row, Touched};
 use super::schema;
@@ -59,7 +59,7 @@ fn open(connection: &Connection, queue: i64, fetched: &mut Fetched) -> rusqlite:
           WHERE lane = id AND due IS NOT NULL ORDER BY due LIMIT 1) \
          FROM lanes WHERE lanes.queue = ?1 ORDER BY id",
     )?;
-    let mut codes: HashMap<i64, Arc<str>> = HashMap::new();
+    let mut codes: Map<i64, Arc<str>> = Map::default();
     let mut rows = lanes.query([queue])?;
     while let Some(row) = rows.next()? {
         let unread = [row.get(3)?, row.get(4)?];
@@ -89,7 +89,7 @@ fn beyond(
          WHERE seq > ?1 AND seq < ?2 ORDER BY seq LIMIT ?3",
     )?;
     let mut lane_of = connection.prepare_cached("SELECT pool, code FROM lanes WHERE id = ?1")?;
-    let mut touched: HashMap<i64, Touched> = HashMap::new();
+    let mut touched: Map<i64, Touched> = Map::default();
     let mut rows = messages.query(params![known, schema::base(queue + 1), BEYOND])?;
     fetched.known = known;
     let mut count = 0;
@@ -127,7 +127,7 @@ struct Reading<'c> {
     /// Whether the queue has messages of high priority at all.
     has_high: bool,
     /// Whether the keys of a pool may be in several lanes.
-    is_split: HashMap<i64, bool>,
+    is_split: Map<i64, bool>,
 }
 
 impl<'c> Reading<'c> {
@@ -143,7 +143,7 @@ impl<'c> Reading<'c> {
         let needs_high = !fetch.choosing.is_empty() || fetch.lanes.iter().any(is_ordered);
         let has_high = needs_high && has_high(connection, queue)?;
         let (now, room) = (fetch.now, fetch.room);
-        let (has_read, is_split) = (false, HashMap::new());
+        let (has_read, is_split) = (false, Map::default());
         Ok(Self { connection, queue, now, rows, content, room, has_read, has_high, is_split })
     }
 
@@ -160,7 +160,7 @@ impl<'c> Reading<'c> {
             due(self.connection, fetch, after, self.now, &mut fetched)?;
         }
         let mut left = fetch.limit;
-        let mut seen = HashSet::new();
+        let mut seen = Set::default();
         for (class, cursor) in fetch.cursors.into_iter().enumerate() {
             let Some(cursor) = cursor.filter(|_| left > 0) else { continue };
             let count = self.class(fetch, class, cursor, left, &mut seen, &mut fetched)?;
@@ -178,7 +178,7 @@ impl<'c> Reading<'c> {
         class: usize,
         cursor: i64,
         limit: usize,
-        seen: &mut HashSet<Arc<str>>,
+        seen: &mut Set<Arc<str>>,
         fetched: &mut LaneFetched,
     ) -> rusqlite::Result<usize> {
         let looks_up = self.has_high || self.is_split(fetch)?;

@@ -3,11 +3,11 @@
 //! One reader at a time goes with a [`Fetch`] and comes back with [`Fetched`]. It reads from one
 //! snapshot that is younger than the fetch.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use sluicegate_dispatch::Ordered;
 
+use super::super::hash::{Map, Set};
 use super::super::row::{Content, Key, Raised, Row, Touched};
 use super::lane::{Class, HIGH, Lane, REGULAR, Rank, rank};
 use super::pool::Pool;
@@ -74,7 +74,7 @@ pub(crate) struct LaneFetched {
     pub(crate) ended: [bool; 2],
     /// The next of each key that is kept in order and is among the rows, where it may be another
     /// than the first of these.
-    pub(crate) first: HashMap<Arc<str>, Row>,
+    pub(crate) first: Map<Arc<str>, Row>,
     pub(crate) due: Vec<Row>,
     /// The first time that has not come.
     pub(crate) next_due: Option<i64>,
@@ -232,7 +232,7 @@ impl ReadAhead {
         });
     }
 
-    fn bring_lane(&mut self, asked: &LaneFetch, fetched: LaneFetched, came_back: &HashSet<i64>) {
+    fn bring_lane(&mut self, asked: &LaneFetch, fetched: LaneFetched, came_back: &Set<i64>) {
         if asked.ordered == Ordered::Nothing && fetched.loaded.is_empty() && fetched.due.is_empty()
         {
             return self.bring_unordered(asked, fetched, came_back);
@@ -283,7 +283,7 @@ impl ReadAhead {
         &mut self,
         asked: &LaneFetch,
         mut fetched: LaneFetched,
-        came_back: &HashSet<i64>,
+        came_back: &Set<i64>,
     ) {
         let out = &self.out;
         let is_current = |seq: &i64| !out.contains_key(seq) && !came_back.contains(seq);
@@ -343,7 +343,7 @@ impl ReadAhead {
         asked: &LaneFetch,
         found: Found,
         is_current: bool,
-        first: &mut HashMap<Arc<str>, Row>,
+        first: &mut Map<Arc<str>, Row>,
     ) {
         let Found { row, content } = found;
         let (seq, rank) = (row.seq, rank(row.seq, row.high));
@@ -368,7 +368,7 @@ impl ReadAhead {
         key: Key,
         row: Row,
         due: Option<i64>,
-        first: &mut HashMap<Arc<str>, Row>,
+        first: &mut Map<Arc<str>, Row>,
     ) {
         if row.high
             && let Some(due) = due
