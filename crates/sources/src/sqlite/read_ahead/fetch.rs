@@ -45,6 +45,8 @@ pub(crate) struct LaneFetch {
     pub(crate) bare: Vec<Rank>,
     /// Messages of each class beyond these numbers.
     pub(crate) cursors: [Option<i64>; 2],
+    /// The first regular ones of them, if they are known.
+    pub(crate) numbers: Vec<i64>,
     /// Messages in order of their times, beyond this one and up to now.
     pub(crate) due: Option<(i64, i64)>,
     /// How many messages of either kind.
@@ -72,6 +74,10 @@ pub(crate) struct LaneFetched {
     pub(crate) rows: [Vec<Found>; 2],
     /// Whether there are no more of a class.
     pub(crate) ended: [bool; 2],
+    /// The last number of a regular message that was looked for.
+    pub(crate) passed: i64,
+    /// The numbers of those that come next.
+    pub(crate) numbers: Vec<i64>,
     /// The next of each key that is kept in order and is among the rows, where it may be another
     /// than the first of these.
     pub(crate) first: Map<Arc<str>, Row>,
@@ -237,7 +243,17 @@ impl ReadAhead {
         {
             return self.bring_unordered(asked, fetched, came_back);
         }
-        let LaneFetched { loaded, rows, ended, mut first, due, next_due, more_due } = fetched;
+        let LaneFetched {
+            loaded,
+            rows,
+            ended,
+            passed,
+            numbers,
+            mut first,
+            due,
+            next_due,
+            more_due,
+        } = fetched;
         let (before, count_due) = (self.ready_in(asked), due.len());
         for (rank, content) in loaded {
             match content {
@@ -263,13 +279,13 @@ impl ReadAhead {
                 self.bring_row(asked, found, is_current, &mut first);
             }
             self.change(asked.pool, |pool| {
-                pool.change(asked.lane, |lane| {
-                    lane.cursors[class] = lane.cursors[class].max(last);
-                });
+                pool.change(asked.lane, |lane| lane.pass(class, last));
             });
         }
         let brought = self.ready_in(asked) > before;
         self.fetched(asked, |lane| {
+            lane.pass(REGULAR, passed);
+            lane.numbers.extend(numbers);
             for class in [HIGH, REGULAR] {
                 lane.unread[class] |= asked.cursors[class].is_some() && !ended[class];
             }
@@ -305,11 +321,13 @@ impl ReadAhead {
         self.change(asked.pool, |pool| {
             pool.awaits_reading = false;
             pool.add(asked.lane, rows, |lane| {
+                lane.pass(REGULAR, fetched.passed);
                 for class in [HIGH, REGULAR] {
-                    lane.cursors[class] = lane.cursors[class].max(cursors[class].unwrap_or(0));
+                    lane.pass(class, cursors[class].unwrap_or(0));
                     let is_asked = asked.cursors[class].is_some();
                     lane.unread[class] |= is_asked && !fetched.ended[class];
                 }
+                lane.numbers.extend(fetched.numbers);
                 lane.has_due |= fetched.more_due;
                 (lane.is_fetched, lane.reading, lane.passed) = (false, [false; 2], 0);
             });
@@ -413,6 +431,7 @@ impl Pool {
                     (state.unread[class] && limit > 0).then_some(state.cursors[class])
                 };
                 let cursors = [cursor(HIGH), cursor(REGULAR)];
+                let numbers = state.numbers.iter().copied().take(limit).collect();
                 let due = (state.has_due && limit > 0).then_some(state.due_cursor);
                 // From here on they say what came since.
                 for class in [HIGH, REGULAR] {
@@ -421,7 +440,7 @@ impl Pool {
                 }
                 state.has_due &= due.is_none();
                 state.is_fetched = true;
-                LaneFetch { pool: id, code, ordered, lane, bare, cursors, due, limit }
+                LaneFetch { pool: id, code, ordered, lane, bare, cursors, numbers, due, limit }
             }));
         }
         room - left

@@ -31,6 +31,7 @@
 mod fetch;
 mod lane;
 mod line;
+mod openings;
 mod order;
 mod pool;
 #[cfg(test)]
@@ -48,6 +49,7 @@ use super::hash::{Map, Set};
 use super::row::{Key, Raised, Touched};
 use super::schema;
 pub(crate) use fetch::{Fetch, Fetched, Found, LaneFetch, LaneFetched};
+pub(crate) use lane::REGULAR;
 use lane::{Next, rank};
 use order::HeadOf;
 use pool::Pool;
@@ -239,34 +241,6 @@ impl ReadAhead {
             attempts: content.attempts,
             message: content.message,
         })
-    }
-
-    /// Hears which pools have room again.
-    fn hear(&mut self, demand: &Demand) {
-        let Some(openings) = demand.openings() else { return self.open_all() };
-        if !self.openings.as_ref().is_some_and(|known| Arc::ptr_eq(known, openings)) {
-            self.openings = Some(Arc::clone(openings));
-            self.open_all();
-        }
-        let opened = openings.opened();
-        if opened.all {
-            self.open_all();
-        }
-        for code in opened.pools {
-            if let Some(id) = self.shut.remove(&code) {
-                self.open(id);
-            }
-        }
-    }
-
-    fn open_all(&mut self) {
-        for (_, id) in std::mem::take(&mut self.shut) {
-            self.open(id);
-        }
-    }
-
-    fn open(&mut self, id: i64) {
-        self.change(id, |pool| pool.is_shut = false);
     }
 
     /// Changes a pool; then it takes its place, or leaves it.
