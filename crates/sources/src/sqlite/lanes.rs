@@ -1,12 +1,12 @@
 //! The lanes of the file: a number for each tenant of a pool in a queue.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, params};
 use sluicegate_dispatch::Message;
 
+use super::hash::Map;
 use super::row::Touched;
 use super::store::Queue;
 
@@ -24,8 +24,8 @@ pub(crate) struct LaneOf {
 pub(crate) struct Lanes {
     queue: i64,
     /// By pool and tenant. It holds for the transaction: another process may forget lanes.
-    found: HashMap<(Arc<str>, Option<Arc<str>>), LaneOf>,
-    touched: HashMap<i64, Touched>,
+    found: Map<(Arc<str>, Option<Arc<str>>), LaneOf>,
+    touched: Map<i64, Touched>,
     /// The one that was asked for last: most often it is the next.
     last: Option<(Arc<str>, Option<Arc<str>>, LaneOf)>,
     made: usize,
@@ -33,7 +33,7 @@ pub(crate) struct Lanes {
 
 impl Lanes {
     pub(crate) fn of(queue: i64) -> Self {
-        Self { queue, found: HashMap::new(), touched: HashMap::new(), last: None, made: 0 }
+        Self { queue, found: Map::default(), touched: Map::default(), last: None, made: 0 }
     }
 
     /// The lane of a message, which is made if it is not there.

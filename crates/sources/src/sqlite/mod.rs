@@ -25,6 +25,7 @@ mod discard;
 mod file;
 mod find;
 mod follows;
+mod hash;
 mod health;
 mod lanes;
 mod last_error;

@@ -4,18 +4,23 @@
 //! for more messages, lanes or keys.
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use sluicegate_dispatch::{DEFAULT_GROUP, Ordered};
 
-use super::read_ahead::{Fetch, Fetched, Found, LaneFetch, LaneFetched};
+use super::hash::{Map, Set};
+use super::read_ahead::{Fetch, Fetched, Found, LaneFetch, LaneFetched, REGULAR};
 use super::row::{Content, Key, Row, Touched};
 use super::schema;
 
 /// How many messages are looked at at once for the lanes that they touch.
 const BEYOND: usize = 4096;
+/// Where fewer of a lane are to be read, the numbers of so many more are read too: then those are found without
+/// the lane's index, together with the next of other lanes.
+const NUMBERS: usize = 7;
+/// How many numbers may lie between two messages that are read in one go.
+const STEPPED_OVER: i64 = 8;
 
 /// Reads what is to be read.
 pub(crate) fn read(
@@ -34,9 +39,10 @@ pub(crate) fn read(
         return Ok(fetched);
     }
     let mut reading = Reading::new(&snapshot, queue, fetch)?;
-    for lane in &fetch.lanes {
-        fetched.lanes.push(reading.lane(lane)?);
+    for (at, lane) in fetch.lanes.iter().enumerate() {
+        fetched.lanes.push(reading.lane(at, lane)?);
     }
+    reading.numbered(&mut fetched.lanes)?;
     for key in &fetch.choosing {
         let next = next_of(&snapshot, key, fetch.now, reading.has_high)?;
         let next = next.map(|row| reading.with_content(row)).transpose()?;
@@ -59,7 +65,7 @@ fn open(connection: &Connection, queue: i64, fetched: &mut Fetched) -> rusqlite:
           WHERE lane = id AND due IS NOT NULL ORDER BY due LIMIT 1) \
          FROM lanes WHERE lanes.queue = ?1 ORDER BY id",
     )?;
-    let mut codes: HashMap<i64, Arc<str>> = HashMap::new();
+    let mut codes: Map<i64, Arc<str>> = Map::default();
     let mut rows = lanes.query([queue])?;
     while let Some(row) = rows.next()? {
         let unread = [row.get(3)?, row.get(4)?];
@@ -89,7 +95,7 @@ fn beyond(
          WHERE seq > ?1 AND seq < ?2 ORDER BY seq LIMIT ?3",
     )?;
     let mut lane_of = connection.prepare_cached("SELECT pool, code FROM lanes WHERE id = ?1")?;
-    let mut touched: HashMap<i64, Touched> = HashMap::new();
+    let mut touched: Map<i64, Touched> = Map::default();
     let mut rows = messages.query(params![known, schema::base(queue + 1), BEYOND])?;
     fetched.known = known;
     let mut count = 0;
@@ -119,7 +125,11 @@ struct Reading<'c> {
     queue: i64,
     now: i64,
     rows: CachedStatement<'c>,
+    numbers: CachedStatement<'c>,
+    between: CachedStatement<'c>,
     content: CachedStatement<'c>,
+    /// Messages to read by their numbers, each with the place of its lane in the fetch.
+    numbered: Vec<(i64, usize)>,
     /// How long the bodies that it reads may be, together.
     room: usize,
     /// Whether any body was read.
@@ -127,7 +137,7 @@ struct Reading<'c> {
     /// Whether the queue has messages of high priority at all.
     has_high: bool,
     /// Whether the keys of a pool may be in several lanes.
-    is_split: HashMap<i64, bool>,
+    is_split: Map<i64, bool>,
 }
 
 impl<'c> Reading<'c> {
@@ -137,17 +147,38 @@ impl<'c> Reading<'c> {
             "SELECT {columns}, attempts, body FROM messages INDEXED BY messages_lane \
              WHERE lane = ?1 AND high = ?2 AND seq > ?3 ORDER BY seq LIMIT ?4"
         ))?;
+        let numbers = connection.prepare_cached(
+            "SELECT seq FROM messages INDEXED BY messages_lane \
+             WHERE lane = ?1 AND high = 0 AND seq > ?2 ORDER BY seq LIMIT ?3",
+        )?;
+        let between = connection.prepare_cached(&format!(
+            "SELECT {columns}, attempts, body FROM messages NOT INDEXED \
+             WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq"
+        ))?;
         let content =
             connection.prepare_cached("SELECT attempts, body FROM messages WHERE seq = ?1")?;
         let is_ordered = |lane: &LaneFetch| lane.ordered != Ordered::Nothing;
         let needs_high = !fetch.choosing.is_empty() || fetch.lanes.iter().any(is_ordered);
         let has_high = needs_high && has_high(connection, queue)?;
         let (now, room) = (fetch.now, fetch.room);
-        let (has_read, is_split) = (false, HashMap::new());
-        Ok(Self { connection, queue, now, rows, content, room, has_read, has_high, is_split })
+        let (numbered, has_read, is_split) = (Vec::new(), false, Map::default());
+        Ok(Self {
+            connection,
+            queue,
+            now,
+            rows,
+            numbers,
+            between,
+            content,
+            numbered,
+            room,
+            has_read,
+            has_high,
+            is_split,
+        })
     }
 
-    fn lane(&mut self, fetch: &LaneFetch) -> rusqlite::Result<LaneFetched> {
+    fn lane(&mut self, at: usize, fetch: &LaneFetch) -> rusqlite::Result<LaneFetched> {
         let mut fetched = LaneFetched::default();
         for &(class, seq) in &fetch.bare {
             // As far as there is room; one in any case.
@@ -160,9 +191,14 @@ impl<'c> Reading<'c> {
             due(self.connection, fetch, after, self.now, &mut fetched)?;
         }
         let mut left = fetch.limit;
-        let mut seen = HashSet::new();
+        let mut seen = Set::default();
         for (class, cursor) in fetch.cursors.into_iter().enumerate() {
             let Some(cursor) = cursor.filter(|_| left > 0) else { continue };
+            let are_few = left < NUMBERS || !fetch.numbers.is_empty();
+            if class == REGULAR && fetch.ordered == Ordered::Nothing && are_few {
+                self.numbers(at, fetch, cursor, left, &mut fetched)?;
+                continue;
+            }
             let count = self.class(fetch, class, cursor, left, &mut seen, &mut fetched)?;
             fetched.ended[class] = count < left;
             left -= count;
@@ -178,7 +214,7 @@ impl<'c> Reading<'c> {
         class: usize,
         cursor: i64,
         limit: usize,
-        seen: &mut HashSet<Arc<str>>,
+        seen: &mut Set<Arc<str>>,
         fetched: &mut LaneFetched,
     ) -> rusqlite::Result<usize> {
         let looks_up = self.has_high || self.is_split(fetch)?;
@@ -186,8 +222,7 @@ impl<'c> Reading<'c> {
         let mut count = 0;
         while let Some(row) = rows.next()? {
             count += 1;
-            let (attempts, body) = (row.get(6)?, row.get_ref(7)?.as_str()?);
-            let row = Row::read(row)?;
+            let (row, attempts, body) = whole(row)?;
             // Of a key that is kept in order no other can be the head.
             let is_kept = keeps(fetch.ordered, &row.group);
             let is_first = !is_kept || seen.insert(Arc::clone(&row.group));
@@ -196,12 +231,56 @@ impl<'c> Reading<'c> {
                 let next = next_of(self.connection, &key, self.now, self.has_high)?;
                 fetched.first.extend(next.map(|next| (key.group, next)));
             }
-            let is_wanted = is_first && self.room > 0 && row.due.is_none();
-            let content = is_wanted.then(|| Content::new(attempts, body));
-            self.room = self.room.saturating_sub(bytes(content.as_ref()));
+            let is_wanted = is_first && row.due.is_none();
+            let content = content_within(&mut self.room, is_wanted, attempts, body);
             fetched.rows[class].push(Found { row, content });
         }
         Ok(count)
+    }
+
+    /// Says by their numbers which regular messages of a lane that is not kept in order are to be read.
+    fn numbers(
+        &mut self,
+        at: usize,
+        fetch: &LaneFetch,
+        cursor: i64,
+        limit: usize,
+        fetched: &mut LaneFetched,
+    ) -> rusqlite::Result<()> {
+        let found;
+        let mut next = &fetch.numbers[..];
+        if next.is_empty() {
+            let most = limit + NUMBERS;
+            let rows = self.numbers.query_map(params![fetch.lane, cursor, most], |row| row.get(0));
+            found = rows?.collect::<Result<Vec<i64>, _>>()?;
+            next = &found;
+            fetched.numbers = found.iter().copied().skip(limit).collect();
+            fetched.ended[REGULAR] = found.len() <= limit;
+        }
+        let next = &next[..limit.min(next.len())];
+        fetched.passed = next.last().copied().unwrap_or(cursor);
+        self.numbered.extend(next.iter().map(|&seq| (seq, at)));
+        Ok(())
+    }
+
+    /// Reads the messages whose numbers are known, those together that lie together.
+    fn numbered(&mut self, lanes: &mut [LaneFetched]) -> rusqlite::Result<()> {
+        self.numbered.sort_unstable();
+        for near in self.numbered.chunk_by(|one, next| next.0 - one.0 <= STEPPED_OVER) {
+            let (Some((first, _)), Some((last, _))) = (near.first(), near.last()) else { continue };
+            let mut wanted = near.iter().copied().peekable();
+            let mut rows = self.between.query([first, last])?;
+            while let Some(row) = rows.next()? {
+                let seq: i64 = row.get(0)?;
+                // Those before it are gone: someone else deleted them.
+                while wanted.next_if(|wanted| wanted.0 < seq).is_some() {}
+                let Some((_, at)) = wanted.next_if(|wanted| wanted.0 == seq) else { continue };
+                let (row, attempts, body) = whole(row)?;
+                let content = content_within(&mut self.room, row.due.is_none(), attempts, body);
+                lanes[at].rows[REGULAR].push(Found { row, content });
+            }
+        }
+        Ok(())
     }
 
     /// Whether the keys of a lane that is kept in order may be in other lanes too.
@@ -236,6 +315,18 @@ impl<'c> Reading<'c> {
         self.room = self.room.saturating_sub(bytes(content.as_ref()));
         Ok(content)
     }
+}
+
+/// A message of a statement that reads all of it.
+fn whole<'r>(row: &'r rusqlite::Row<'_>) -> rusqlite::Result<(Row, u32, &'r str)> {
+    Ok((Row::read(row)?, row.get(6)?, row.get_ref(7)?.as_str()?))
+}
+
+/// What is in a message, if it is wanted and while there is room for it.
+fn content_within(room: &mut usize, is_wanted: bool, attempts: u32, body: &str) -> Option<Content> {
+    let content = (is_wanted && *room > 0).then(|| Content::new(attempts, body));
+    *room = room.saturating_sub(bytes(content.as_ref()));
+    content
 }
 
 fn bytes(content: Option<&Content>) -> usize {

@@ -90,14 +90,18 @@ impl Readers {
         drop(begun);
     }
 
-    /// Reads on this thread.
+    /// Reads on this thread. Where it reads much, the connection is not used again: its cache has grown, and is
+    /// gone through for each snapshot.
     fn read_here<T>(
         &self,
+        reads_much: bool,
         query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, SourceError> {
         let idle = self.idle.lock().pop();
         let (connection, answer) = with(idle, &self.path, query)?;
-        self.idle.lock().push(connection);
+        if !reads_much {
+            self.idle.lock().push(connection);
+        }
         Ok(answer)
     }
 }
@@ -127,7 +131,7 @@ impl Fetching {
     fn go(&mut self, readers: &Readers) -> bool {
         let Some(fetch) = &self.fetch else { return false };
         let id = self.queue.id;
-        let fetched = readers.read_here(|connection| read(connection, id, fetch));
+        let fetched = readers.read_here(fetch.opens, |connection| read(connection, id, fetch));
         let Some(fetch) = self.fetch.take() else { return false };
         let mut ahead = self.queue.ahead.lock();
         match fetched {

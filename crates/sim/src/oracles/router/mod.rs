@@ -315,7 +315,8 @@ impl Oracles {
         let seen = &self.letters[serial];
         let keeps_order = self.setup.queues[seen.letter.queue];
         let waits = |here: &Here| {
-            matches!(here.standing, Standing::Waiting | Standing::Retrying { .. })
+            let is_tail = matches!(here.standing, Standing::Over(Verdict::Gone(Cause::Tail)));
+            (is_tail || matches!(here.standing, Standing::Waiting | Standing::Retrying { .. }))
                 && here.place.as_ref().is_some_and(|place| {
                     self.pools.get(place.pool).is_closed || self.has_a_home(serial, here)
                 })

@@ -3,11 +3,11 @@
 //! One reader at a time goes with a [`Fetch`] and comes back with [`Fetched`]. It reads from one
 //! snapshot that is younger than the fetch.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use sluicegate_dispatch::Ordered;
 
+use super::super::hash::{Map, Set};
 use super::super::row::{Content, Key, Raised, Row, Touched};
 use super::lane::{Class, HIGH, Lane, REGULAR, Rank, rank};
 use super::pool::Pool;
@@ -45,6 +45,8 @@ pub(crate) struct LaneFetch {
     pub(crate) bare: Vec<Rank>,
     /// Messages of each class beyond these numbers.
     pub(crate) cursors: [Option<i64>; 2],
+    /// The first regular ones of them, if they are known.
+    pub(crate) numbers: Vec<i64>,
     /// Messages in order of their times, beyond this one and up to now.
     pub(crate) due: Option<(i64, i64)>,
     /// How many messages of either kind.
@@ -72,9 +74,13 @@ pub(crate) struct LaneFetched {
     pub(crate) rows: [Vec<Found>; 2],
     /// Whether there are no more of a class.
     pub(crate) ended: [bool; 2],
+    /// The last number of a regular message that was looked for.
+    pub(crate) passed: i64,
+    /// The numbers of those that come next.
+    pub(crate) numbers: Vec<i64>,
     /// The next of each key that is kept in order and is among the rows, where it may be another
     /// than the first of these.
-    pub(crate) first: HashMap<Arc<str>, Row>,
+    pub(crate) first: Map<Arc<str>, Row>,
     pub(crate) due: Vec<Row>,
     /// The first time that has not come.
     pub(crate) next_due: Option<i64>,
@@ -232,12 +238,22 @@ impl ReadAhead {
         });
     }
 
-    fn bring_lane(&mut self, asked: &LaneFetch, fetched: LaneFetched, came_back: &HashSet<i64>) {
+    fn bring_lane(&mut self, asked: &LaneFetch, fetched: LaneFetched, came_back: &Set<i64>) {
         if asked.ordered == Ordered::Nothing && fetched.loaded.is_empty() && fetched.due.is_empty()
         {
             return self.bring_unordered(asked, fetched, came_back);
         }
-        let LaneFetched { loaded, rows, ended, mut first, due, next_due, more_due } = fetched;
+        let LaneFetched {
+            loaded,
+            rows,
+            ended,
+            passed,
+            numbers,
+            mut first,
+            due,
+            next_due,
+            more_due,
+        } = fetched;
         let (before, count_due) = (self.ready_in(asked), due.len());
         for (rank, content) in loaded {
             match content {
@@ -263,13 +279,13 @@ impl ReadAhead {
                 self.bring_row(asked, found, is_current, &mut first);
             }
             self.change(asked.pool, |pool| {
-                pool.change(asked.lane, |lane| {
-                    lane.cursors[class] = lane.cursors[class].max(last);
-                });
+                pool.change(asked.lane, |lane| lane.pass(class, last));
             });
         }
         let brought = self.ready_in(asked) > before;
         self.fetched(asked, |lane| {
+            lane.pass(REGULAR, passed);
+            lane.numbers.extend(numbers);
             for class in [HIGH, REGULAR] {
                 lane.unread[class] |= asked.cursors[class].is_some() && !ended[class];
             }
@@ -283,7 +299,7 @@ impl ReadAhead {
         &mut self,
         asked: &LaneFetch,
         mut fetched: LaneFetched,
-        came_back: &HashSet<i64>,
+        came_back: &Set<i64>,
     ) {
         let out = &self.out;
         let is_current = |seq: &i64| !out.contains_key(seq) && !came_back.contains(seq);
@@ -305,11 +321,13 @@ impl ReadAhead {
         self.change(asked.pool, |pool| {
             pool.awaits_reading = false;
             pool.add(asked.lane, rows, |lane| {
+                lane.pass(REGULAR, fetched.passed);
                 for class in [HIGH, REGULAR] {
-                    lane.cursors[class] = lane.cursors[class].max(cursors[class].unwrap_or(0));
+                    lane.pass(class, cursors[class].unwrap_or(0));
                     let is_asked = asked.cursors[class].is_some();
                     lane.unread[class] |= is_asked && !fetched.ended[class];
                 }
+                lane.numbers.extend(fetched.numbers);
                 lane.has_due |= fetched.more_due;
                 (lane.is_fetched, lane.reading, lane.passed) = (false, [false; 2], 0);
             });
@@ -343,7 +361,7 @@ impl ReadAhead {
         asked: &LaneFetch,
         found: Found,
         is_current: bool,
-        first: &mut HashMap<Arc<str>, Row>,
+        first: &mut Map<Arc<str>, Row>,
     ) {
         let Found { row, content } = found;
         let (seq, rank) = (row.seq, rank(row.seq, row.high));
@@ -368,7 +386,7 @@ impl ReadAhead {
         key: Key,
         row: Row,
         due: Option<i64>,
-        first: &mut HashMap<Arc<str>, Row>,
+        first: &mut Map<Arc<str>, Row>,
     ) {
         if row.high
             && let Some(due) = due
@@ -413,6 +431,7 @@ impl Pool {
                     (state.unread[class] && limit > 0).then_some(state.cursors[class])
                 };
                 let cursors = [cursor(HIGH), cursor(REGULAR)];
+                let numbers = state.numbers.iter().copied().take(limit).collect();
                 let due = (state.has_due && limit > 0).then_some(state.due_cursor);
                 // From here on they say what came since.
                 for class in [HIGH, REGULAR] {
@@ -421,7 +440,7 @@ impl Pool {
                 }
                 state.has_due &= due.is_none();
                 state.is_fetched = true;
-                LaneFetch { pool: id, code, ordered, lane, bare, cursors, due, limit }
+                LaneFetch { pool: id, code, ordered, lane, bare, cursors, numbers, due, limit }
             }));
         }
         room - left

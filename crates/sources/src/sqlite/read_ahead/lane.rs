@@ -1,15 +1,15 @@
 //! What is in memory of one lane: the messages of one tenant for one pool.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::super::row::Content;
 use super::turns::Turn;
 
 /// High priority or not, as an index.
-pub(super) type Class = usize;
+pub(crate) type Class = usize;
 pub(super) const HIGH: Class = 0;
-pub(super) const REGULAR: Class = 1;
+pub(crate) const REGULAR: Class = 1;
 
 /// The order within a lane: high priority first, then by number.
 pub(super) type Rank = (Class, i64);
@@ -43,6 +43,8 @@ pub(super) struct Lane {
     pub(super) bare: BTreeSet<Rank>,
     /// The last number of each class that was read.
     pub(super) cursors: [i64; 2],
+    /// The numbers of the first regular messages beyond the cursor, as far as they are known.
+    pub(super) numbers: VecDeque<i64>,
     /// Whether there may be messages of a class beyond its cursor.
     pub(super) unread: [bool; 2],
     /// Whether they are being read.
@@ -71,6 +73,12 @@ impl Lane {
     /// A lane of which nothing was read.
     pub(super) fn new(base: i64) -> Self {
         Self { cursors: [base; 2], due_cursor: (i64::MIN, 0), ..Self::default() }
+    }
+
+    /// Messages of a class were read up to this number.
+    pub(super) fn pass(&mut self, class: Class, last: i64) {
+        self.cursors[class] = self.cursors[class].max(last);
+        while self.numbers.pop_front_if(|number| *number <= self.cursors[REGULAR]).is_some() {}
     }
 
     /// As it is before anything was read: what is out stays out, and its share stays its share.

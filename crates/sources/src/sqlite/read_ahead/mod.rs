@@ -30,22 +30,26 @@
 
 mod fetch;
 mod lane;
+mod line;
+mod openings;
 mod order;
 mod pool;
 #[cfg(test)]
 mod tests;
 mod turns;
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_dispatch::{Delivery, Demand, Openings, Order, Receipt};
 use tokio::time::Instant;
 
+use super::hash::{Map, Set};
 use super::row::{Key, Raised, Touched};
 use super::schema;
 pub(crate) use fetch::{Fetch, Fetched, Found, LaneFetch, LaneFetched};
+pub(crate) use lane::REGULAR;
 use lane::{Next, rank};
 use order::HeadOf;
 use pool::Pool;
@@ -101,13 +105,15 @@ pub(crate) struct ReadAhead {
     ahead: usize,
     /// What stays in order.
     order: Arc<Order>,
-    pools: HashMap<i64, Pool>,
+    pools: Map<i64, Pool>,
     /// The pools that may have something to hand out, by when they were last served.
     turns: BTreeSet<(u64, i64)>,
     served: u64,
     /// The pools that are shut, and who says when they open.
-    shut: HashMap<Arc<str>, i64>,
+    shut: Map<Arc<str>, i64>,
     openings: Option<Arc<Openings>>,
+    /// How many pools that are not shut have anything to hand out or to read.
+    open: usize,
     /// The pools to read for.
     hungry: VecDeque<i64>,
     /// When the next time of a lane comes, for each pool and lane.
@@ -115,10 +121,10 @@ pub(crate) struct ReadAhead {
     /// How many bodies are read ahead, and how long they are together.
     loaded: usize,
     bytes: usize,
-    out: HashMap<i64, Out>,
+    out: Map<i64, Out>,
     /// When each message that is out comes back.
     ends: BTreeSet<(Instant, i64)>,
-    heads: HashMap<Key, HeadOf>,
+    heads: Map<Key, HeadOf>,
     /// Keys whose head is gone: the next is looked up.
     choosing: Vec<Key>,
     lanes: Lanes,
@@ -133,7 +139,7 @@ pub(crate) struct ReadAhead {
     /// Messages of high priority that came while someone read.
     raised: Vec<(Key, Raised)>,
     /// Messages that came back while someone read: what was read of them is out of date.
-    came_back: HashSet<i64>,
+    came_back: Set<i64>,
     generation: u64,
     read_error: Option<String>,
 }
@@ -150,18 +156,19 @@ impl ReadAhead {
             base,
             ahead: ahead.max(1),
             order: Arc::default(),
-            pools: HashMap::new(),
+            pools: Map::default(),
             turns: BTreeSet::new(),
             served: 0,
-            shut: HashMap::new(),
+            shut: Map::default(),
             openings: None,
+            open: 0,
             hungry: VecDeque::new(),
             alarms: BTreeSet::new(),
             loaded: 0,
             bytes: 0,
-            out: HashMap::new(),
+            out: Map::default(),
             ends: BTreeSet::new(),
-            heads: HashMap::new(),
+            heads: Map::default(),
             choosing: Vec::new(),
             lanes: Lanes::Unknown,
             known: base,
@@ -169,7 +176,7 @@ impl ReadAhead {
             fetching: false,
             epoch: 0,
             raised: Vec::new(),
-            came_back: HashSet::new(),
+            came_back: Set::default(),
             generation,
             read_error: None,
         }
@@ -220,7 +227,9 @@ impl ReadAhead {
         self.generation += 1;
         let generation = self.generation;
         let key = Key { pool: id, group };
-        if let Some(head) = self.heads.get_mut(&key) {
+        if !self.heads.is_empty()
+            && let Some(head) = self.heads.get_mut(&key)
+        {
             head.is_out();
         }
         let high = class == lane::HIGH;
@@ -232,34 +241,6 @@ impl ReadAhead {
             attempts: content.attempts,
             message: content.message,
         })
-    }
-
-    /// Hears which pools have room again.
-    fn hear(&mut self, demand: &Demand) {
-        let Some(openings) = demand.openings() else { return self.open_all() };
-        if !self.openings.as_ref().is_some_and(|known| Arc::ptr_eq(known, openings)) {
-            self.openings = Some(Arc::clone(openings));
-            self.open_all();
-        }
-        let opened = openings.opened();
-        if opened.all {
-            self.open_all();
-        }
-        for code in opened.pools {
-            if let Some(id) = self.shut.remove(&code) {
-                self.open(id);
-            }
-        }
-    }
-
-    fn open_all(&mut self) {
-        for (_, id) in std::mem::take(&mut self.shut) {
-            self.open(id);
-        }
-    }
-
-    fn open(&mut self, id: i64) {
-        self.change(id, |pool| pool.is_shut = false);
     }
 
     /// Changes a pool; then it takes its place, or leaves it.
@@ -282,6 +263,7 @@ impl ReadAhead {
         let Some(pool) = self.pools.get_mut(&id) else { return };
         if pool.is_spent() {
             self.turns.remove(&(pool.served, id));
+            self.open -= usize::from(pool.is_open);
             if pool.is_shut {
                 self.shut.remove(&pool.code);
             }
@@ -289,7 +271,10 @@ impl ReadAhead {
             return;
         }
         pool.awaits_reading = pool.awaits_reading && matches!(pool.next(), Some((_, Next::Read)));
-        let has_turn = !pool.is_shut && !pool.awaits_reading && !pool.turns.is_empty();
+        let is_open = !pool.is_shut && !pool.turns.is_empty();
+        self.open = self.open - usize::from(pool.is_open) + usize::from(is_open);
+        pool.is_open = is_open;
+        let has_turn = is_open && !pool.awaits_reading;
         if has_turn != pool.has_turn {
             pool.has_turn = has_turn;
             match has_turn {
@@ -304,13 +289,13 @@ impl ReadAhead {
         }
     }
 
-    /// How many messages of a pool are read ahead. Those of shut pools stay where they are, so that they need not
-    /// be read again for each place; so where there are many pools, each has few.
+    /// How many messages of a pool are read ahead: its part of those of all, and one at least. So what is read
+    /// at once of many pools is what they hand out next, which often lies together. Those of shut pools stay where
+    /// they are, so that they need not be read again for each place: where they are many, the others have few.
     fn share(&self) -> usize {
-        const LEAST: usize = 8;
-        let open = (self.pools.len() - self.shut.len().min(self.pools.len())).max(1);
-        let share = if self.loaded < 2 * self.ahead { self.ahead / open } else { LEAST };
-        share.max(LEAST).min(self.ahead)
+        const BESIDE_SHUT: usize = 8;
+        let part = (self.ahead / self.open.max(1)).max(1);
+        if self.loaded < 2 * self.ahead { part } else { part.min(BESIDE_SHUT) }
     }
 
     /// Takes back what was out too long.

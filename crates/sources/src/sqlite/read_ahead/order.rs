@@ -62,6 +62,7 @@ impl ReadAhead {
         let pools = &self.pools;
         self.shut.retain(|_, id| pools.contains_key(id));
         self.turns.clear();
+        self.open = 0;
         self.hungry.clear();
         self.alarms.clear();
         (self.loaded, self.bytes) = (0, 0);

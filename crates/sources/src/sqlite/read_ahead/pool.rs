@@ -1,11 +1,12 @@
 //! What is in memory of one pool: its lanes, and whose turn it is.
 
+use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use sluicegate_dispatch::{DEFAULT_GROUP, Ordered};
 
+use super::super::hash::Map;
 use super::super::row::Content;
 use super::fetch::Found;
 use super::lane::{Lane, Next, Rank, Ready, rank};
@@ -17,7 +18,7 @@ pub(super) struct Pool {
     ordered: Ordered,
     /// The first number of its queue.
     base: i64,
-    pub(super) lanes: HashMap<i64, Lane>,
+    pub(super) lanes: Map<i64, Lane>,
     pub(super) turns: Turns,
     /// Lanes with nothing in them that are remembered until their share is past.
     idle: BTreeSet<(u64, i64)>,
@@ -32,6 +33,8 @@ pub(super) struct Pool {
     pub(super) awaits_reading: bool,
     /// It stands in the line of pools to read for.
     pub(super) is_hungry: bool,
+    /// It is not shut and has anything to hand out or to read.
+    pub(super) is_open: bool,
     /// It stands among the pools that take turns.
     pub(super) has_turn: bool,
     /// Its place among them: when it was last served.
@@ -44,7 +47,7 @@ impl Pool {
             code,
             ordered,
             base,
-            lanes: HashMap::new(),
+            lanes: Map::default(),
             turns: Turns::default(),
             idle: BTreeSet::new(),
             loaded: 0,
@@ -53,6 +56,7 @@ impl Pool {
             is_shut: false,
             awaits_reading: false,
             is_hungry: false,
+            is_open: false,
             has_turn: false,
             served: 0,
         }

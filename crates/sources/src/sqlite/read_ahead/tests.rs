@@ -272,6 +272,73 @@ fn bodies_read_ahead_are_bounded() {
     assert!(fetch.room < 7 * 1024 * 1024, "{}", fetch.room);
 }
 
+#[test]
+fn known_numbers_are_asked_for_once_though_a_message_is_gone() {
+    let mut ahead = opened("POOL");
+    let numbered = |passed: i64, numbers: Vec<i64>| LaneFetched {
+        passed: BASE + passed,
+        numbers,
+        ended: [true, false],
+        ..LaneFetched::default()
+    };
+    bring(&mut ahead, 0, numbered(1, vec![BASE + 2, BASE + 3]));
+    let fetch = ahead.fetch(0).unwrap();
+    assert_eq!(fetch.lanes[0].numbers, [BASE + 2, BASE + 3]);
+    ahead.not_brought(fetch, "why".to_owned());
+    let fetch = ahead.fetch(0).unwrap();
+    assert_eq!(fetch.lanes[0].numbers, [BASE + 2, BASE + 3]);
+    // Someone else deleted the first of them.
+    let rows = [vec![], vec![found(row(3))]];
+    ahead.bring(&fetch, of_lane(LaneFetched { rows, ..numbered(3, vec![]) }));
+    assert_eq!(take(&mut ahead), ["m3"]);
+    let lane = ahead.fetch(0).unwrap().lanes.remove(0);
+    assert!(lane.numbers.is_empty() && lane.cursors[1] == Some(BASE + 3), "{lane:?}");
+}
+
+/// A queue of which eight messages are read ahead, with so many pools.
+fn of_pools(count: i64) -> ReadAhead {
+    let mut ahead = ReadAhead::new(1, 0, 8);
+    let fetch = ahead.fetch(0).unwrap();
+    let pools = (1..=count).map(|n| Touched { pool: n, lane: n, ..touched(&format!("P{n}")) });
+    ahead.bring(&fetch, Fetched { touched: pools.collect(), ..Fetched::default() });
+    ahead
+}
+
+/// Which pools are read for, and how many messages of each.
+fn asked(fetch: &Fetch) -> Vec<(i64, usize)> {
+    fetch.lanes.iter().map(|lane| (lane.pool, lane.limit)).collect()
+}
+
+#[test]
+fn many_pools_are_read_for_by_turns_and_one_alone_has_all() {
+    let mut ahead = of_pools(20);
+    for first in [1, 9] {
+        let fetch = ahead.fetch(0).unwrap();
+        assert_eq!(asked(&fetch), (first..first + 8).map(|n| (n, 1)).collect::<Vec<_>>());
+        let lanes = fetch.lanes.iter().map(|asked| LaneFetched {
+            ended: [true, false],
+            ..rows(vec![Row { lane: asked.lane, ..row(asked.lane) }])
+        });
+        let lanes = lanes.collect();
+        ahead.bring(&fetch, Fetched { lanes, ..Fetched::default() });
+    }
+    // Those that were read for first are read for again behind the others.
+    assert_eq!(take(&mut ahead).len(), 16);
+    let next: Vec<i64> = asked(&ahead.fetch(0).unwrap()).iter().map(|(pool, _)| *pool).collect();
+    assert_eq!(next, [17, 18, 19, 20, 1, 2, 3, 4]);
+    assert_eq!(asked(&of_pools(1).fetch(0).unwrap()), [(1, 8)]);
+}
+
+#[test]
+fn pools_that_wait_for_a_time_leave_their_part_to_others() {
+    let mut ahead = of_pools(1);
+    for n in 2..=20 {
+        let pool = Touched { pool: n, lane: n, unread: [false; 2], ..touched(&format!("P{n}")) };
+        ahead.published(BASE + n, BASE + n, &[Touched { due: Some(90), ..pool }]);
+    }
+    assert_eq!(asked(&ahead.fetch(0).unwrap()), [(1, 8)]);
+}
+
 /// No pool has room.
 struct Full;
 

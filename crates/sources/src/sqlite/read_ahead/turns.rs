@@ -4,50 +4,32 @@
 //! no credit for having slept; it keeps what it was served beyond that, so it gains nothing by leaving. Of
 //! lanes at the same time it goes first: it waits for one turn, not for a round. So that lanes that come anew all
 //! the time starve none that stays, of those that came after its last turn at most 16 go before it.
+//!
+//! Nobody is more than one turn ahead of the pool, so whoever comes anew stands behind those that came before,
+//! and whoever was served behind those that were: two lines, and no step takes longer for more lanes.
 
-use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use super::line::{Line, Lines};
 
 /// How many lanes that just came may go before one that was there before.
 const NEWCOMERS_IN_A_ROW: u32 = 16;
 
-/// The place of a lane among those that wait for their turn.
+/// A lane's turn: its time, and its place in line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) time: u64,
+    pub(super) lane: i64,
+    at: usize,
+}
+
+/// What is known of a lane that waits for its turn.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    turn: Turn,
     /// It was served since it came.
     was_served: bool,
     /// When it took this place.
     stamp: u64,
-    pub(super) lane: i64,
 }
-
-impl Turn {
-    /// What it is compared by: the time, then who comes anew, then when it took this place, which is unique.
-    fn rank(&self) -> u128 {
-        u128::from(self.time) << 64 | u128::from(self.was_served) << 63 | u128::from(self.stamp)
-    }
-}
-
-impl Ord for Turn {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.rank().cmp(&other.rank())
-    }
-}
-
-impl PartialOrd for Turn {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Turn {
-    fn eq(&self, other: &Self) -> bool {
-        self.rank() == other.rank()
-    }
-}
-
-impl Eq for Turn {}
 
 #[derive(Debug, Default)]
 pub(super) struct Turns {
@@ -55,66 +37,81 @@ pub(super) struct Turns {
     now: u64,
     stamp: u64,
     newcomers: u32,
-    order: BTreeSet<Turn>,
-    /// Those of `order` that have something to read.
-    unread: BTreeSet<Turn>,
+    lines: Lines<Waiting, 2>,
+    /// Those that came anew, and those that were served.
+    order: [Line<ORDER>; 2],
+    /// Those of each that have something to read, as they came to have it: whoever was just read for is last.
+    unread: [Line<UNREAD>; 2],
 }
+
+const ORDER: usize = 0;
+const UNREAD: usize = 1;
 
 impl Turns {
     /// A lane comes that was served until `time`.
     pub(super) fn join(&mut self, lane: i64, time: u64) -> Turn {
-        let is_new = time <= self.now;
-        self.stand(Turn { time: time.max(self.now), was_served: !is_new, stamp: 0, lane })
+        let was_served = time > self.now;
+        let turn = Turn { time: self.now + u64::from(was_served), lane, at: 0 };
+        let at = self.lines.add(Waiting { turn, was_served, stamp: 0 });
+        self.stand(at, Turn { at, ..turn }, was_served)
     }
 
-    fn stand(&mut self, turn: Turn) -> Turn {
+    fn stand(&mut self, at: usize, turn: Turn, was_served: bool) -> Turn {
         self.stamp += 1;
-        let turn = Turn { stamp: self.stamp, ..turn };
-        self.order.insert(turn);
+        *self.lines.get_mut(at) = Waiting { turn, was_served, stamp: self.stamp };
+        self.order[usize::from(was_served)].push(&mut self.lines, at);
         turn
     }
 
     pub(super) fn leave(&mut self, turn: &Turn) {
-        self.order.remove(turn);
-        self.unread.remove(turn);
+        self.set_unread(turn, false);
+        let line = usize::from(self.lines.get(turn.at).was_served);
+        self.order[line].remove(&mut self.lines, turn.at);
+        self.lines.forget(turn.at);
     }
 
     /// Says whether a lane has something to read.
     pub(super) fn set_unread(&mut self, turn: &Turn, is_unread: bool) {
+        let line = &mut self.unread[usize::from(self.lines.get(turn.at).was_served)];
         if is_unread {
-            self.unread.insert(*turn);
+            line.push(&mut self.lines, turn.at);
         } else {
-            self.unread.remove(turn);
+            line.remove(&mut self.lines, turn.at);
         }
     }
 
     /// The lane whose turn it is.
     pub(super) fn first(&self) -> Option<Turn> {
-        let first = *self.order.first()?;
-        if self.newcomers < NEWCOMERS_IN_A_ROW || first.was_served {
-            return Some(first);
-        }
-        Some(self.earlier_than(&first).unwrap_or(first))
+        let [newcomer, served] = self.firsts();
+        let (Some(newcomer), Some(served)) = (newcomer, served) else {
+            return newcomer.or(served).map(|first| first.turn);
+        };
+        let is_enough = self.newcomers >= NEWCOMERS_IN_A_ROW && served.stamp < newcomer.stamp;
+        let goes_first = newcomer.turn.time <= served.turn.time && !is_enough;
+        Some(if goes_first { newcomer.turn } else { served.turn })
     }
 
-    /// The first of those that were served before this one came.
-    fn earlier_than(&self, newcomer: &Turn) -> Option<Turn> {
-        // Whoever was served is at the pool's time or later.
-        let from = Turn { time: self.now, was_served: true, stamp: 0, lane: i64::MIN };
-        self.order.range(from..).next().copied().filter(|other| other.stamp < newcomer.stamp)
+    /// The first that came anew, and the first that was served.
+    fn firsts(&self) -> [Option<&Waiting>; 2] {
+        self.order.each_ref().map(|line| line.first().map(|at| self.lines.get(at)))
     }
 
     /// A lane was served: it goes behind the others.
     pub(super) fn served(&mut self, turn: &Turn) -> Turn {
-        let passed = !turn.was_served && self.earlier_than(turn).is_some();
+        let at = turn.at;
+        let Waiting { was_served, stamp, .. } = *self.lines.get(at);
+        let waits_longer = |other: &Waiting| other.stamp < stamp;
+        let passed = !was_served && self.firsts()[1].is_some_and(waits_longer);
         self.newcomers = if passed { self.newcomers + 1 } else { 0 };
-        self.order.remove(turn);
-        let is_unread = self.unread.remove(turn);
+        let is_unread = self.lines.stands(UNREAD, at);
+        if is_unread && !was_served {
+            self.unread[0].remove(&mut self.lines, at);
+        }
+        self.order[usize::from(was_served)].remove(&mut self.lines, at);
         self.now = self.now.max(turn.time);
-        let turn = Turn { time: self.now + 1, was_served: true, stamp: 0, lane: turn.lane };
-        let turn = self.stand(turn);
-        if is_unread {
-            self.unread.insert(turn);
+        let turn = self.stand(at, Turn { time: self.now + 1, ..*turn }, true);
+        if is_unread && !was_served {
+            self.unread[1].push(&mut self.lines, at);
         }
         turn
     }
@@ -124,27 +121,31 @@ impl Turns {
         time <= self.now
     }
 
-    /// The lanes that have something to read, in the order of their turns.
+    /// The lanes that have something to read: the one whose turn it is, then those that came anew.
     pub(super) fn unread(&self) -> impl Iterator<Item = i64> {
-        self.unread.iter().map(|turn| turn.lane)
+        let first = self.first().map(|turn| turn.at);
+        let first = first.filter(|&at| self.lines.stands(UNREAD, at));
+        let others = self.unread.iter().flat_map(|line| line.iter(&self.lines));
+        let others = others.filter(move |&at| Some(at) != first);
+        first.into_iter().chain(others).map(|at| self.lines.get(at).turn.lane)
     }
 
     pub(super) fn has_unread(&self) -> bool {
-        !self.unread.is_empty()
+        self.unread.iter().any(|line| line.first().is_some())
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.order.len()
+    pub(super) const fn len(&self) -> usize {
+        self.lines.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.order.is_empty()
+    pub(super) const fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Turns;
+    use super::{Turn, Turns};
 
     fn serve(turns: &mut Turns) -> i64 {
         let first = turns.first().unwrap();
@@ -186,9 +187,11 @@ mod tests {
         let mut served = 0;
         for _ in 0..100 {
             let turn = turns.join(2, time);
-            served += usize::from(serve(&mut turns) == 1);
-            let two = turns.order.iter().find(|turn| turn.lane == 2).copied().unwrap();
-            time = if two.was_served { two.time } else { turn.time };
+            let first = turns.first().unwrap();
+            let after = turns.served(&first);
+            served += usize::from(first.lane == 1);
+            let two = if first.lane == 2 { after } else { turn };
+            time = two.time;
             turns.leave(&two);
         }
         assert!((49..=51).contains(&served), "{served}");
@@ -208,5 +211,34 @@ mod tests {
         }
         // Those that come wait longer and longer, for they are more than there are turns.
         assert!(served >= 40, "{served}");
+    }
+
+    #[test]
+    fn who_was_served_in_times_past_waits_for_a_round_at_most() {
+        let mut turns = Turns::default();
+        turns.join(1, 57);
+        turns.join(2, 0);
+        assert_eq!([serve(&mut turns), serve(&mut turns), serve(&mut turns)], [2, 1, 2]);
+    }
+
+    #[test]
+    fn who_was_read_for_is_read_for_again_behind_the_others() {
+        let mut turns = Turns::default();
+        let all: Vec<Turn> = (0..5).map(|lane| turns.join(lane, 0)).collect();
+        for turn in &all {
+            turns.set_unread(turn, true);
+        }
+        for turn in &all[..2] {
+            turns.set_unread(turn, false);
+            turns.set_unread(turn, true);
+        }
+        // But first of all the one whose turn it is.
+        assert_eq!(turns.unread().collect::<Vec<_>>(), [0, 2, 3, 4, 1]);
+        turns.leave(&all[3]);
+        assert_eq!(serve(&mut turns), 0);
+        assert_eq!(turns.unread().collect::<Vec<_>>(), [1, 2, 4, 0]);
+        let new = turns.join(9, 0);
+        turns.set_unread(&new, true);
+        assert_eq!(turns.unread().collect::<Vec<_>>(), [1, 2, 4, 9, 0]);
     }
 }
