@@ -71,6 +71,11 @@ impl OrderBy {
         }
     }
 
+    /// Whether a source that keeps order keeps all of this one.
+    pub(crate) const fn is_known_to_source(&self) -> bool {
+        matches!(self.0, By::Group | By::All(_))
+    }
+
     pub(crate) fn key(&self, envelope: &Envelope) -> Option<Arc<str>> {
         match &self.0 {
             By::Header(name) => envelope.header(name).map(Arc::from),

@@ -33,6 +33,8 @@ pub(crate) struct Pools {
     /// What the sources must keep in order.
     order: RwLock<Arc<Order>>,
     unknown_pool: RwLock<UnknownPool>,
+    /// Whether the router ends: pools that come now are closed from the beginning.
+    is_closed: AtomicBool,
     pumps: TaskGroup,
 }
 
@@ -47,6 +49,7 @@ impl Pools {
             room: AtomicU64::new(0),
             order: RwLock::default(),
             unknown_pool: RwLock::default(),
+            is_closed: AtomicBool::new(false),
             pumps: TaskGroup::new("pumps", MOST_POOLS)?,
         }))
     }
@@ -92,6 +95,9 @@ impl Pools {
                 return Ok((Arc::clone(pool), false));
             }
             let pool = Arc::new(Pool::new(settings)?);
+            if self.is_closed.load(Memory::Acquire) {
+                pool.close();
+            }
             let mut more = ByCode::clone(&pools);
             more.insert(Arc::clone(&pool.code), Arc::clone(&pool));
             *pools = Arc::new(more);
@@ -207,11 +213,20 @@ impl Pools {
         self.room.store(pools.values().chain(&leaving).map(room).sum(), Memory::Relaxed);
     }
 
-    /// Lets nothing more in, and lets what runs end until the deadline. Answers what did not.
+    /// Lets nothing more in, for good: what waits goes back.
+    pub(crate) fn close(&self) {
+        let pools = {
+            let pools = self.by_code.write();
+            self.is_closed.store(true, Memory::Release);
+            Arc::clone(&pools)
+        };
+        pools.values().for_each(|pool| pool.close());
+    }
+
+    /// Lets what runs end until the deadline. Answers what did not.
     pub(crate) async fn drain(&self, deadline: Instant) -> Vec<Running> {
         let mut pools: Vec<Arc<Pool>> = self.all().values().cloned().collect();
         pools.extend(self.leaving());
-        pools.iter().for_each(|pool| pool.close());
         let drained = pools.iter().map(|pool| pool.workers.drain(deadline));
         let drained = futures_util::future::join_all(drained).await;
         // They have ended by themselves: every sluice is closed.

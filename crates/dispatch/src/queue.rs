@@ -125,6 +125,12 @@ impl RouterQueue {
         self.was_refused.store(true, Memory::Relaxed);
     }
 
+    /// Whether messages may have to wait for others of their key in another pool. Sources that keep order hold them
+    /// back themselves.
+    pub(crate) fn awaits_keys(&self) -> bool {
+        !self.keeps_order && self.pools.is_moving()
+    }
+
     /// Pools may have come, gone or changed: whatever waits for one looks again.
     pub(crate) fn pools_changed(queue: &Arc<Queue>) {
         queue.source().keep_order(&queue.recipient.pools.order());
@@ -238,8 +244,8 @@ impl Recipient for RouterQueue {
 
     fn ended(queue: &Arc<Queue>, entry: &Routed) {
         entry.leave_place();
-        if queue.recipient.window.has_behind() {
-            route::look_behind(queue);
+        if queue.recipient.awaits_keys() {
+            route::look_behind(queue, entry);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering as Memory;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -9,7 +10,7 @@ use crate::intake::{Begin, Entry as _, Held};
 use crate::places::AwaitsRoom;
 use crate::pool::{BatchGroup, Item, Pool};
 use crate::queue::Queue;
-use crate::routed::Routed;
+use crate::routed::{InFlightMessage, Routed};
 use crate::window::State;
 use crate::{
     DEFAULT_DELAY, DEFAULT_POOL, Delivery, Fact, Malformed, Message, Order, Ordering, Parked,
@@ -166,17 +167,30 @@ fn park_unknown(held: Held<Routed>) {
     held.park(Box::new(parked), ());
 }
 
+/// What becomes of a part that was not let in.
+enum Left {
+    Nothing,
+    /// It goes back for want of room.
+    Refused(Vec<Item>),
+    /// Its pool is closed.
+    Homeless(Vec<Item>),
+}
+
 /// Phase 3: all of a part at once, or it waits in the window until there is room; without a window it goes back:
 /// docs/rules.md#route-1 and docs/rules.md#route-4.
 fn admit(queue: &Arc<Queue>, part: Part) {
     let Part { pool, items } = part;
     let settings = pool.settings();
     let is_selected = queue.recipient.selects;
-    let refused = queue.recipient.window.change(|window| {
+    let left = queue.recipient.window.change(|window| {
+        // One that closes from now on looks into the window afterwards.
+        if pool.is_closed() {
+            return Left::Homeless(items);
+        }
         let items = hold_behind(queue, &pool, window, items);
         if window.awaits(&pool) {
             window.push(&pool, items);
-            return Vec::new();
+            return Left::Nothing;
         }
         // What was asked for has its places.
         let fits = is_selected || pool.places.room() as usize >= items.len();
@@ -184,33 +198,55 @@ fn admit(queue: &Arc<Queue>, part: Part) {
             true => enter(queue, &pool, items).err().unwrap_or_default(),
             false => items,
         };
-        if refused.is_empty() || goes_back(queue, &pool, &settings, &refused) {
-            return refused;
+        if refused.is_empty() || goes_back(queue, &settings, &refused) {
+            return Left::Refused(refused);
         }
         window.push(&pool, refused);
         fill(queue, &pool, window);
-        Vec::new()
+        Left::Nothing
     });
-    if !refused.is_empty() {
-        let count = refused.len();
-        if !is_selected {
-            pool.counts.refused.fetch_add(count as u64, Memory::Relaxed);
-        }
-        queue.recipient.observe(&Fact::PoolFull { pool: &pool.code, count });
-        queue.recipient.refused();
-        for item in refused {
-            item.held.hand_back(DEFAULT_DELAY, Reason::PoolFull);
-        }
+    match left {
+        Left::Nothing => {}
+        Left::Refused(items) => refuse(queue, &pool, items),
+        Left::Homeless(items) => rehome(queue, &pool, items),
+    }
+}
+
+/// Hands back what its pool has no room for.
+fn refuse(queue: &Queue, pool: &Pool, items: Vec<Item>) {
+    let count = items.len();
+    if count == 0 {
+        return;
+    }
+    if !queue.recipient.selects {
+        pool.counts.refused.fetch_add(count as u64, Memory::Relaxed);
+    }
+    queue.recipient.observe(&Fact::PoolFull { pool: &pool.code, count });
+    queue.recipient.refused();
+    for item in items {
+        item.held.hand_back(DEFAULT_DELAY, Reason::PoolFull);
+    }
+}
+
+/// Finds another pool for what was on its way to one that has closed. Where there is no other the router ends, and
+/// it goes back.
+fn rehome(queue: &Arc<Queue>, closed: &Arc<Pool>, items: Vec<Item>) {
+    let is_last = queue.recipient.pools.takes(&closed.code).is_some_and(|pool| pool.is_closed());
+    if !is_last {
+        return again(queue, items);
+    }
+    for item in items {
+        item.held.hand_back(Duration::ZERO, Reason::Draining);
     }
 }
 
 /// Whether what does not fit goes back to its source: the paper's rule, where there is no window. Not what is
 /// larger than its pool (docs/rules.md#route-3), nor what later ones of its group could come before
 /// (docs/rules.md#strict-5).
-fn goes_back(queue: &Queue, pool: &Pool, settings: &PoolSettings, refused: &[Item]) -> bool {
+fn goes_back(queue: &Queue, settings: &PoolSettings, refused: &[Item]) -> bool {
     let is_ordered = settings.ordering == Ordering::Strict && !queue.recipient.keeps_order;
     queue.recipient.settings.window == 0
-        && (!is_ordered || pool.is_closed())
+        && !is_ordered
         && refused.len() <= settings.capacity() as usize
 }
 
@@ -255,28 +291,30 @@ fn fill(queue: &Arc<Queue>, pool: &Arc<Pool>, window: &mut State) {
 /// Keeps back what must not run beside or before a message of its key that is in another pool, since pools came or
 /// went: docs/rules.md#strict-6.
 fn hold_behind(queue: &Queue, pool: &Pool, window: &mut State, items: Vec<Item>) -> Vec<Item> {
-    if !queue.recipient.pools.is_moving() || queue.recipient.keeps_order {
+    if !queue.recipient.awaits_keys() {
         return items;
     }
+    let elsewhere = elsewhere(queue, pool);
     let mut free = Vec::with_capacity(items.len());
     for item in items {
         let entry = &item.held.tracked().entry;
         let waits = window.behind.iter().any(|other| other.held.tracked().entry.same_key(entry));
-        match waits || runs_elsewhere(queue, pool, entry) {
-            true => window.behind.push_back(item),
+        match waits || elsewhere.iter().any(|other| other.entry.same_key(entry)) {
+            true => window.behind.push(item),
             false => free.push(item),
         }
     }
     free
 }
 
-/// Whether a message of the same key is in another pool.
-fn runs_elsewhere(queue: &Queue, pool: &Pool, entry: &Routed) -> bool {
-    let elsewhere = |other: &Routed| {
-        let place = other.standing().place;
-        place.is_some_and(|place| place.pool != pool.id) && other.same_key(entry)
-    };
-    entry.ordered && queue.owed.in_flight.each().iter().any(|other| elsewhere(&other.entry))
+/// The messages in other pools that some may have to wait for.
+fn elsewhere(queue: &Queue, pool: &Pool) -> Vec<InFlightMessage> {
+    let mut all = queue.owed.in_flight.each();
+    all.retain(|other| {
+        let place = if other.entry.ordered { other.entry.standing().place } else { None };
+        place.is_some_and(|place| place.pool != pool.id)
+    });
+    all
 }
 
 /// Lets in what waits for a pool of this code, now that it has room; and finds another pool for what waited for one
@@ -291,9 +329,11 @@ pub(crate) fn has_room(queue: &Arc<Queue>, code: &str) {
     again(queue, homeless);
 }
 
-/// Looks again at what waited for a message of its key in another pool.
-pub(crate) fn look_behind(queue: &Arc<Queue>) {
-    let waiting = queue.recipient.window.change(|window| std::mem::take(&mut window.behind));
+/// Looks again at what waited for a message of its key that is over.
+pub(crate) fn look_behind(queue: &Arc<Queue>, over: &Routed) {
+    let is_next = |item: &mut Item| item.held.tracked().entry.same_key(over);
+    let waiting: Vec<Item> =
+        queue.recipient.window.change(|window| window.behind.extract_if(.., is_next).collect());
     again(queue, waiting);
 }
 

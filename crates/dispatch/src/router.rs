@@ -230,7 +230,7 @@ impl Router {
             let place = tracked.entry.standing().place;
             place.is_none_or(|place| pool.is_some_and(|pool| pool.id == place.pool))
         };
-        let is_quiet = |queue: &Arc<Queue>| !queue.recipient.window.has_behind();
+        let is_quiet = |queue: &Arc<Queue>| queue.recipient.window.is_quiet();
         self.pools.leaving().is_empty()
             && self.queues.all().iter().all(is_quiet)
             && self.queues.in_flight().iter().all(|(_, tracked)| is_home(tracked))
@@ -257,10 +257,12 @@ impl Router {
     /// # Errors
     /// It is not here, or not waiting.
     pub fn ack(&self, id: &str) -> Result<(), AckError> {
-        let (_, tracked) = self.queues.find(id).ok_or(AckError::NotHere)?;
-        let place = tracked.entry.standing().place.ok_or(AckError::Busy)?;
-        let pool = self.pools.at(&place).ok_or(AckError::Busy)?;
-        let item = pool.withdraw(place.item).ok_or(AckError::Busy)?;
+        let (queue, tracked) = self.queues.find(id).ok_or(AckError::NotHere)?;
+        let item = match tracked.entry.standing().place {
+            Some(place) => self.pools.at(&place).and_then(|pool| pool.withdraw(place.item)),
+            None => queue.recipient.window.withdraw(&tracked),
+        };
+        let item = item.ok_or(AckError::Busy)?;
         if self.pools.runner.is_replayed(&tracked) {
             item.held.settle_replayed(());
         } else {
@@ -280,6 +282,8 @@ impl Router {
                 report.stuck_queues.push(Arc::clone(queue.name()));
             }
         }
+        self.pools.close();
+        // Nothing comes into a window any more.
         for item in queues.iter().flat_map(|queue| queue.recipient.window.take_all()) {
             item.held.hand_back(std::time::Duration::ZERO, Reason::Draining);
         }

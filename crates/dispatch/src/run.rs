@@ -19,6 +19,9 @@ use crate::{
     Parked, ParkedCode, ParkedStore, PoolSettings, Reason, Rejection, Settlement, settlement_for,
 };
 
+/// How long a message of a paused host is away at most, where coming again costs it nothing.
+const LONGEST_AWAY: Duration = Duration::from_secs(60);
+
 /// What runs messages, and what it tells.
 pub(crate) struct Runner {
     pub(crate) executor: Arc<dyn Executor>,
@@ -170,7 +173,10 @@ impl Run<'_> {
     fn postpone(&self, turn: Turn<Item>, tracked: &Tracked<Routed>, until: Instant) -> Next {
         let reason = Reason::Throttled;
         if self.goes_back(&turn) {
-            let after = until.saturating_duration_since(Instant::now());
+            let rest = until.saturating_duration_since(Instant::now());
+            // A broker may count each delivery; the others are asked again, for the pause may be lifted.
+            let is_free = turn.value().held.source().selects;
+            let after = if is_free { rest.min(LONGEST_AWAY) } else { rest };
             return self.retry_at_source(turn, tracked, after, reason);
         }
         self.becomes(tracked, Now::Retrying { until, reason, breaker: None });
@@ -185,7 +191,8 @@ impl Run<'_> {
     /// Whether a message that cannot run now goes back to its source instead of waiting here, so that it does not
     /// take the places of others: docs/rules.md#pool-4.
     fn goes_back(&self, turn: &Turn<Item>) -> bool {
-        let may = self.settings.ordering != Ordering::Strict || turn.value().held.keeps_order();
+        let may =
+            self.settings.ordering != Ordering::Strict || turn.value().held.source().keeps_order;
         may && self.pool.is_resting_full(self.settings)
     }
 

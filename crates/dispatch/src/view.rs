@@ -392,6 +392,11 @@ impl<'a> Look<'a> {
 
     /// Why a message is in no pool.
     fn why_outside(&self, tracked: &InFlightMessage) -> WhyWaiting {
+        let queues = self.router.queues.all();
+        if queues.iter().any(|queue| queue.recipient.window.holds_behind(tracked)) {
+            let detail = "an earlier message of its group is in another pool, as pools changed";
+            return WhyWaiting::new("group_busy", detail, None);
+        }
         let pool = self.router.pools.takes(&tracked.entry.message.pool);
         match pool.filter(|pool| pool.places.room() == 0) {
             Some(pool) => {

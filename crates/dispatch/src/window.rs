@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::pool::{Item, Pool};
-use crate::routed::PoolId;
+use crate::routed::{InFlightMessage, PoolId};
 
 /// The window of one queue.
 #[derive(Debug, Default)]
@@ -20,8 +20,6 @@ pub(crate) struct Window {
     state: Mutex<State>,
     /// How many wait, for those who must not wait for the lock.
     len: AtomicUsize,
-    /// How many of them wait for a message of their key.
-    behind: AtomicUsize,
     shrunk: Notify,
 }
 
@@ -30,7 +28,7 @@ pub(crate) struct State {
     by_pool: BTreeMap<PoolId, Waiting>,
     count: usize,
     /// What waits for a message of its key in another pool.
-    pub(crate) behind: VecDeque<Item>,
+    pub(crate) behind: Vec<Item>,
 }
 
 /// What waits for one pool.
@@ -44,11 +42,6 @@ impl Window {
     /// How many wait.
     pub(crate) fn len(&self) -> usize {
         self.len.load(Memory::SeqCst)
-    }
-
-    /// Whether some wait for a message of their key.
-    pub(crate) fn has_behind(&self) -> bool {
-        self.behind.load(Memory::SeqCst) > 0
     }
 
     /// The pool that most wait for, and how many.
@@ -77,13 +70,43 @@ impl Window {
         let answer = change(&mut state);
         let after = state.count + state.behind.len();
         self.len.store(after, Memory::SeqCst);
-        self.behind.store(state.behind.len(), Memory::SeqCst);
         let is_less = after < before;
         drop(state);
         if is_less {
             self.shrunk.notify_waiters();
         }
         answer
+    }
+
+    /// Whether none waits for a message of its key, not even one that is being looked at.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.state.lock().behind.is_empty()
+    }
+
+    /// Whether a message waits for another of its key.
+    pub(crate) fn holds_behind(&self, message: &InFlightMessage) -> bool {
+        let state = self.state.lock();
+        state.behind.iter().any(|item| Arc::ptr_eq(item.held.tracked(), message))
+    }
+
+    /// Takes out a message that waits here.
+    pub(crate) fn withdraw(&self, message: &InFlightMessage) -> Option<Item> {
+        let is_it = |item: &Item| Arc::ptr_eq(item.held.tracked(), message);
+        self.change(|state| {
+            if let Some(at) = state.behind.iter().position(is_it) {
+                return Some(state.behind.remove(at));
+            }
+            let mut pools = state.by_pool.iter_mut();
+            let (id, item) = pools.find_map(|(id, waiting)| {
+                let at = waiting.items.iter().position(is_it)?;
+                Some((*id, waiting.items.remove(at)?))
+            })?;
+            state.count -= 1;
+            if state.by_pool.get(&id).is_some_and(|waiting| waiting.items.is_empty()) {
+                state.by_pool.remove(&id);
+            }
+            Some(item)
+        })
     }
 
     /// All that wait.

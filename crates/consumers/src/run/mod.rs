@@ -50,6 +50,8 @@ pub(crate) struct Consuming {
     whose: Arc<Whose>,
     size: Size,
     order: Option<OrderBy>,
+    /// Whether what fails waits here, at the front of its key: nobody else would hold its key back.
+    waits_here: bool,
     bound: Bound,
     keeps_dead_letters: bool,
     sluice: Sluice<Held<Consumed>>,
@@ -202,13 +204,16 @@ impl Running {
         let capacity = size.prefetch.saturating_mul(2);
         let ordered = order.as_ref().map_or(Ordered::Nothing, OrderBy::at_source);
         source.keep_order(&Arc::new(Order::everywhere(ordered)));
+        let profile = source.profile();
+        let is_kept = |order: &OrderBy| profile.keeps_order && order.is_known_to_source();
         let consuming = Consuming {
+            waits_here: order.as_ref().is_some_and(|order| !is_kept(order)),
             sluice: Sluice::builder(&*name, size.workers, capacity).build()?,
             whose,
             size,
             order,
             bound,
-            keeps_dead_letters: source.profile().keeps_dead_letters,
+            keeps_dead_letters: profile.keeps_dead_letters,
             counters: Counters::default(),
             tenant: "".into(),
             observer,

@@ -151,8 +151,8 @@ impl Worker<'_, '_> {
         next
     }
 
-    /// In order, the failed message stays here at the front, and its key waits. Otherwise it comes
-    /// again from its source, which keeps it meanwhile.
+    /// It comes again from its source, which keeps it meanwhile, and its key if there is one. Where the source does
+    /// not keep order it stays here at the front, and its key waits.
     fn retry(&mut self, turn: Turn<Item>, message: &Message, after: Duration, why: &str) -> Next {
         let attempts = message.attempts().saturating_add(1);
         message.set_attempts(attempts);
@@ -164,7 +164,7 @@ impl Worker<'_, '_> {
             after,
             why,
         });
-        if self.consuming.order.is_none() {
+        if !self.consuming.waits_here {
             return self.end(turn, Settlement::Retry { after, attempts, reason: Reason::Failed });
         }
         add(&self.consuming.counters.retried, 1);

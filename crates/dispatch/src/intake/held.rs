@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::in_flight::{Entry, InFlight, Tracked};
-use crate::{Parked, Reason, Receipt, Settlement};
+use crate::{Parked, Profile, Reason, Receipt, Settlement};
 
 /// What a source is owed: settlements that it has not been told of.
 #[derive(Debug)]
@@ -23,8 +23,7 @@ pub struct Owed<E> {
     retries: Lane<E>,
     parks: Lane<E>,
     dropped: Dropped,
-    /// Whether the source keeps order.
-    keeps_order: bool,
+    profile: Profile,
 }
 
 /// How a message goes back that was dropped.
@@ -74,14 +73,14 @@ pub(crate) enum Subject<E> {
 }
 
 impl<E: Entry> Owed<E> {
-    pub(crate) fn new(dropped: Dropped, keeps_order: bool) -> Arc<Self> {
+    pub(crate) fn new(dropped: Dropped, profile: Profile) -> Arc<Self> {
         Arc::new(Self {
             in_flight: InFlight::new(),
             acks: Lane::new(),
             retries: Lane::new(),
             parks: Lane::new(),
             dropped,
-            keeps_order,
+            profile,
         })
     }
 
@@ -216,9 +215,9 @@ impl<E: Entry> Held<E> {
         self.tracked.as_ref().expect("a held message is there until it is settled")
     }
 
-    /// Whether its source keeps order: then it holds back what comes after a message that goes back.
-    pub fn keeps_order(&self) -> bool {
-        self.owed.keeps_order
+    /// What its source can do.
+    pub fn source(&self) -> Profile {
+        self.owed.profile
     }
 
     /// Ends the delivery.

@@ -123,7 +123,7 @@ impl<R: Recipient> Intake<R> {
     ) -> Result<Arc<Self>, Invalid> {
         Ok(Arc::new(Self {
             recipient,
-            owed: Owed::new(dropped, source.profile().keeps_order),
+            owed: Owed::new(dropped, source.profile()),
             life: Mutex::new(Life::new(&name, receivers, source)?),
             background: TaskGroup::new(format!("{name}: background"), 5)?,
             living: Context::new(),

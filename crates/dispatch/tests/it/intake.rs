@@ -1,8 +1,10 @@
 //! The intake: what waits for one pool hides nothing from another, and one settlement holds up no other.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_dispatch::{Ordering, Outcome, PoolSettings, QueueSettings};
+use sluicegate_dispatch::{Ordering, Outcome, PoolSettings, Publication, QueueSettings};
+use sluicegate_testkit::FakeSource;
 use sluicegate_testkit::scripted::rig::{QUEUE, Rig, answers, done_after, fails, pool};
 use sluicegate_testkit::scripted::{ScriptedSource, Step, delivery, grouped, message};
 
@@ -148,4 +150,23 @@ async fn a_pause_is_listed_and_lifted() {
     rig.settle_down().await;
     assert_eq!(rig.executor.started(), ["m1#1", "m2#1"]);
     assert_eq!(rig.router.pauses(), []);
+}
+
+/// docs/rules.md#pool-4
+#[tokio::test(start_paused = true)]
+async fn what_went_back_for_a_pause_comes_soon_after_it_is_lifted() {
+    let rig = Rig::new([PoolSettings::new("A", 1)]).await;
+    let source = Arc::new(FakeSource::new(Duration::from_secs(30)));
+    assert!(rig.router.add_queue("fake", QUEUE, source.clone()).await.expect("a queue"));
+    let throttled = Outcome::Throttled { after: Duration::from_secs(600) };
+    rig.executor.on("A0000", [answers(throttled)]);
+    let publication = |message| Publication { message, body: "".into(), delay: Duration::ZERO };
+    source.push(many(60, "A").map(publication));
+    rig.pass(5).await;
+    assert_eq!(rig.executor.started(), ["A0000#1"]);
+    let host = rig.router.pauses()[0].host.to_string();
+    assert!(rig.router.lift_pause(&host, None));
+    rig.pass(60).await;
+    // All but the one that was throttled itself.
+    assert_eq!((rig.executor.started().len(), source.len()), (60, 1));
 }

@@ -4,6 +4,7 @@ mod breaker;
 mod drain;
 mod intake;
 mod live;
+mod moving;
 mod ordering;
 mod routing;
 mod settling;
