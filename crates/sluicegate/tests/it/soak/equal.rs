@@ -77,7 +77,7 @@ async fn equal_messages_through_activemq() {
 }
 
 async fn soak(kind: Kind) {
-    let count = messages(3_000) / 2;
+    let count = messages(2_000) / 2;
     let Some(mut broker) = start_or_skip(kind) else { return };
     let queue = OutsideQueue::make(&broker, "equal").await;
     let endpoint = Endpoint::start().await;

@@ -60,7 +60,7 @@ async fn soak_broker(kind: Kind) {
 }
 
 async fn soak(uri: &str, variables: &[(&str, &str)]) {
-    let count = messages(4_000);
+    let count = messages(2_000);
     let stage = Stage::new();
     let file = stage.file("pools.toml", config(uri, 0));
     let endpoint = Endpoint::start_grouped(group_of).await;
