@@ -39,9 +39,7 @@ async fn filled(broker: &Broker) -> (OutsideQueue, Endpoint) {
     let endpoint = Endpoint::start().await;
     endpoint.otherwise(Answer::ok().after(Duration::from_millis(300)));
     let target = endpoint.url("/");
-    let message = |number| {
-        json!({ "id": format!("m{number}"), "poolCode": "SLOW", "mediationTarget": target })
-    };
+    let message = |number| json!({ "id": format!("m{number}"), "poolCode": "SLOW", "mediationTarget": target });
     let bodies: Vec<String> = (0..MESSAGES).map(|number| message(number).to_string()).collect();
     queue.publish(&bodies).await;
     (queue, endpoint)

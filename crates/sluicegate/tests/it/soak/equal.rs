@@ -110,12 +110,7 @@ async fn undisturbed(queue: &OutsideQueue, endpoint: &Endpoint, count: usize) {
     assert_eq!(queue.available().await, 0);
 }
 
-async fn disturbed(
-    broker: &mut Broker,
-    queue: &OutsideQueue,
-    endpoint: &Endpoint,
-    count: usize,
-) {
+async fn disturbed(broker: &mut Broker, queue: &OutsideQueue, endpoint: &Endpoint, count: usize) {
     let before = endpoint.count();
     queue.publish(&equal(count)).await;
     let mut consumer = ConsumerProcess::start(queue, endpoint);
