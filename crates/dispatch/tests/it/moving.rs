@@ -110,3 +110,32 @@ async fn what_waits_for_its_group_in_another_pool_says_so() {
     rig.source.until_settled(3).await;
     assert_eq!(rig.executor.started(), ["m1#1", "m3#1"]);
 }
+
+/// docs/rules.md#strict-6. From a source that keeps no order (RabbitMQ, NATS), the next message of the group may
+/// be on its way while those before it wait in the pool.
+#[tokio::test(start_paused = true)]
+async fn what_waits_in_a_strict_pool_that_goes_is_not_overtaken() {
+    let pools = [pool("S", 1, Ordering::Strict), pool("DEFAULT-POOL", 4, Ordering::Strict)];
+    let rig = Rig::new(pools).await;
+    rig.executor.on("busy", [done_after(5_000)]);
+    rig.hand_out([grouped("busy", "S", "other"), grouped("m1", "S", "g")]);
+    rig.executor.until_started(1).await;
+    rig.router.remove_pool("S");
+    rig.hand_out([grouped("m2", "S", "g")]);
+    rig.pass(10).await;
+    assert_eq!(rig.executor.started(), ["busy#1", "m1#1", "m2#1"]);
+}
+
+/// docs/rules.md#strict-6. The same when it comes back.
+#[tokio::test(start_paused = true)]
+async fn what_waits_in_the_default_pool_is_not_overtaken_when_its_own_comes_back() {
+    let default = pool("DEFAULT-POOL", 1, Ordering::Strict);
+    let rig = Rig::new([default]).await;
+    rig.executor.on("busy", [done_after(5_000)]);
+    rig.hand_out([grouped("busy", "T", "other"), grouped("m1", "S", "g")]);
+    rig.executor.until_started(1).await;
+    rig.router.set_pool(pool("S", 4, Ordering::Strict)).expect("sound settings");
+    rig.hand_out([grouped("m2", "S", "g")]);
+    rig.pass(10).await;
+    assert_eq!(rig.executor.started(), ["busy#1", "m1#1", "m2#1"]);
+}

@@ -35,6 +35,16 @@ async fn pools_come_and_go_over_postgresql() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn pools_come_and_go_over_rabbitmq() {
+    soak_broker(Kind::RabbitMq).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pools_come_and_go_over_nats() {
+    soak_broker(Kind::Nats).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn pools_come_and_go_over_sqs() {
     soak_broker(Kind::Sqs).await;
 }
