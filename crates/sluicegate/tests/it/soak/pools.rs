@@ -35,11 +35,6 @@ async fn pools_come_and_go_over_postgresql() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pools_come_and_go_over_sqs() {
-    soak_broker(Kind::Sqs).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn pools_come_and_go_over_activemq() {
     soak_broker(Kind::ActiveMq).await;
 }
