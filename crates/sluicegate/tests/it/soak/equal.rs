@@ -40,6 +40,9 @@ const TARGET: &str = "SLUICEGATE_TEST_EQUAL_TARGET";
 const VISIBILITY: Duration = Duration::from_secs(3);
 /// Where nothing was called for so long, nothing is on its way.
 const QUIET: Duration = Duration::from_secs(1);
+/// How many are put in at once, and how many may wait: with many thousands brokers and emulators become slow.
+const LOT: usize = 1_000;
+const AHEAD: usize = 5_000;
 /// Every so many calls one fails.
 const FAILING: usize = 50;
 /// What happens when this part of a hundred has been called.
@@ -101,9 +104,10 @@ async fn undisturbed(queue: &OutsideQueue, endpoint: &Endpoint, count: usize) {
         false => Answer::ok(),
     }));
     let failing = (0..count).filter(fails).count();
-    queue.publish(&equal(count)).await;
+    let mut feed = Feed::new(queue, endpoint, count);
+    feed.put_in().await;
     let consumer = ConsumerProcess::start(queue, endpoint);
-    called(endpoint, count + failing).await;
+    feed.until_called(count + failing).await;
     quiet(endpoint).await;
     consumer.ended().await;
     assert_eq!(endpoint.count(), count + failing, "{failing} calls failed");
@@ -112,11 +116,12 @@ async fn undisturbed(queue: &OutsideQueue, endpoint: &Endpoint, count: usize) {
 
 async fn disturbed(broker: &mut Broker, queue: &OutsideQueue, endpoint: &Endpoint, count: usize) {
     let before = endpoint.count();
-    queue.publish(&equal(count)).await;
+    let mut feed = Feed::new(queue, endpoint, count);
+    feed.put_in().await;
     let mut consumer = ConsumerProcess::start(queue, endpoint);
     let mut last = None;
     for (part, fault) in FAULTS {
-        called(endpoint, before + count * part / 100).await;
+        feed.until_called(count * part / 100).await;
         println!("{:?}: {fault:?}", Instant::now());
         match fault {
             Fault::BrokerRestarted => restart(broker),
@@ -124,12 +129,13 @@ async fn disturbed(broker: &mut Broker, queue: &OutsideQueue, endpoint: &Endpoin
                 consumer.killed().await;
                 // What it had said by then has arrived by now.
                 sleep(QUIET).await;
-                last = left(broker.kind(), queue).await.map(|left| (left, endpoint.count()));
+                let left = left(broker.kind(), queue).await;
+                last = left.map(|left| (left + count - feed.put, endpoint.count()));
                 consumer = ConsumerProcess::start(queue, endpoint);
             }
         }
     }
-    called(endpoint, before + count).await;
+    feed.until_called(count).await;
     loop {
         quiet(endpoint).await;
         if left(broker.kind(), queue).await.is_none_or(|left| left == 0) {
@@ -146,9 +152,42 @@ async fn disturbed(broker: &mut Broker, queue: &OutsideQueue, endpoint: &Endpoin
     }
 }
 
-/// So many messages that are the same to the byte.
-fn equal(count: usize) -> Vec<String> {
-    vec![r#"{"amount":1}"#.to_owned(); count]
+/// Puts in messages that are the same to the byte, not too many at once.
+struct Feed<'a> {
+    queue: &'a OutsideQueue,
+    endpoint: &'a Endpoint,
+    /// How many calls there were before.
+    before: usize,
+    count: usize,
+    /// How many were put in.
+    put: usize,
+}
+
+impl<'a> Feed<'a> {
+    fn new(queue: &'a OutsideQueue, endpoint: &'a Endpoint, count: usize) -> Self {
+        Self { queue, endpoint, before: endpoint.count(), count, put: 0 }
+    }
+
+    fn calls(&self) -> usize {
+        self.endpoint.count() - self.before
+    }
+
+    /// Puts in as many as may wait.
+    async fn put_in(&mut self) {
+        while self.put < self.count && self.put < self.calls() + AHEAD {
+            let lot = LOT.min(self.count - self.put);
+            self.queue.publish(&vec![r#"{"amount":1}"#.to_owned(); lot]).await;
+            self.put += lot;
+        }
+    }
+
+    /// Goes on until so many calls have come; at the end all have been put in.
+    async fn until_called(&mut self, calls: usize) {
+        while self.calls() < calls || (calls >= self.count && self.put < self.count) {
+            self.put_in().await;
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
 }
 
 fn restart(broker: &mut Broker) {
@@ -168,13 +207,6 @@ async fn left(kind: Kind, queue: &OutsideQueue) -> Option<usize> {
     }
     let counts = queue.counts().await;
     Some(counts.visible + counts.hidden.unwrap_or(0))
-}
-
-/// Waits until so many calls have come.
-async fn called(endpoint: &Endpoint, count: usize) {
-    while endpoint.count() < count {
-        sleep(Duration::from_millis(10)).await;
-    }
 }
 
 /// Waits until no calls come.

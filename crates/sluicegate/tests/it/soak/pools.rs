@@ -78,8 +78,7 @@ async fn soak(uri: &str, variables: &[(&str, &str)]) {
             loop {
                 sleep(BETWEEN).await;
                 changes += 1;
-                stage.file("pools.toml", config(uri, changes));
-                daemon.signal(Signal::SIGHUP);
+                change(&stage, &daemon, &config(uri, changes));
             }
         };
         let working = async {
@@ -91,8 +90,7 @@ async fn soak(uri: &str, variables: &[(&str, &str)]) {
             () = working => {}
         }
         // What a pool left behind when it went is still to be done.
-        stage.file("pools.toml", config(uri, 0));
-        daemon.signal(Signal::SIGHUP);
+        change(&stage, &daemon, &config(uri, 0));
         drained(&daemon).await;
     };
     let is_done = timeout(limit, run).await.is_ok();
@@ -105,6 +103,13 @@ async fn soak(uri: &str, variables: &[(&str, &str)]) {
     let (code, errors) = daemon.terminated().await;
     assert_eq!(code, Some(0), "{errors}");
     assert!(changes >= 5, "only {changes} changes");
+}
+
+/// Puts a file in the place of the one before, whole: it may be read at any moment.
+fn change(stage: &Stage, daemon: &Daemon, text: &str) {
+    let new = stage.path(stage.file("pools.new", text));
+    std::fs::rename(new, stage.path("pools.toml")).expect("both are in one folder");
+    daemon.signal(Signal::SIGHUP);
 }
 
 /// The file of a step. Each step all pools but one or two are there, at other sizes; in every ninth there is none.
