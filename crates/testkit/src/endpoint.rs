@@ -153,6 +153,14 @@ impl Endpoint {
         of_group.map(Asked::message_id).collect()
     }
 
+    /// When a group asked for the first time.
+    #[must_use]
+    pub fn first_of(&self, group: &str) -> Option<Instant> {
+        let state = self.shared.state.lock();
+        let first = state.asked.iter().find(|asked| (self.shared.group_of)(asked) == group);
+        first.map(|asked| asked.at)
+    }
+
     /// How many connections were accepted.
     #[must_use]
     pub fn connections(&self) -> usize {

@@ -4,9 +4,11 @@
 //! the broker is restarted twice. Every message arrives; of each group the first arrivals are in
 //! order; and at the end nothing is left in the queue, in flight or parked.
 //!
-//! `SLUICEGATE_SOAK=100000` makes it that many messages.
+//! `SLUICEGATE_SOAK=100000` makes it, and the other soaks, that many messages.
 
+mod equal;
 mod ground;
+mod pools;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -64,7 +66,7 @@ async fn through_postgresql() {
 }
 
 async fn soak(kind: Kind) {
-    let count = std::env::var("SLUICEGATE_SOAK").map_or(20_000, |n| n.parse().expect("a number"));
+    let count = messages(20_000);
     let Some(mut ground) = Ground::start(kind).await else { return };
     let stage = Stage::new();
     let config = stage.file("soak.toml", config(&ground.uri));
@@ -108,6 +110,11 @@ async fn soak(kind: Kind) {
     let (code, errors) = daemon.terminated().await;
     assert_eq!(code, Some(0), "{errors}");
     println!("{} calls for {count} messages", endpoint.count());
+}
+
+/// How many messages a soak has.
+fn messages(usual: usize) -> usize {
+    std::env::var("SLUICEGATE_SOAK").map_or(usual, |number| number.parse().expect("a number"))
 }
 
 fn config(uri: &str) -> String {

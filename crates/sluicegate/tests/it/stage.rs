@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use http::Method;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sluicegate::server::fetch::{Ask, Fetch, Fetched};
@@ -250,6 +251,13 @@ impl Daemon {
             body: (!body.is_empty()).then(|| body.to_owned().into()),
             ..Ask::get(PATIENCE, 1 << 24)
         };
+        Fetch::new().ask(&format!("{}{path}", self.url), ask).await.expect("it answers")
+    }
+
+    /// `POST` of JSON.
+    pub(crate) async fn post(&self, path: &str, body: &serde_json::Value) -> Fetched {
+        let body = Some(body.to_string().into());
+        let ask = Ask { method: Method::POST, body, ..Ask::get(PATIENCE, 1 << 24) };
         Fetch::new().ask(&format!("{}{path}", self.url), ask).await.expect("it answers")
     }
 

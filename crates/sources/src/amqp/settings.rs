@@ -6,8 +6,9 @@ use super::address::AmqpAddress;
 use super::topology::Topology;
 use crate::OpenError;
 
-/// How many deliveries the broker sends ahead where nobody says otherwise.
-const PREFETCH: u16 = 500;
+/// How many deliveries the broker sends ahead where nobody says otherwise: the router's window, and some to run
+/// meanwhile. With fewer, what waits for one pool would hide what another could run.
+const PREFETCH: u16 = 2_500;
 /// The visibility window where nobody says otherwise.
 const VISIBILITY: Duration = Duration::from_secs(30);
 
@@ -47,7 +48,7 @@ pub enum Delays {
 
 impl AmqpSettings {
     /// Reads `amqp://USER:PASS@HOST:PORT/VHOST?queue=NAME`; see [`AmqpAddress`] for its parameters.
-    /// Here there are also `prefetch` (1 to 65535, 500), `tag` (the consumer tag), `exclusive`
+    /// Here there are also `prefetch` (1 to 65535, 2500), `tag` (the consumer tag), `exclusive`
     /// (`true` or `false`) and `delays` (`classic` or `quorum`, see [`Delays`]).
     ///
     /// # Errors
@@ -154,7 +155,7 @@ impl AmqpSettings {
 }
 
 impl AmqpConsume {
-    /// A queue, with 500 deliveries ahead, without a visibility window, and with acks held back
+    /// A queue, with 2,500 deliveries ahead, without a visibility window, and with acks held back
     /// for at most 5 ms.
     #[must_use]
     pub fn new(queue: impl Into<String>) -> Self {
