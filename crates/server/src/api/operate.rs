@@ -133,6 +133,7 @@ pub(crate) async fn lift_pause(
     Segment(host): Segment,
     query: Query,
 ) -> Result<Response, Problem> {
+    query.only(&["pool"])?;
     let pool = query.get("pool");
     if !api.daemon.router().lift_pause(&host, pool) {
         let of_pool = pool.map(|pool| format!(" for pool {pool}")).unwrap_or_default();

@@ -107,7 +107,11 @@ impl Code {
     pub const fn lasts(self) -> bool {
         matches!(
             self,
-            Self::GroupBlocked | Self::StateFailed | Self::ConfigInvalid | Self::SourceDown
+            Self::Parked
+                | Self::GroupBlocked
+                | Self::StateFailed
+                | Self::ConfigInvalid
+                | Self::SourceDown
         )
     }
 }

@@ -10,6 +10,7 @@ mod messages;
 mod openapi;
 mod operate;
 mod pages;
+mod parking;
 mod schema;
 mod scrape;
 mod stage;
