@@ -24,6 +24,10 @@ impl Entry for Consumed {
         None
     }
 
+    fn is_ordered(&self) -> bool {
+        self.key.is_some()
+    }
+
     fn same_key(&self, other: &Self) -> bool {
         self.key.is_some() && self.key == other.key
     }

@@ -71,9 +71,9 @@ impl OrderBy {
         }
     }
 
-    /// Whether a source that keeps order keeps all of this one.
+    /// Whether a source that keeps order keeps all of this one: it does so by group.
     pub(crate) const fn is_known_to_source(&self) -> bool {
-        matches!(self.0, By::Group | By::All(_))
+        matches!(self.0, By::Group)
     }
 
     pub(crate) fn key(&self, envelope: &Envelope) -> Option<Arc<str>> {

@@ -133,7 +133,7 @@ pub fn settlement_for(outcome: &Outcome, attempts: u32) -> Settlement {
     }
 }
 
-fn clamped(delay: Duration) -> Duration {
+pub(crate) fn clamped(delay: Duration) -> Duration {
     delay.clamp(MIN_DELAY, MAX_DELAY)
 }
 

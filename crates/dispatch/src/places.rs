@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// How often those who wait are told of room that is not much.
-const BETWEEN_SMALL_ROOMS: Duration = Duration::from_millis(10);
+pub(crate) const BETWEEN_SMALL_ROOMS: Duration = Duration::from_millis(10);
 
 /// The places of one pool.
 #[derive(Debug)]
@@ -28,12 +28,17 @@ pub(crate) struct Places {
     is_awaited: AtomicBool,
     awaiting: Mutex<Vec<Waiting>>,
     told: Mutex<Option<Instant>>,
+    /// Whether it was said that there will be room.
+    is_announced: AtomicBool,
 }
 
 /// Who wants to hear of room.
 pub(crate) trait AwaitsRoom: Send + Sync {
     /// A pool has room, which messages of this code go to.
     fn has_room(self: Arc<Self>, code: &Arc<str>);
+
+    /// A pool has a little room, and tells of it when it is looked at after a while.
+    fn will_have_room(&self);
 }
 
 struct Waiting {
@@ -52,6 +57,7 @@ impl Places {
             is_awaited: AtomicBool::new(false),
             awaiting: Mutex::default(),
             told: Mutex::default(),
+            is_announced: AtomicBool::new(false),
         })
     }
 
@@ -142,11 +148,19 @@ impl Places {
             let now = Instant::now();
             let mut told = self.told.lock();
             if told.is_some_and(|told| now - told < BETWEEN_SMALL_ROOMS) {
-                return;
+                drop(told);
+                return self.announce();
             }
             *told = Some(now);
         }
         self.tell();
+    }
+
+    /// Says once that there will be room.
+    fn announce(&self) {
+        if !self.is_announced.swap(true, Memory::SeqCst) {
+            self.awaiting.lock().iter().for_each(|waiting| waiting.who.will_have_room());
+        }
     }
 
     /// Tells those who wait if there is any room: for whoever looks from time to time.
@@ -161,6 +175,7 @@ impl Places {
         let awaiting = {
             let mut awaiting = self.awaiting.lock();
             self.is_awaited.store(false, Memory::SeqCst);
+            self.is_announced.store(false, Memory::SeqCst);
             std::mem::take(&mut *awaiting)
         };
         for Waiting { who, code } in awaiting {

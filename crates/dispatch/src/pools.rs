@@ -26,8 +26,10 @@ pub(crate) struct Pools {
     by_code: RwLock<Arc<ByCode>>,
     /// Removed, and not quite gone.
     leaving: Mutex<Vec<Arc<Pool>>>,
-    /// Whether messages may be in another pool than theirs: then order needs a look.
-    is_moving: AtomicBool,
+    /// How often pools came or went, and up to which of these every message was seen in its own pool: until then
+    /// order needs a look.
+    moves: AtomicU64,
+    settled: AtomicU64,
     /// How many messages all pools can hold, those that are leaving included.
     room: AtomicU64,
     /// What the sources must keep in order.
@@ -45,7 +47,8 @@ impl Pools {
             cx: Context::new(),
             by_code: RwLock::default(),
             leaving: Mutex::default(),
-            is_moving: AtomicBool::new(false),
+            moves: AtomicU64::new(0),
+            settled: AtomicU64::new(0),
             room: AtomicU64::new(0),
             order: RwLock::default(),
             unknown_pool: RwLock::default(),
@@ -98,12 +101,12 @@ impl Pools {
             if self.is_closed.load(Memory::Acquire) {
                 pool.close();
             }
+            self.moves.fetch_add(1, Memory::SeqCst);
             let mut more = ByCode::clone(&pools);
             more.insert(Arc::clone(&pool.code), Arc::clone(&pool));
             *pools = Arc::new(more);
             pool
         };
-        self.is_moving.store(true, Memory::Release);
         self.changed();
         let (runner, own) = (Arc::clone(&self.runner), Arc::clone(&pool));
         let pump = self.pumps.try_submit(&self.cx, |cx| async move {
@@ -133,7 +136,7 @@ impl Pools {
             let Some(removed) = left.remove(code) else { return false };
             // In both for a moment rather than in none: its order holds on.
             self.leaving.lock().push(Arc::clone(&removed));
-            self.is_moving.store(true, Memory::Release);
+            self.moves.fetch_add(1, Memory::SeqCst);
             *pools = Arc::new(left);
             removed
         };
@@ -155,11 +158,21 @@ impl Pools {
 
     /// Whether a message may be in another pool than its own.
     pub(crate) fn is_moving(&self) -> bool {
-        self.is_moving.load(Memory::Acquire)
+        self.moves() != self.settled.load(Memory::SeqCst)
     }
 
-    pub(crate) fn settled_down(&self) {
-        self.is_moving.store(false, Memory::Release);
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves.load(Memory::SeqCst)
+    }
+
+    /// All messages are where they belong since so many moves.
+    pub(crate) fn settled_down(&self, moves: u64) {
+        self.settled.store(moves, Memory::SeqCst);
+    }
+
+    /// Whether the router ends.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Memory::Acquire)
     }
 
     /// The very pool in which a message has its place, also one that is leaving.

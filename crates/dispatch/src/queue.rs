@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering as Memory};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sluicegate_schedule::Fault;
 use sluicegate_tasks::{Context, Invalid};
-use tokio::time::{Instant, timeout};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::intake::{Dropped, Intake, Recipient, Settling, Subject};
-use crate::places::AwaitsRoom;
+use crate::places::{AwaitsRoom, BETWEEN_SMALL_ROOMS};
 use crate::pool::Pool;
 use crate::pools::Pools;
 use crate::routed::Routed;
@@ -62,6 +64,10 @@ pub(crate) struct RouterQueue {
     /// Whether messages were refused since the last receive: for queues without a window.
     was_refused: AtomicBool,
     looked: Mutex<Option<Instant>>,
+    /// Told when a pool has little room that it will tell of soon.
+    soon: Notify,
+    /// Until when it may settle, once it is removed.
+    leaves_by: Mutex<Option<Instant>>,
     pub(crate) counts: Counts,
 }
 
@@ -86,6 +92,9 @@ pub(crate) fn new(
     pools: &Arc<Pools>,
     before: Vec<Arc<Queue>>,
 ) -> Result<Arc<Queue>, Invalid> {
+    if settings.max_messages == 0 {
+        return Err(Invalid::new("max_messages", Fault::Zero));
+    }
     let profile = source.profile();
     let recipient = RouterQueue {
         settings,
@@ -99,6 +108,8 @@ pub(crate) fn new(
         before: Mutex::new(before),
         was_refused: AtomicBool::new(false),
         looked: Mutex::default(),
+        soon: Notify::new(),
+        leaves_by: Mutex::default(),
         counts: Counts::default(),
     };
     let dropped = Dropped { after: DEFAULT_DELAY, reason: Reason::Failed };
@@ -120,6 +131,27 @@ impl RouterQueue {
         before.clone()
     }
 
+    /// It is removed, and has until then to settle.
+    pub(crate) fn leave_by(&self, deadline: Instant) {
+        *self.leaves_by.lock() = Some(deadline);
+    }
+
+    /// Whether a queue that was removed is given up: all that is left is done, and its source does not hear of it.
+    pub(crate) fn gives_up(&self, queue: &Queue) -> bool {
+        let is_late = self.leaves_by.lock().is_some_and(|by| by <= Instant::now());
+        let left = if is_late { queue.owed.in_flight.each() } else { return false };
+        let is_over = left.iter().all(|tracked| tracked.is_settling());
+        if is_over {
+            let cause = format!(
+                "the queue was removed, and its source heard nothing of {} messages that are done: it will deliver them \
+                 again",
+                left.len()
+            );
+            self.observe(&Fact::SourceFailed { queue: &self.name, doing: "settle", cause: &cause });
+        }
+        is_over
+    }
+
     /// Messages went back for want of room.
     pub(crate) fn refused(&self) {
         self.was_refused.store(true, Memory::Relaxed);
@@ -135,8 +167,7 @@ impl RouterQueue {
     pub(crate) fn pools_changed(queue: &Arc<Queue>) {
         queue.source().keep_order(&queue.recipient.pools.order());
         queue.recipient.openings.open_all();
-        let homeless = queue.recipient.window.take_all();
-        route::again(queue, homeless);
+        route::look_again(queue);
     }
 
     /// Looks from time to time whether pools have room that nobody was told of, for little of it is told of rarely.
@@ -158,13 +189,16 @@ impl Recipient for RouterQueue {
     type Entry = Routed;
 
     async fn demand(queue: &Arc<Queue>) -> Demand {
-        let Self { settings, window, openings, selects, .. } = &queue.recipient;
+        let Self { settings, window, openings, selects, pools, .. } = &queue.recipient;
+        // Also what is only to be settled, or parked, is bounded.
+        let most = usize::try_from(pools.room()).unwrap_or(usize::MAX);
+        queue.owed.in_flight.at_most(most.saturating_add(settings.window)).await;
         queue.recipient.look_for_room();
         if *selects {
             let places = TakenPlaces { queue: Arc::clone(queue), taken: Mutex::default() };
             return Demand::of(settings.max_messages, Arc::new(places), Arc::clone(openings));
         }
-        let asked = settings.max_messages * settings.connections as usize;
+        let asked = settings.max_messages.saturating_mul(settings.connections as usize);
         let room = settings.window.saturating_sub(asked);
         let mut is_said = false;
         while timeout(AFTER_REFUSAL, window.at_most(room)).await.is_err() {
@@ -177,7 +211,7 @@ impl Recipient for RouterQueue {
             }
         }
         if queue.recipient.was_refused.swap(false, Memory::Relaxed) {
-            tokio::time::sleep(AFTER_REFUSAL).await;
+            sleep(AFTER_REFUSAL).await;
         }
         Demand::any(settings.max_messages)
     }
@@ -199,7 +233,17 @@ impl Recipient for RouterQueue {
             for code in &opened.pools {
                 route::has_room(&queue, code);
             }
-            if opened.pools.is_empty() && cx.until_interrupted(told).await.is_err() {
+            let look = async {
+                tokio::select! {
+                    () = told => {}
+                    () = queue.recipient.soon.notified() => {
+                        sleep(BETWEEN_SMALL_ROOMS).await;
+                        let pools = queue.recipient.pools.all();
+                        pools.values().for_each(|pool| pool.places.tell_of_any());
+                    }
+                }
+            };
+            if opened.pools.is_empty() && cx.until_interrupted(look).await.is_err() {
                 return;
             }
         }
@@ -267,6 +311,10 @@ impl AwaitsRoom for Queue {
             self.recipient.openings.open(Arc::clone(code));
         }
         self.recipient.window_openings.open(Arc::clone(code));
+    }
+
+    fn will_have_room(&self) {
+        self.recipient.soon.notify_one();
     }
 }
 

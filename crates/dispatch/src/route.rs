@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::intake::{Begin, Entry as _, Held};
+use crate::intake::{Begun, Entry as _, Held};
 use crate::places::AwaitsRoom;
 use crate::pool::{BatchGroup, Item, Pool};
 use crate::queue::Queue;
-use crate::routed::{InFlightMessage, Routed};
+use crate::routed::{InFlightMessage, Place, Routed};
 use crate::window::State;
 use crate::{
-    DEFAULT_DELAY, DEFAULT_POOL, Delivery, Fact, Malformed, Message, Order, Ordering, Parked,
+    DEFAULT_DELAY, DEFAULT_POOL, Delivery, Fact, MIN_DELAY, Malformed, Message, Ordering, Parked,
     ParkedCode, PoolSettings, Reason, Receipt, Settlement, UnknownPool,
 };
 
@@ -23,13 +23,63 @@ struct Part {
     items: Vec<Item>,
 }
 
+/// What happened while messages were routed. It is told when that is over: whoever hears may ask the router.
+#[derive(Default)]
+struct Happened {
+    /// Whether the messages are new: of others it was said already that their pool does not exist.
+    is_new: bool,
+    /// Messages whose pool does not exist.
+    unknown: Vec<InFlightMessage>,
+    admitted: Vec<(Arc<Pool>, Vec<InFlightMessage>)>,
+    /// Pools in which messages without a group wait for each other beside idle permits.
+    serial: Vec<Arc<Pool>>,
+    /// What goes back for want of room.
+    refused: Vec<(Arc<Pool>, Vec<Item>)>,
+}
+
 /// Routes a batch.
 pub(crate) fn take_in(queue: &Arc<Queue>, batch: Vec<Delivery>) {
-    let fresh = dedupe(queue, batch);
-    let fresh = fresh.into_iter().map(|held| Item { held, number: 0, batch: None });
-    for mut part in by_pool(queue, fresh) {
-        group(&mut part.items);
-        admit(queue, part);
+    let fresh = dedupe(queue, batch).into_iter();
+    let mut items: Vec<Item> = fresh.map(|held| Item { held, number: 0, batch: None }).collect();
+    group(&mut items);
+    route(queue, |_, happened| {
+        happened.is_new = true;
+        items
+    });
+}
+
+/// Finds pools for messages and lets them in. The window is changed by one at a time, from where they are found to
+/// where they wait or run: so nobody comes before those that were here.
+fn route(queue: &Arc<Queue>, find: impl FnOnce(&mut State, &mut Happened) -> Vec<Item>) {
+    let mut happened = Happened::default();
+    queue.recipient.window.change(|window| {
+        let items = find(window, &mut happened);
+        for part in by_pool(queue, items, &mut happened) {
+            admit(queue, window, part, &mut happened);
+        }
+    });
+    happened.tell(queue);
+}
+
+impl Happened {
+    fn tell(self, queue: &Queue) {
+        let recipient = &queue.recipient;
+        for tracked in &self.unknown {
+            let Message { pool: code, id, .. } = &tracked.entry.message;
+            recipient.observe(&Fact::UnknownPool { code, id });
+        }
+        for (pool, all) in &self.admitted {
+            for tracked in all {
+                let message = &tracked.entry.message;
+                recipient.observe(&Fact::Admitted { pool: &pool.code, message });
+            }
+        }
+        for pool in &self.serial {
+            recipient.observe(&Fact::UngroupedSerial { pool: &pool.code });
+        }
+        for (pool, items) in self.refused {
+            refuse(queue, &pool, items);
+        }
     }
 }
 
@@ -41,29 +91,50 @@ fn dedupe(queue: &Arc<Queue>, batch: Vec<Delivery>) -> Vec<Held<Routed>> {
     let mut fresh = Vec::with_capacity(batch.len());
     for delivery in batch {
         if leaving.iter().any(|before| runs(before, &delivery)) {
-            return_later(queue, delivery);
+            let Delivery { receipt, attempts, message, broker_id } = delivery;
+            let id = message.map_or_else(|_| Arc::clone(&broker_id), |message| message.id);
+            return_later(queue, &id, broker_id, receipt, attempts, DEFAULT_DELAY);
             continue;
         }
-        let is_first = delivery.attempts == 0;
-        match queue.begin(routed(queue, &order, delivery), now) {
-            Ok(Begin::New(held)) => {
-                if is_first {
-                    name_unknown_fields(queue, &held.tracked().entry.message);
-                }
-                fresh.push(held);
+        let Delivery { broker_id, receipt, attempts, message } = delivery;
+        let message = match message {
+            Ok(message) => message,
+            Err(malformed) => {
+                set_aside(queue, broker_id, receipt, malformed);
+                continue;
             }
-            Ok(Begin::Redelivered(tracked)) => {
+        };
+        let ordered = order.keeps_message(&message);
+        let entry = Routed::new(message, Arc::clone(queue.name()), ordered);
+        let begun = queue.owed.in_flight.begin(
+            Arc::clone(&broker_id),
+            receipt.clone(),
+            attempts,
+            entry,
+            now,
+        );
+        match begun {
+            Begun::New(tracked) => {
+                if attempts == 0 {
+                    name_unknown_fields(queue, &tracked.entry.message);
+                }
+                fresh.push(queue.owed.hold(tracked));
+            }
+            Begun::Again(tracked, superseded) => {
+                // The last first: none of them starts because another is taken out.
+                superseded.iter().rev().for_each(|old| take_out(queue, old));
+                fresh.push(queue.owed.hold(tracked));
+            }
+            Begun::Redelivered(tracked) => {
                 let id = &tracked.entry.message.id;
                 recipient.observe(&Fact::Redelivered { queue: queue.name(), id });
             }
-            Ok(Begin::Requeued { id, receipt }) => {
+            Begun::Requeued(id) => {
                 recipient.observe(&Fact::Requeued { queue: queue.name(), id: &id });
-                queue.owed.settle_stray(receipt, Settlement::Ack, None);
+                queue.owed.settle_stray(broker_id, receipt, Settlement::Ack, None);
             }
-            Err(Delivery { broker_id, receipt, message, .. }) => {
-                if let Err(malformed) = message {
-                    set_aside(queue, broker_id, receipt, malformed);
-                }
+            Begun::Replayed(id) => {
+                return_later(queue, &id, broker_id, receipt, attempts, MIN_DELAY);
             }
         }
     }
@@ -75,13 +146,16 @@ fn runs(before: &Queue, delivery: &Delivery) -> bool {
     before.owed.in_flight.runs(&delivery.broker_id, id)
 }
 
-fn routed(queue: &Queue, order: &Order, delivery: Delivery) -> Delivery<Routed> {
-    let Delivery { broker_id, receipt, attempts, message } = delivery;
-    let message = message.map(|message| {
-        let ordered = order.keeps_message(&message);
-        Routed::new(message, Arc::clone(queue.name()), ordered)
-    });
-    Delivery { broker_id, receipt, attempts, message }
+/// Takes a superseded message out of where it waits. One that runs ends by itself.
+fn take_out(queue: &Queue, old: &InFlightMessage) {
+    let item = match old.entry.standing().place {
+        Some(place) => queue.recipient.pools.at(&place).and_then(|pool| pool.withdraw(place.item)),
+        None => queue.recipient.window.withdraw(old),
+    };
+    if let Some(item) = item {
+        old.entry.leave_place();
+        item.held.let_go();
+    }
 }
 
 /// Says which fields of a message nobody knows: they are mostly misspelt.
@@ -96,7 +170,7 @@ fn set_aside(queue: &Queue, broker_id: Arc<str>, receipt: Receipt, malformed: Ma
     queue.recipient.observe(&Fact::Malformed { queue: queue.name(), why: &malformed.why });
     let parked = Parked {
         queue: Arc::clone(queue.name()),
-        broker_id,
+        broker_id: Arc::clone(&broker_id),
         pool: None,
         code: ParkedCode::Malformed,
         reason: malformed.why,
@@ -106,36 +180,42 @@ fn set_aside(queue: &Queue, broker_id: Arc<str>, receipt: Receipt, malformed: Ma
         last_error: None,
         message: Err(malformed.raw),
     };
-    queue.owed.settle_stray(receipt, Settlement::Park, Some(Box::new(parked)));
+    queue.owed.settle_stray(broker_id, receipt, Settlement::Park, Some(Box::new(parked)));
 }
 
-/// What a queue of the same name that is leaving still runs comes again when that is over:
-/// docs/rules.md#dedupe-1.
-fn return_later(queue: &Queue, delivery: Delivery) {
-    let Delivery { receipt, attempts, message, broker_id } = delivery;
-    let id = message.map_or(broker_id, |message| message.id);
-    queue.recipient.observe(&Fact::Redelivered { queue: queue.name(), id: &id });
-    let settlement = Settlement::Retry { after: DEFAULT_DELAY, attempts, reason: Reason::Draining };
-    queue.owed.settle_stray(receipt, settlement, None);
+/// What is not over elsewhere comes again when it is: a message that a queue of the same name still runs which is
+/// leaving, or one whose parking is not over: docs/rules.md#dedupe-1, docs/rules.md#park-2.
+fn return_later(
+    queue: &Queue,
+    id: &Arc<str>,
+    broker_id: Arc<str>,
+    receipt: Receipt,
+    attempts: u32,
+    after: Duration,
+) {
+    queue.recipient.observe(&Fact::Redelivered { queue: queue.name(), id });
+    let settlement = Settlement::Retry { after, attempts, reason: Reason::Draining };
+    queue.owed.settle_stray(broker_id, receipt, settlement, None);
 }
 
 /// Phase 2: the pool of each message, in the order in which the batch first names them.
-fn by_pool(queue: &Queue, items: impl IntoIterator<Item = Item>) -> Vec<Part> {
+fn by_pool(queue: &Queue, items: Vec<Item>, happened: &mut Happened) -> Vec<Part> {
     let pools = &queue.recipient.pools;
     let all = pools.all();
     let mut parts: Vec<Part> = Vec::new();
     for item in items {
-        let message = &item.held.tracked().entry.message;
-        let pool = match all.get(&message.pool) {
+        let tracked = item.held.tracked();
+        let code = &tracked.entry.message.pool;
+        let pool = match all.get(code) {
             Some(pool) => Arc::clone(pool),
+            None if &**code == DEFAULT_POOL => pools.default_pool(),
             None => {
-                if &*message.pool != DEFAULT_POOL {
-                    let (code, id) = (&message.pool, &message.id);
-                    queue.recipient.observe(&Fact::UnknownPool { code, id });
-                    if pools.unknown_pool() == UnknownPool::Park {
-                        park_unknown(item.held);
-                        continue;
-                    }
+                if happened.is_new {
+                    happened.unknown.push(Arc::clone(tracked));
+                }
+                if pools.unknown_pool() == UnknownPool::Park {
+                    park_unknown(item.held);
+                    continue;
                 }
                 pools.default_pool()
             }
@@ -167,57 +247,37 @@ fn park_unknown(held: Held<Routed>) {
     held.park(Box::new(parked), ());
 }
 
-/// What becomes of a part that was not let in.
-enum Left {
-    Nothing,
-    /// It goes back for want of room.
-    Refused(Vec<Item>),
-    /// Its pool is closed.
-    Homeless(Vec<Item>),
-}
-
 /// Phase 3: all of a part at once, or it waits in the window until there is room; without a window it goes back:
 /// docs/rules.md#route-1 and docs/rules.md#route-4.
-fn admit(queue: &Arc<Queue>, part: Part) {
+fn admit(queue: &Arc<Queue>, window: &mut State, part: Part, happened: &mut Happened) {
     let Part { pool, items } = part;
+    // One that closes from now on looks into the window afterwards.
+    if pool.is_closed() {
+        return rehome(queue, window, &pool, items, happened);
+    }
     let settings = pool.settings();
-    let is_selected = queue.recipient.selects;
-    let left = queue.recipient.window.change(|window| {
-        // One that closes from now on looks into the window afterwards.
-        if pool.is_closed() {
-            return Left::Homeless(items);
-        }
-        let items = hold_behind(queue, &pool, window, items);
-        if window.awaits(&pool) {
-            window.push(&pool, items);
-            return Left::Nothing;
-        }
-        // What was asked for has its places.
-        let fits = is_selected || pool.places.room() as usize >= items.len();
-        let refused = match fits {
-            true => enter(queue, &pool, items).err().unwrap_or_default(),
-            false => items,
-        };
-        if refused.is_empty() || goes_back(queue, &settings, &refused) {
-            return Left::Refused(refused);
-        }
+    let items = hold_behind(queue, &pool, window, items);
+    if window.awaits(&pool) {
+        return window.push(&pool, items);
+    }
+    // What was asked for has its places.
+    let fits = queue.recipient.selects || pool.places.room() as usize >= items.len();
+    let refused = match fits {
+        true => enter(&pool, items, happened).err().unwrap_or_default(),
+        false => items,
+    };
+    if refused.is_empty() {
+    } else if goes_back(queue, &settings, &refused) {
+        happened.refused.push((pool, refused));
+    } else {
         window.push(&pool, refused);
-        fill(queue, &pool, window);
-        Left::Nothing
-    });
-    match left {
-        Left::Nothing => {}
-        Left::Refused(items) => refuse(queue, &pool, items),
-        Left::Homeless(items) => rehome(queue, &pool, items),
+        fill(queue, &pool, window, happened);
     }
 }
 
 /// Hands back what its pool has no room for.
 fn refuse(queue: &Queue, pool: &Pool, items: Vec<Item>) {
     let count = items.len();
-    if count == 0 {
-        return;
-    }
     if !queue.recipient.selects {
         pool.counts.refused.fetch_add(count as u64, Memory::Relaxed);
     }
@@ -230,10 +290,20 @@ fn refuse(queue: &Queue, pool: &Pool, items: Vec<Item>) {
 
 /// Finds another pool for what was on its way to one that has closed. Where there is no other the router ends, and
 /// it goes back.
-fn rehome(queue: &Arc<Queue>, closed: &Arc<Pool>, items: Vec<Item>) {
-    let is_last = queue.recipient.pools.takes(&closed.code).is_some_and(|pool| pool.is_closed());
-    if !is_last {
-        return again(queue, items);
+fn rehome(
+    queue: &Arc<Queue>,
+    window: &mut State,
+    closed: &Arc<Pool>,
+    items: Vec<Item>,
+    happened: &mut Happened,
+) {
+    let next = queue.recipient.pools.takes(&closed.code);
+    if next.is_none_or(|pool| !pool.is_closed()) {
+        happened.is_new = false;
+        for part in by_pool(queue, items, happened) {
+            admit(queue, window, part, happened);
+        }
+        return;
     }
     for item in items {
         item.held.hand_back(Duration::ZERO, Reason::Draining);
@@ -250,24 +320,23 @@ fn goes_back(queue: &Queue, settings: &PoolSettings, refused: &[Item]) -> bool {
         && refused.len() <= settings.capacity() as usize
 }
 
-/// Lets messages in and says so.
-fn enter(queue: &Queue, pool: &Arc<Pool>, items: Vec<Item>) -> Result<(), Vec<Item>> {
+/// Lets messages in.
+fn enter(pool: &Arc<Pool>, items: Vec<Item>, happened: &mut Happened) -> Result<(), Vec<Item>> {
     if items.is_empty() {
         return Ok(());
     }
     let settings = pool.settings();
-    for tracked in pool.admit(items, &settings)? {
-        let message = &tracked.entry.message;
-        queue.recipient.observe(&Fact::Admitted { pool: &pool.code, message });
-        if pool.entered(message, &settings) {
-            queue.recipient.observe(&Fact::UngroupedSerial { pool: &pool.code });
-        }
+    let admitted = pool.admit(items, &settings)?;
+    let is_serial = |one: &InFlightMessage| pool.entered(&one.entry.message, &settings);
+    if admitted.iter().filter(|one| is_serial(one)).count() > 0 {
+        happened.serial.push(Arc::clone(pool));
     }
+    happened.admitted.push((Arc::clone(pool), admitted));
     Ok(())
 }
 
 /// Lets in what waits for a pool, as far as it has room, and has it tell of more.
-fn fill(queue: &Arc<Queue>, pool: &Arc<Pool>, window: &mut State) {
+fn fill(queue: &Arc<Queue>, pool: &Arc<Pool>, window: &mut State, happened: &mut Happened) {
     while window.awaits(pool) && !pool.is_closed() {
         let room = pool.places.room() as usize;
         if room == 0 {
@@ -279,7 +348,7 @@ fn fill(queue: &Arc<Queue>, pool: &Arc<Pool>, window: &mut State) {
             continue;
         }
         let items = window.pop(pool, room);
-        if let Err(refused) = enter(queue, pool, items) {
+        if let Err(refused) = enter(pool, items, happened) {
             window.push_front(pool, refused);
             let who: Arc<dyn AwaitsRoom> = Arc::clone(queue) as _;
             pool.places.tell_of_room(&who, &pool.code);
@@ -320,28 +389,42 @@ fn elsewhere(queue: &Queue, pool: &Pool) -> Vec<InFlightMessage> {
 /// Lets in what waits for a pool of this code, now that it has room; and finds another pool for what waited for one
 /// that is gone.
 pub(crate) fn has_room(queue: &Arc<Queue>, code: &str) {
-    let homeless = queue.recipient.window.change(|window| {
+    route(queue, |window, happened| {
         if let Some(pool) = queue.recipient.pools.takes(code) {
-            fill(queue, &pool, window);
+            fill(queue, &pool, window, happened);
         }
         window.take_closed()
     });
-    again(queue, homeless);
 }
 
 /// Looks again at what waited for a message of its key that is over.
 pub(crate) fn look_behind(queue: &Arc<Queue>, over: &Routed) {
     let is_next = |item: &mut Item| item.held.tracked().entry.same_key(over);
-    let waiting: Vec<Item> =
-        queue.recipient.window.change(|window| window.behind.extract_if(.., is_next).collect());
-    again(queue, waiting);
+    route(queue, |window, _| window.behind.extract_if(.., is_next).collect());
 }
 
-/// Routes messages again. What was received together stays so.
-pub(crate) fn again(queue: &Arc<Queue>, items: impl IntoIterator<Item = Item>) {
-    for part in by_pool(queue, items) {
-        admit(queue, part);
-    }
+/// Finds pools again for all that waits: they have changed.
+pub(crate) fn look_again(queue: &Arc<Queue>) {
+    route(queue, |window, _| window.take_all());
+}
+
+/// What waits in the default pool goes back, to come again for its own: docs/rules.md#pool-5. Nothing of this queue is
+/// let in meanwhile.
+pub(crate) fn bring_home(queue: &Arc<Queue>, code: &Arc<str>) {
+    let is_away = |tracked: &InFlightMessage| {
+        let place = tracked.entry.standing().place?;
+        let is_its = &*place.code == DEFAULT_POOL && tracked.entry.message.pool == *code;
+        is_its.then_some(place)
+    };
+    queue.recipient.window.change(|_| {
+        let away: Vec<_> = queue.owed.in_flight.all().iter().filter_map(is_away).collect();
+        // The last first: none of them starts because another is taken out.
+        let take_out = |place: &Place| queue.recipient.pools.at(place)?.withdraw(place.item);
+        let mut items: Vec<Item> = away.iter().rev().filter_map(take_out).collect();
+        while let Some(item) = items.pop() {
+            item.held.hand_back(Duration::ZERO, Reason::Draining);
+        }
+    });
 }
 
 /// Brings together what must be handed back together where a pool keeps order within a batch: messages of one group
@@ -350,7 +433,10 @@ fn group(items: &mut [Item]) {
     if items.len() < 2 {
         return;
     }
-    let key = |at: &usize| items[*at].held.tracked().entry.message.group.as_deref();
+    let key = |at: &usize| {
+        let message = &items[*at].held.tracked().entry.message;
+        (&message.pool, message.group.as_deref())
+    };
     let mut by_key: Vec<usize> = (0..items.len()).collect();
     by_key.sort_by_key(|at| key(at));
     let groups = by_key.chunk_by(|a, b| key(a) == key(b)).filter(|group| group.len() > 1);

@@ -1,7 +1,7 @@
 //! What the router keeps of a message while it is in flight.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering as Memory};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering as Memory};
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
@@ -20,6 +20,8 @@ pub(crate) struct Routed {
     pub(crate) queue: Arc<str>,
     /// Whether its group stays in order across deliveries.
     pub(crate) ordered: bool,
+    /// Whether somebody has acknowledged it by hand: then it does not run when its turn comes.
+    acked: AtomicBool,
     standing: Mutex<Standing>,
 }
 
@@ -87,7 +89,8 @@ impl PoolId {
 
 impl Routed {
     pub(crate) fn new(message: Message, queue: Arc<str>, ordered: bool) -> Self {
-        Self { message, queue, ordered, standing: Mutex::default() }
+        let acked = AtomicBool::new(false);
+        Self { message, queue, ordered, acked, standing: Mutex::default() }
     }
 
     pub(crate) fn standing(&self) -> Standing {
@@ -106,6 +109,14 @@ impl Routed {
     /// Changes what it is doing; answers what it did before.
     pub(crate) fn set_now(&self, now: Now) -> Now {
         std::mem::replace(&mut self.standing.lock().now, now)
+    }
+
+    pub(crate) fn ack(&self) {
+        self.acked.store(true, Memory::Release);
+    }
+
+    pub(crate) fn is_acked(&self) -> bool {
+        self.acked.load(Memory::Acquire)
     }
 
     pub(crate) fn set_last_error(&self, error: LastError) {
@@ -143,6 +154,10 @@ impl Now {
 impl Entry for Routed {
     fn id(&self) -> Option<&Arc<str>> {
         Some(&self.message.id)
+    }
+
+    fn is_ordered(&self) -> bool {
+        self.ordered
     }
 
     fn same_key(&self, other: &Self) -> bool {

@@ -10,11 +10,12 @@ use tokio::time::Instant;
 
 use crate::pools::Pools;
 use crate::queue::{self, Queue, QueueSettings, RouterQueue};
-use crate::routed::InFlightMessage;
+use crate::routed::{InFlightMessage, Now};
 use crate::run::Runner;
+use crate::window::State;
 use crate::{
-    DEFAULT_POOL, Executor, Observer, ParkedStore, PoolSettings, Reason, Settlement, Source,
-    UnknownPool,
+    Executor, Observer, Ordering, ParkedStore, PoolSettings, Reason, Settlement, Source,
+    UnknownPool, route,
 };
 
 /// Routes messages from queues through pools to an executor.
@@ -56,6 +57,8 @@ pub struct ShutdownReport {
     pub unsettled: u64,
 }
 
+/// How long a queue that was removed may go on to settle what is done. Then its places are for others.
+const TO_SETTLE: std::time::Duration = std::time::Duration::from_secs(60);
 /// How long the last settlements may take, after everything else is over.
 const LAST_SETTLEMENTS: std::time::Duration = std::time::Duration::from_secs(5);
 
@@ -82,24 +85,10 @@ impl Router {
         let is_new = self.pools.get(&code).is_none();
         self.pools.set(settings)?;
         if is_new {
-            self.bring_home(&code);
+            self.queues.all().iter().for_each(|queue| route::bring_home(queue, &code));
         }
         self.pools_changed();
         Ok(())
-    }
-
-    /// What waits in the default pool goes back, to come again for its own: docs/rules.md#pool-5.
-    fn bring_home(&self, code: &Arc<str>) {
-        for (_, tracked) in self.queues.in_flight() {
-            let Some(place) = tracked.entry.standing().place else { continue };
-            if &*place.code != DEFAULT_POOL || tracked.entry.message.pool != *code {
-                continue;
-            }
-            let item = self.pools.at(&place).and_then(|pool| pool.withdraw(place.item));
-            if let Some(item) = item {
-                item.held.hand_back(std::time::Duration::ZERO, Reason::Draining);
-            }
-        }
     }
 
     /// What becomes of messages whose pool does not exist.
@@ -129,7 +118,7 @@ impl Router {
         removed
     }
 
-    /// Adds a queue and begins to receive from it. `false` if there is one of that name.
+    /// Adds a queue and begins to receive from it. `false` if there is one of that name, or the router has ended.
     ///
     /// # Errors
     /// Names the setting that cannot work.
@@ -139,6 +128,9 @@ impl Router {
         settings: QueueSettings,
         source: Arc<dyn Source>,
     ) -> Result<bool, Invalid> {
+        if self.pools.is_closed() {
+            return Ok(false);
+        }
         let name = name.into();
         let before = self.queues.leaving_of(&name);
         source.keep_order(&self.pools.order());
@@ -156,16 +148,18 @@ impl Router {
         Ok(true)
     }
 
-    /// Removes a queue: nothing more is received, and what is here is finished and settled. `false`
-    /// if there is none.
+    /// Removes a queue: nothing more is received, what was read ahead goes back, and what is in pools is finished and
+    /// settled. `false` if there is none.
     pub async fn remove_queue(&self, name: &str, deadline: Instant) -> bool {
         let queue = {
             let mut queues = self.queues.by_name.write();
             let Some(queue) = queues.remove(name) else { return false };
+            queue.recipient.leave_by(deadline + TO_SETTLE);
             self.queues.leaving.lock().push(Arc::clone(&queue));
             queue
         };
         queue.stop(deadline).await;
+        hand_back_window(&queue);
         true
     }
 
@@ -199,6 +193,9 @@ impl Router {
         source: Arc<dyn Source>,
     ) -> Result<bool, Invalid> {
         let Some(queue) = self.queues.by_name.read().get(name).cloned() else { return Ok(false) };
+        if self.pools.is_closed() {
+            return Ok(false);
+        }
         source.keep_order(&self.pools.order());
         queue.restart(source).await?;
         Ok(true)
@@ -209,16 +206,19 @@ impl Router {
         if self.pools.forget_gone() {
             self.pools_changed();
         }
-        let done: Vec<Arc<Queue>> = {
-            let is_done =
-                |queue: &mut Arc<Queue>| queue.is_stopped() && queue.owed.in_flight.is_empty();
-            self.queues.leaving.lock().extract_if(.., is_done).collect()
+        let leaving = self.queues.leaving.lock().clone();
+        let is_done = |queue: &Arc<Queue>| {
+            let is_empty = queue.owed.in_flight.is_empty();
+            queue.is_stopped() && (is_empty || queue.recipient.gives_up(queue))
         };
-        for queue in done {
+        for queue in leaving.into_iter().filter(is_done) {
             queue.close(Instant::now()).await;
+            queue.forget();
+            self.queues.leaving.lock().retain(|other| !Arc::ptr_eq(other, &queue));
         }
+        let moves = self.pools.moves();
         if self.pools.is_moving() && self.all_at_home() {
-            self.pools.settled_down();
+            self.pools.settled_down(moves);
         }
         self.pools.leaving().len() + self.queues.leaving.lock().len()
     }
@@ -252,14 +252,26 @@ impl Router {
         self.pools.room() + self.queues.all().iter().map(window).sum::<u64>()
     }
 
-    /// Settles a message as done that waits here, by hand.
+    /// Settles a message as done that waits here, by hand. In strict order the next of its group waits until its source
+    /// knows.
     ///
     /// # Errors
     /// It is not here, or not waiting.
     pub fn ack(&self, id: &str) -> Result<(), AckError> {
         let (queue, tracked) = self.queues.find(id).ok_or(AckError::NotHere)?;
-        let item = match tracked.entry.standing().place {
-            Some(place) => self.pools.at(&place).and_then(|pool| pool.withdraw(place.item)),
+        let standing = tracked.entry.standing();
+        let item = match standing.place {
+            Some(place) => {
+                let pool = self.pools.at(&place).ok_or(AckError::Busy)?;
+                let is_waiting =
+                    !matches!(standing.now, Now::Running { .. }) && !tracked.is_settling();
+                if pool.settings().ordering == Ordering::Strict && is_waiting {
+                    tracked.entry.ack();
+                    pool.sluice.release(place.item);
+                    return Ok(());
+                }
+                pool.withdraw(place.item)
+            }
             None => queue.recipient.window.withdraw(&tracked),
         };
         let item = item.ok_or(AckError::Busy)?;
@@ -284,9 +296,7 @@ impl Router {
         }
         self.pools.close();
         // Nothing comes into a window any more.
-        for item in queues.iter().flat_map(|queue| queue.recipient.window.take_all()) {
-            item.held.hand_back(std::time::Duration::ZERO, Reason::Draining);
-        }
+        queues.iter().for_each(hand_back_window);
         report.abandoned = self.pools.drain(drain_by).await;
         let settle_by = drain_by.max(Instant::now() + LAST_SETTLEMENTS);
         for left in join_all(queues.iter().map(|queue| queue.close(settle_by))).await {
@@ -299,6 +309,12 @@ impl Router {
         for queue in self.queues.all() {
             RouterQueue::pools_changed(&queue);
         }
+    }
+}
+
+fn hand_back_window(queue: &Arc<Queue>) {
+    for item in queue.recipient.window.change(State::take_all) {
+        item.held.hand_back(std::time::Duration::ZERO, Reason::Draining);
     }
 }
 

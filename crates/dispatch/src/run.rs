@@ -12,6 +12,7 @@ use sluicegate_tasks::{Context, Hearing, Turn};
 use tokio::time::Instant;
 
 use crate::intake::Tracked;
+use crate::outcome::clamped;
 use crate::pool::{Item, Pool};
 use crate::routed::{LastError, Now, Routed};
 use crate::{
@@ -31,8 +32,10 @@ pub(crate) struct Runner {
 }
 
 impl Runner {
+    /// An observer that panics has said so itself, and stops nothing else.
     pub(crate) fn observe(&self, fact: &Fact<'_>) {
-        self.observer.observe(fact);
+        let observe = AssertUnwindSafe(|| self.observer.observe(fact));
+        std::panic::catch_unwind(observe).ok();
     }
 
     /// Whether a message was replayed and is not over: docs/rules.md#park-2.
@@ -81,20 +84,27 @@ impl Run<'_> {
         let tracked = Arc::clone(turn.value().held.tracked());
         self.pool.places.started();
         if tracked.is_superseded() {
+            self.becomes(&tracked, Now::Waiting);
             let (item, next) = turn.finish_and_next();
             self.pool.left(&tracked.entry.message);
             tracked.entry.leave_place();
             item.held.let_go();
             return next;
         }
+        if tracked.entry.is_acked() {
+            self.becomes(&tracked, Now::Waiting);
+            return self.end(turn, Settlement::Ack);
+        }
         let turns_back = self.settings.turns_back(&tracked.entry.message);
         if turns_back && turn.value().batch.as_ref().is_some_and(|batch| batch.failed()) {
+            self.becomes(&tracked, Now::Waiting);
             let (item, next) = turn.finish_and_next();
             self.pool.left(&tracked.entry.message);
             self.pool.cascaded(item);
             return next;
         }
         if let Some(key) = self.parked_key(turn.value()) {
+            self.becomes(&tracked, Now::Waiting);
             return self.park_in_tail(turn, &tracked, &key);
         }
         let host = tracked.entry.message.target.authority();
@@ -103,7 +113,7 @@ impl Run<'_> {
         }
         let waited = started - turn.since();
         self.becomes(&tracked, Now::Running { since: started });
-        let number = tracked.attempts() + 1;
+        let number = tracked.attempts().saturating_add(1);
         let (pool, message) = (&self.pool.code, &tracked.entry.message);
         self.runner.observe(&Fact::Started { pool, message, attempt: number, waited });
         let outcome = self.execute(message, number, cx, hearing).await;
@@ -200,9 +210,9 @@ impl Run<'_> {
     fn conclude(&self, turn: Turn<Item>, tracked: &Arc<Tracked<Routed>>, outcome: Outcome) -> Next {
         self.count(&outcome);
         if let Outcome::Throttled { after } = &outcome {
-            let host = tracked.entry.message.target.authority();
-            self.pool.pause(host, Instant::now() + *after);
-            self.runner.observe(&Fact::Paused { pool: &self.pool.code, host, after: *after });
+            let (host, after) = (tracked.entry.message.target.authority(), clamped(*after));
+            self.pool.pause(host, Instant::now() + after);
+            self.runner.observe(&Fact::Paused { pool: &self.pool.code, host, after });
         }
         if let Some(error) = last_error(&outcome, &tracked.entry) {
             tracked.entry.set_last_error(error);
@@ -251,7 +261,7 @@ impl Run<'_> {
         let (pool, message) = (&self.pool.code, &tracked.entry.message);
         self.runner.observe(&Fact::Rejected { pool, message, severity, why: &why });
         // The attempt counts, though nothing is tried again after it.
-        tracked.set_attempts(tracked.attempts() + 1);
+        tracked.set_attempts(tracked.attempts().saturating_add(1));
         let parks_key = self.settings.on_rejected == OnRejected::Park;
         let key = self.strict_key(tracked).filter(|_| parks_key);
         self.park(turn, tracked, ParkedCode::Rejected, why, status, key)

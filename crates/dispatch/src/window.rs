@@ -108,19 +108,17 @@ impl Window {
             Some(item)
         })
     }
-
-    /// All that wait.
-    pub(crate) fn take_all(&self) -> Vec<Item> {
-        self.change(|state| {
-            let waiting = std::mem::take(&mut state.by_pool).into_values();
-            state.count = 0;
-            let behind = std::mem::take(&mut state.behind);
-            waiting.flat_map(|waiting| waiting.items).chain(behind).collect()
-        })
-    }
 }
 
 impl State {
+    /// All that wait.
+    pub(crate) fn take_all(&mut self) -> Vec<Item> {
+        let waiting = std::mem::take(&mut self.by_pool).into_values();
+        self.count = 0;
+        let behind = std::mem::take(&mut self.behind);
+        waiting.flat_map(|waiting| waiting.items).chain(behind).collect()
+    }
+
     /// Whether messages wait for a pool.
     pub(crate) fn awaits(&self, pool: &Pool) -> bool {
         self.by_pool.contains_key(&pool.id)

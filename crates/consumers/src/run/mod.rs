@@ -8,6 +8,7 @@
 mod take_in;
 mod work;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -77,7 +78,8 @@ impl Consuming {
     fn observe(&self, fact: &Fact<'_>) {
         fact.log();
         if let Some(observer) = &self.observer {
-            observer(fact);
+            // One that panics has said so itself, and stops nothing else.
+            catch_unwind(AssertUnwindSafe(|| observer(fact))).ok();
         }
     }
 
@@ -257,12 +259,15 @@ impl Running {
     /// Receives no more, hands back what waits, lets handlers finish until the deadline, settles.
     pub(crate) async fn shutdown(&self, deadline: Instant) -> ConsumerReport {
         let Consuming { sluice, .. } = &self.engine.recipient;
-        self.engine.stop(deadline).await;
+        // From now on nothing starts, however long the source takes to stop; what runs has half of the time at least.
+        let ending = sluice.pause("ending");
+        let now = Instant::now();
+        self.engine.stop(now + deadline.saturating_duration_since(now) / 2).await;
         // What waits hands itself back when it is dropped.
         let waited = sluice.close();
         let handed_back = waited.len() as u64;
         let running = sluice.stats().gauges.running;
-        drop(waited);
+        drop((waited, ending));
         let drained = self.workers.drain(deadline).await;
         let aborted = drained.cancelled.len() + drained.abandoned.len();
         let settle_by = deadline.max(Instant::now() + LAST_SETTLEMENTS);

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use sluicegate_dispatch::intake::Begin;
+use sluicegate_dispatch::intake::Begun;
 use sluicegate_dispatch::{Delivery, Envelope, Malformed, Settlement};
 use sluicegate_tasks::Entry;
 use tokio::time::Instant;
@@ -20,20 +20,24 @@ pub(super) fn take_in(engine: &Arc<Engine>, batch: Vec<Delivery<Envelope>>) {
     let (now, mut again) = (Instant::now(), 0);
     let mut items = Vec::with_capacity(batch.len());
     for delivery in batch {
-        let (delivery, bad) = consuming.read(delivery);
-        match engine.begin(delivery, now) {
-            Ok(Begin::New(held)) if bad.is_some() => {
-                consuming.died(held.tracked(), &bad.unwrap_or_default(), true);
-                held.settle(Settlement::Park);
-            }
-            Ok(Begin::New(held)) => {
+        let Delivery { broker_id, receipt, attempts, message } = delivery;
+        let (entry, bad) = consuming.read(message);
+        match engine.owed.in_flight.begin(broker_id, receipt, attempts, entry, now) {
+            // What is superseded is passed over when its turn comes.
+            Begun::New(tracked) | Begun::Again(tracked, _) => {
+                let held = engine.owed.hold(tracked);
+                if let Some(why) = bad {
+                    consuming.died(held.tracked(), &why, true);
+                    held.settle(Settlement::Park);
+                    continue;
+                }
                 let entry = Entry::of(Arc::clone(&consuming.tenant));
                 let key = held.tracked().entry.key.clone();
                 items.push((key.into_iter().fold(entry, |entry, key| entry.key(key)), held));
             }
-            Ok(Begin::Redelivered(_)) => again += 1,
-            // No message is a copy of another here, and none is malformed by now.
-            Ok(Begin::Requeued { .. }) | Err(_) => {}
+            Begun::Redelivered(_) => again += 1,
+            // No message is a copy of another here.
+            Begun::Requeued(_) | Begun::Replayed(_) => {}
         }
     }
     add(&consuming.counters.redelivered, again);
@@ -42,9 +46,8 @@ pub(super) fn take_in(engine: &Arc<Engine>, batch: Vec<Delivery<Envelope>>) {
 }
 
 impl Consuming {
-    /// What is kept of a delivery, and what is wrong with it, if anything is.
-    fn read(&self, delivery: Delivery<Envelope>) -> (Delivery<Consumed>, Option<String>) {
-        let Delivery { broker_id, receipt, attempts, message } = delivery;
+    /// What is kept of a message, and what is wrong with it, if anything is.
+    fn read(&self, message: Result<Envelope, Malformed>) -> (Consumed, Option<String>) {
         let (envelope, bad) = match message {
             Ok(envelope) => (envelope, None),
             Err(Malformed { why, .. }) => (Envelope::default(), Some(why)),
@@ -58,7 +61,6 @@ impl Consuming {
             Ok(key) => (key, bad),
             Err(why) => (None, Some(why)),
         };
-        let consumed = Consumed { envelope, key, is_ignored: AtomicBool::new(false) };
-        (Delivery { broker_id, receipt, attempts, message: Ok(consumed) }, bad)
+        (Consumed { envelope, key, is_ignored: AtomicBool::new(false) }, bad)
     }
 }

@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use sluicegate_dispatch::intake::{Held, Settling, Tracked};
 use sluicegate_dispatch::{Reason, Settlement};
 use sluicegate_tasks::{Context, Turn};
-use tokio::task::consume_budget;
+use tokio::task::{consume_budget, yield_now};
 use tokio::time::Instant;
 
 use super::{Consuming, Engine};
@@ -22,8 +22,9 @@ use crate::policy::{Attempted, Verdict, verdict};
 use crate::stats::add;
 use crate::{Class, Fact, Unmatched};
 
-/// How many ends a worker gathers before it has them settled.
+/// How many ends a worker gathers before it has them settled, and for how long.
 const GATHERED: usize = 64;
+const GATHERING: Duration = Duration::from_millis(5);
 
 type Item = Held<Consumed>;
 type Message = Arc<Tracked<Consumed>>;
@@ -33,15 +34,20 @@ type Next = Option<Turn<Item>>;
 
 /// Handles messages until the sluice is closed.
 pub(super) async fn run(engine: Arc<Engine>, worker: u32, cx: Context) {
-    let mut gathered = Gathered { settlings: Vec::with_capacity(GATHERED), engine: &engine };
+    let settlings = Vec::with_capacity(GATHERED);
+    let mut gathered =
+        Gathered { settlings, since: Instant::now(), is_late: false, engine: &engine };
     let consuming = &engine.recipient;
     let mut worker = Worker { consuming, worker, cx, gathered: &mut gathered };
     while let Some(first) = consuming.sluice.next().await {
         let mut next = Some(first);
         while let Some(turn) = next {
             next = worker.serve(turn).await;
-            // A handler that never waits must not keep its thread for ever.
-            consume_budget().await;
+            // A handler that never waits must not keep its thread for ever, nor from those who settle.
+            match std::mem::take(&mut worker.gathered.is_late) {
+                true => yield_now().await,
+                false => consume_budget().await,
+            }
         }
         worker.gathered.flush();
     }
@@ -50,13 +56,22 @@ pub(super) async fn run(engine: Arc<Engine>, worker: u32, cx: Context) {
 /// Settlements that a worker has gathered. Dropped, they are told like others.
 struct Gathered<'a> {
     settlings: Vec<Settling<Consumed>>,
+    /// When the first of them was over.
+    since: Instant,
+    /// Whether they had to wait for a handler that does not.
+    is_late: bool,
     engine: &'a Engine,
 }
 
 impl Gathered<'_> {
     fn push(&mut self, settling: Settling<Consumed>) {
+        let now = Instant::now();
+        if self.settlings.is_empty() {
+            self.since = now;
+        }
         self.settlings.push(settling);
-        if self.settlings.len() >= GATHERED {
+        self.is_late = now - self.since >= GATHERING;
+        if self.settlings.len() >= GATHERED || self.is_late {
             self.flush();
         }
     }
@@ -137,10 +152,12 @@ impl Worker<'_, '_> {
         match answer {
             Ok(Ok(())) => Attempted::Done,
             Ok(Err(_)) if self.cx.is_cancelled() => Attempted::Interrupted,
-            Ok(Err(failure)) => {
+            // Also how an error is classed and put into words is the service's own code.
+            Ok(Err(failure)) => catch_unwind(AssertUnwindSafe(|| {
                 let class = core.settings().classes.of(&failure);
                 Attempted::Failed { class, why: failure.to_string() }
-            }
+            }))
+            .unwrap_or_else(|panic| core.panicked(&words(&*panic))),
             Err(panic) => core.panicked(&words(&*panic)),
         }
     }

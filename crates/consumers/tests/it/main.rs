@@ -13,3 +13,4 @@ mod settling;
 mod sources;
 mod stage;
 mod watching;
+mod worst;

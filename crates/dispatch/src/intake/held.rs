@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::in_flight::{Entry, InFlight, Tracked};
+use super::in_flight::{Entry, InFlight, Stray, Tracked};
 use crate::{Parked, Profile, Reason, Receipt, Settlement};
 
 /// What a source is owed: settlements that it has not been told of.
@@ -69,13 +69,13 @@ pub(crate) enum Subject<E> {
     /// A message that is in flight.
     Tracked(Arc<Tracked<E>>),
     /// Something that never was.
-    Stray(Receipt),
+    Stray(Arc<Stray>),
 }
 
 impl<E: Entry> Owed<E> {
     pub(crate) fn new(dropped: Dropped, profile: Profile) -> Arc<Self> {
         Arc::new(Self {
-            in_flight: InFlight::new(),
+            in_flight: InFlight::new(profile.keeps_order),
             acks: Lane::new(),
             retries: Lane::new(),
             parks: Lane::new(),
@@ -85,18 +85,20 @@ impl<E: Entry> Owed<E> {
     }
 
     /// A message that is new here, as a guard.
-    pub(crate) fn hold(self: &Arc<Self>, tracked: Arc<Tracked<E>>) -> Held<E> {
+    pub fn hold(self: &Arc<Self>, tracked: Arc<Tracked<E>>) -> Held<E> {
         Held { tracked: Some(tracked), owed: Arc::clone(self) }
     }
 
-    /// Settles something that was never in flight.
+    /// Settles something that was never in flight, once however often it comes.
     pub(crate) fn settle_stray(
         &self,
+        broker_id: Arc<str>,
         receipt: Receipt,
         settlement: Settlement,
         parked: Option<Box<Parked>>,
     ) {
-        let subject = Subject::Stray(receipt);
+        let Some(stray) = self.in_flight.begin_stray(broker_id, receipt) else { return };
+        let subject = Subject::Stray(stray);
         self.push(Settling { subject, settlement, parked, is_replayed: false, until: None });
     }
 
@@ -191,7 +193,7 @@ impl<E> Settling<E> {
     pub(crate) fn receipt(&self) -> Option<Receipt> {
         match &self.subject {
             Subject::Tracked(tracked) => tracked.valid_receipt(),
-            Subject::Stray(receipt) => Some(receipt.clone()),
+            Subject::Stray(stray) => Some(stray.receipt()),
         }
     }
 
@@ -266,7 +268,7 @@ impl<E: Entry> Held<E> {
 }
 
 fn settling<E>(tracked: Arc<Tracked<E>>, settlement: Settlement) -> Settling<E> {
-    tracked.begin_settling();
+    tracked.begin_settling(settlement);
     let subject = Subject::Tracked(tracked);
     Settling { subject, settlement, parked: None, is_replayed: false, until: None }
 }

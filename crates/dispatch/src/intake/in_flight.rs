@@ -6,8 +6,8 @@
 //! 2. The receipt in here is the one that is valid now.
 //! 3. Both indexes change under one lock, which is taken before that of an entry, never after.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
+use std::collections::{HashMap, VecDeque};
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,21 +17,28 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::Receipt;
+use crate::{Receipt, Settlement};
 
 /// What a recipient keeps of a message while it is in flight.
 pub trait Entry: Debug + Send + Sync + 'static {
     /// The application's id, where a second message of the same id is a copy.
     fn id(&self) -> Option<&Arc<str>>;
 
+    /// Whether it must stay in order with any other.
+    fn is_ordered(&self) -> bool;
+
     /// Whether two messages must stay in order with each other.
     fn same_key(&self, other: &Self) -> bool;
 }
+
+/// How many messages that are done are remembered, in case their broker did not hear.
+const REMEMBERED: usize = 4096;
 
 /// The messages of one source that are in flight.
 #[derive(Debug)]
 pub struct InFlight<E> {
     indexes: Mutex<Indexes<E>>,
+    keeps_order: bool,
     /// Told when a message is settled.
     fewer: Notify,
 }
@@ -40,6 +47,25 @@ pub struct InFlight<E> {
 struct Indexes<E> {
     by_broker_id: HashMap<Arc<str>, Arc<Tracked<E>>, RandomState>,
     by_id: HashMap<Arc<str>, Arc<Tracked<E>>, RandomState>,
+    /// How many were taken in.
+    taken: u64,
+    /// Deliveries that never were in flight and are being settled.
+    strays: HashMap<Arc<str>, Arc<Stray>, RandomState>,
+    done: Done,
+}
+
+/// The messages of keys that were done last, and on which connection: their broker may not have heard.
+#[derive(Debug, Default)]
+struct Done {
+    generations: HashMap<Arc<str>, u64, RandomState>,
+    oldest_first: VecDeque<Arc<str>>,
+}
+
+/// A delivery that is settled without having been in flight: something malformed, or a copy.
+#[derive(Debug)]
+pub(crate) struct Stray {
+    broker_id: Arc<str>,
+    receipt: Mutex<Receipt>,
 }
 
 /// A message that is in flight.
@@ -51,6 +77,8 @@ pub struct Tracked<E> {
     pub entry: E,
     /// When it was taken in.
     pub received: Instant,
+    /// How many were taken in before it.
+    number: u64,
     state: Mutex<State>,
 }
 
@@ -59,8 +87,6 @@ struct State {
     receipt: Receipt,
     /// How many attempts were made.
     attempts: u32,
-    /// The generation of the delivery it was taken in by.
-    born: u64,
     /// When its last delivery came.
     delivered: Instant,
     stage: Stage,
@@ -71,6 +97,8 @@ struct State {
 enum Stage {
     Here,
     Settling,
+    /// The same, and it is parked: whoever looks into the parked list may put it in again.
+    Parking,
     /// It was taken in again: another entry stands for its message.
     Superseded,
 }
@@ -78,18 +106,30 @@ enum Stage {
 /// What a delivery turned out to be.
 #[derive(Debug)]
 pub enum Begun<E> {
-    /// A message that is to run.
+    /// A message that is to run, once it is [held](super::Owed::hold).
     New(Arc<Tracked<E>>),
+    /// The same for one that ran before, though its broker did not hear. Later ones of its key that were here are
+    /// superseded: the broker delivers them again after it.
+    Again(Arc<Tracked<E>>, Vec<Arc<Tracked<E>>>),
     /// One that is still here. The receipt it came with is the valid one from now on.
     Redelivered(Arc<Tracked<E>>),
-    /// Another copy of a message that is here.
+    /// Another copy of a message that is here, with this id.
     Requeued(Arc<str>),
+    /// A copy of a message of this id whose parking is not over: it is its replay, and must come again later.
+    Replayed(Arc<str>),
 }
 
 impl<E: Entry> InFlight<E> {
-    pub(crate) fn new() -> Self {
-        let (by_broker_id, by_id) = (HashMap::default(), HashMap::default());
-        Self { indexes: Mutex::new(Indexes { by_broker_id, by_id }), fewer: Notify::new() }
+    /// For a source that keeps order, or does not.
+    pub(crate) fn new(keeps_order: bool) -> Self {
+        let indexes = Indexes {
+            by_broker_id: HashMap::default(),
+            by_id: HashMap::default(),
+            taken: 0,
+            strays: HashMap::default(),
+            done: Done::default(),
+        };
+        Self { indexes: Mutex::new(indexes), keeps_order, fewer: Notify::new() }
     }
 
     /// Takes a delivery in: docs/rules.md#dedupe-1 and docs/rules.md#dedupe-2.
@@ -98,7 +138,7 @@ impl<E: Entry> InFlight<E> {
     /// late it is taken in anew, behind later ones of its key that are still here; those must run again after
     /// it, or the key would end in the state of an old message. So they are superseded, not only given a new
     /// receipt.
-    pub(crate) fn begin(
+    pub fn begin(
         &self,
         broker_id: Arc<str>,
         receipt: Receipt,
@@ -108,44 +148,68 @@ impl<E: Entry> InFlight<E> {
     ) -> Begun<E> {
         let mut indexes = self.indexes.lock();
         if let Some(known) = indexes.by_broker_id.get(&broker_id).cloned() {
-            let is_late = known.receipt().generation != receipt.generation
-                && indexes.is_preceded(&entry, receipt.generation);
             let mut state = known.state.lock();
-            if !is_late {
-                (state.receipt, state.delivered, state.warned) = (receipt, now, false);
-                drop(state);
-                return Begun::Redelivered(known);
-            }
-            state.stage = Stage::Superseded;
+            (state.receipt, state.delivered, state.warned) = (receipt, now, false);
             drop(state);
-            indexes.remove(&known);
+            return Begun::Redelivered(known);
         }
-        if let Some(id) = entry.id()
-            && indexes.by_id.contains_key(id)
-        {
-            return Begun::Requeued(Arc::clone(id));
-        }
-        let state = State {
-            born: receipt.generation,
-            receipt,
-            attempts,
-            delivered: now,
-            stage: Stage::Here,
-            warned: false,
+        let is_again = !self.keeps_order
+            && entry.is_ordered()
+            && indexes.done.is_on_another(&broker_id, receipt.generation);
+        let superseded = match is_again {
+            true => indexes.supersede(&entry, receipt.generation),
+            false => Vec::new(),
         };
+        if let Some(id) = entry.id()
+            && let Some(known) = indexes.by_id.get(id)
+        {
+            let is_parking = known.state.lock().stage == Stage::Parking;
+            let id = Arc::clone(id);
+            return if is_parking { Begun::Replayed(id) } else { Begun::Requeued(id) };
+        }
+        let state = State { receipt, attempts, delivered: now, stage: Stage::Here, warned: false };
         let state = Mutex::new(state);
-        let tracked = Arc::new(Tracked { broker_id, entry, received: now, state });
+        let number = indexes.taken;
+        indexes.taken += 1;
+        let tracked = Arc::new(Tracked { broker_id, entry, received: now, number, state });
         if let Some(id) = tracked.entry.id() {
             indexes.by_id.insert(Arc::clone(id), Arc::clone(&tracked));
         }
         indexes.by_broker_id.insert(Arc::clone(&tracked.broker_id), Arc::clone(&tracked));
-        Begun::New(tracked)
+        if superseded.is_empty() { Begun::New(tracked) } else { Begun::Again(tracked, superseded) }
     }
 
-    /// Forgets a message: its settlement is durable, or it is the source's again.
-    pub(crate) fn end(&self, tracked: &Arc<Tracked<E>>) {
-        self.indexes.lock().remove(tracked);
+    /// Forgets a message: it is done, durably as far as its source knows, or it is the source's again.
+    pub(crate) fn end(&self, tracked: &Arc<Tracked<E>>, is_done: bool) {
+        let mut indexes = self.indexes.lock();
+        indexes.remove(tracked);
+        if is_done && !self.keeps_order && tracked.entry.is_ordered() {
+            indexes.done.remember(&tracked.broker_id, tracked.receipt().generation);
+        }
+        drop(indexes);
         self.fewer.notify_waiters();
+    }
+
+    /// Takes in something that is only to be settled. `None` if that is owed already: then with this receipt.
+    pub(crate) fn begin_stray(&self, broker_id: Arc<str>, receipt: Receipt) -> Option<Arc<Stray>> {
+        let mut indexes = self.indexes.lock();
+        if let Some(known) = indexes.strays.get(&broker_id) {
+            *known.receipt.lock() = receipt;
+            return None;
+        }
+        let stray = Arc::new(Stray { broker_id, receipt: Mutex::new(receipt) });
+        indexes.strays.insert(Arc::clone(&stray.broker_id), Arc::clone(&stray));
+        Some(stray)
+    }
+
+    pub(crate) fn end_stray(&self, stray: &Stray) {
+        self.indexes.lock().strays.remove(&stray.broker_id);
+        self.fewer.notify_waiters();
+    }
+
+    /// The receipts of what is only to be settled.
+    pub(crate) fn stray_receipts(&self) -> Vec<Receipt> {
+        self.indexes.lock().strays.values().map(|stray| stray.receipt()).collect()
     }
 
     /// Whether a message, by either of its ids, runs here or is going to. What only waits to be
@@ -161,10 +225,11 @@ impl<E: Entry> InFlight<E> {
         self.indexes.lock().by_id.get(id).cloned()
     }
 
-    /// How many there are.
+    /// How many there are, with what is only to be settled.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.indexes.lock().by_broker_id.len()
+        let indexes = self.indexes.lock();
+        indexes.by_broker_id.len() + indexes.strays.len()
     }
 
     /// Whether there is none.
@@ -188,7 +253,7 @@ impl<E: Entry> InFlight<E> {
     /// All of them, oldest first.
     pub(crate) fn all(&self) -> Vec<Arc<Tracked<E>>> {
         let mut all = self.each();
-        all.sort_by(|a, b| (a.received, &a.broker_id).cmp(&(b.received, &b.broker_id)));
+        all.sort_by_key(|tracked| tracked.number);
         all
     }
 
@@ -210,11 +275,20 @@ impl<E: Entry> InFlight<E> {
 }
 
 impl<E: Entry> Indexes<E> {
-    /// Whether a message of the same key was taken in anew in this generation.
-    fn is_preceded(&self, entry: &E, generation: u64) -> bool {
-        let is_new = |tracked: &Arc<Tracked<E>>| tracked.state.lock().born == generation;
-        let mut all = self.by_broker_id.values();
-        all.any(|tracked| tracked.entry.same_key(entry) && is_new(tracked))
+    /// Puts others in the place of those of a key that came on connections before this one; answers with them.
+    fn supersede(&mut self, entry: &E, generation: u64) -> Vec<Arc<Tracked<E>>> {
+        let is_before = |tracked: &Arc<Tracked<E>>| {
+            let state = tracked.state.lock();
+            tracked.entry.same_key(entry) && state.receipt.generation != generation
+        };
+        let mut before: Vec<_> =
+            self.by_broker_id.values().filter(|tracked| is_before(tracked)).cloned().collect();
+        before.sort_by_key(|tracked| tracked.number);
+        for tracked in &before {
+            tracked.state.lock().stage = Stage::Superseded;
+            self.remove(tracked);
+        }
+        before
     }
 
     /// Takes out this very entry, and not one that has come in its place.
@@ -230,6 +304,30 @@ impl<E: Entry> Indexes<E> {
         {
             slot.remove();
         }
+    }
+}
+
+impl Done {
+    fn remember(&mut self, broker_id: &Arc<str>, generation: u64) {
+        if self.generations.insert(Arc::clone(broker_id), generation).is_none() {
+            self.oldest_first.push_back(Arc::clone(broker_id));
+        }
+        if self.oldest_first.len() > REMEMBERED
+            && let Some(oldest) = self.oldest_first.pop_front()
+        {
+            self.generations.remove(&oldest);
+        }
+    }
+
+    /// Whether a message was done on another connection than this one.
+    fn is_on_another(&self, broker_id: &Arc<str>, generation: u64) -> bool {
+        self.generations.get(broker_id).is_some_and(|known| *known != generation)
+    }
+}
+
+impl Stray {
+    pub(crate) fn receipt(&self) -> Receipt {
+        self.receipt.lock().clone()
     }
 }
 
@@ -262,13 +360,14 @@ impl<E> Tracked<E> {
     }
 
     pub(crate) fn is_settling(&self) -> bool {
-        self.state.lock().stage == Stage::Settling
+        matches!(self.state.lock().stage, Stage::Settling | Stage::Parking)
     }
 
-    pub(crate) fn begin_settling(&self) {
+    pub(crate) fn begin_settling(&self, settlement: Settlement) {
         let mut state = self.state.lock();
         if state.stage == Stage::Here {
-            state.stage = Stage::Settling;
+            let is_parked = settlement == Settlement::Park;
+            state.stage = if is_parked { Stage::Parking } else { Stage::Settling };
         }
     }
 }
@@ -288,6 +387,10 @@ mod tests {
             self.id.as_ref()
         }
 
+        fn is_ordered(&self) -> bool {
+            self.key.is_some()
+        }
+
         fn same_key(&self, other: &Self) -> bool {
             self.key.is_some() && self.key == other.key
         }
@@ -297,7 +400,7 @@ mod tests {
 
     impl Table {
         fn new() -> Self {
-            Self(InFlight::new(), 0)
+            Self(InFlight::new(false), 0)
         }
 
         fn take(&mut self, id: &str, generation: u64, key: Option<&'static str>) -> Begun<Message> {
@@ -313,7 +416,7 @@ mod tests {
             key: Option<&'static str>,
         ) -> Arc<Tracked<Message>> {
             match self.take(id, generation, key) {
-                Begun::New(tracked) => tracked,
+                Begun::New(tracked) | Begun::Again(tracked, _) => tracked,
                 other => panic!("not new: {other:?}"),
             }
         }
@@ -328,13 +431,13 @@ mod tests {
     /// docs/rules.md#dedupe-1, docs/rules.md#dedupe-2
     #[test]
     fn a_second_delivery_replaces_the_receipt_and_a_copy_is_recognised() {
-        let in_flight = InFlight::new();
+        let in_flight = InFlight::new(false);
         let Begun::New(first) = begin(&in_flight, "b1", "m1", 1) else { panic!("new") };
         assert!(matches!(begin(&in_flight, "b1", "m1", 2), Begun::Redelivered(_)));
         assert_eq!(first.receipt().tag, 2);
         assert!(matches!(begin(&in_flight, "b2", "m1", 3), Begun::Requeued(_)));
         assert_eq!((in_flight.len(), first.receipt().tag), (1, 2));
-        in_flight.end(&first);
+        in_flight.end(&first, true);
         assert_eq!(in_flight.len(), 0);
         assert!(matches!(begin(&in_flight, "b2", "m1", 3), Begun::New(_)));
     }
@@ -346,7 +449,7 @@ mod tests {
         let [second, third] = ["b", "c"].map(|id| table.new_one(id, 1, Some("k")));
         let other = table.new_one("x", 1, Some("other"));
         // Settled, and the broker has not heard of it when the connection breaks.
-        table.0.end(&first);
+        table.0.end(&first, true);
         let first = table.new_one("a", 2, Some("k"));
         let again = table.new_one("b", 2, Some("k"));
         assert!(matches!(table.take("x", 2, Some("other")), Begun::Redelivered(_)));
@@ -355,7 +458,7 @@ mod tests {
         assert!(!first.is_superseded() && !other.is_superseded() && !again.is_superseded());
         assert_eq!((second.valid_receipt(), table.0.len()), (None, 4));
         // The end of the old one leaves the new one alone.
-        table.0.end(&second);
+        table.0.end(&second, true);
         assert_eq!(table.0.len(), 4);
     }
 
@@ -364,7 +467,7 @@ mod tests {
         let mut table = Table::new();
         let first = table.new_one("a", 1, None);
         table.new_one("b", 1, None);
-        table.0.end(&first);
+        table.0.end(&first, true);
         table.new_one("a", 2, None);
         assert!(matches!(table.take("b", 2, None), Begun::Redelivered(_)));
     }

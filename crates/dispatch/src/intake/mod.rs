@@ -173,27 +173,6 @@ impl<R: Recipient> Intake<R> {
         &self.name
     }
 
-    /// Takes a delivery in, as a guard if its message is new here.
-    pub fn begin(
-        &self,
-        delivery: Delivery<R::Entry>,
-        now: Instant,
-    ) -> Result<Begin<R::Entry>, Delivery<R::Entry>> {
-        let Delivery { broker_id, receipt, attempts, message } = delivery;
-        let entry = match message {
-            Ok(entry) => entry,
-            Err(malformed) => {
-                return Err(Delivery { broker_id, receipt, attempts, message: Err(malformed) });
-            }
-        };
-        let copy = receipt.clone();
-        Ok(match self.owed.in_flight.begin(broker_id, receipt, attempts, entry, now) {
-            Begun::New(tracked) => Begin::New(self.owed.hold(tracked)),
-            Begun::Redelivered(tracked) => Begin::Redelivered(tracked),
-            Begun::Requeued(id) => Begin::Requeued { id, receipt: copy },
-        })
-    }
-
     /// Asks the source something, unless it is replaced meanwhile: one that hangs never answers, and
     /// what it was asked is asked again of the new one.
     pub(crate) async fn ask<A>(
@@ -253,6 +232,15 @@ impl<R: Recipient> Intake<R> {
         left
     }
 
+    /// Forgets what is in flight, after it was closed. The source redelivers it.
+    pub(crate) fn forget(self: &Arc<Self>) {
+        self.owed.lanes().iter().for_each(|lane| drop(lane.take(usize::MAX)));
+        for tracked in self.owed.in_flight.all() {
+            self.owed.in_flight.end(&tracked, false);
+            R::ended(self, &tracked.entry);
+        }
+    }
+
     /// Ends it where it stands. The source redelivers what was not settled.
     pub fn abandon(&self) {
         self.life.lock().stopping.cancel();
@@ -278,22 +266,6 @@ impl<R: Recipient> Intake<R> {
         let life = self.life.lock();
         life.stopping.is_cancelled() && life.receivers.stats().gauges.running == 0
     }
-}
-
-/// What a delivery turned out to be.
-#[derive(Debug)]
-pub enum Begin<E: Entry> {
-    /// A message that is to run.
-    New(Held<E>),
-    /// One that is still here.
-    Redelivered(Arc<Tracked<E>>),
-    /// Another copy of a message that is here.
-    Requeued {
-        /// Its id.
-        id: Arc<str>,
-        /// What the copy is settled with.
-        receipt: crate::Receipt,
-    },
 }
 
 impl<M: Send + 'static> Life<M> {
@@ -340,8 +312,12 @@ async fn receive<R: Recipient>(
                     continue;
                 }
                 R::take_in(&intake, batch);
+                // Its places are those of the messages now.
+                drop(demand);
             }
             Ok(Err(error)) => {
+                // What it asked for is for others meanwhile.
+                drop(demand);
                 intake.recipient.source_failed("receive", &error);
                 if cx.until_interrupted(sleep(pause)).await.is_err() {
                     return;
@@ -349,8 +325,6 @@ async fn receive<R: Recipient>(
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
-        // Its places are those of the messages now.
-        drop(demand);
     }
 }
 
@@ -367,6 +341,7 @@ async fn keep_alive<R: Recipient>(intake: Arc<Intake<R>>, cx: Context) {
             return;
         }
         round = Instant::now();
+        keep_strays(&intake, &cx).await;
         let all = intake.owed.in_flight.all();
         for batch in all.chunks(intake.source().profile().settle_batch.max(1)) {
             let receipts: Vec<_> = batch.iter().map(|tracked| tracked.receipt()).collect();
@@ -388,6 +363,19 @@ async fn keep_alive<R: Recipient>(intake: Arc<Intake<R>>, cx: Context) {
                 }
                 Ok(Err(error)) => intake.recipient.source_failed("extend", &error),
             }
+        }
+    }
+}
+
+/// Extends what is only to be settled, and is not yet.
+async fn keep_strays<R: Recipient>(intake: &Arc<Intake<R>>, cx: &Context) {
+    let receipts = intake.owed.in_flight.stray_receipts();
+    for batch in receipts.chunks(intake.source().profile().settle_batch.max(1)) {
+        let extended = intake.ask(STALLED_AFTER, |source| source.extend(batch.to_vec()));
+        match cx.until_interrupted(extended).await {
+            Err(_) => return,
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => intake.recipient.source_failed("extend", &error),
         }
     }
 }

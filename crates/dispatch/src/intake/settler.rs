@@ -4,6 +4,7 @@
 //! row. In a lane a few batches are under way at once; one that fails alone is tried again by itself, and holds up
 //! no other.
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,56 +36,90 @@ pub(super) async fn run<R: Recipient>(intake: Arc<Intake<R>>, lane: usize, cx: C
         let lane = intake.owed.lanes()[lane];
         let max = intake.source().profile().settle_batch.max(1);
         let is_free = under_way.len() < most;
+        let again = failing.again().filter(|_| is_free);
         tokio::select! {
             biased;
             _ = &mut ended => return,
-            Some(failed) = under_way.next(), if !under_way.is_empty() => failing.note(failed),
-            () = sleep_until(failing.again), if is_free && !failing.settlings.is_empty() => {
-                under_way.push(settle(&intake, failing.next(max)));
+            Some((failed, pause)) = under_way.next(), if !under_way.is_empty() => {
+                failing.note(failed, pause);
+            }
+            () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => {
+                let (batch, pause) = failing.next(max);
+                under_way.push(settle_after(&intake, batch, pause));
             }
             batch = lane.next(max), if is_free && !failing.is_down => {
-                under_way.push(settle(&intake, batch));
+                under_way.push(settle_after(&intake, batch, Duration::ZERO));
             }
         }
     }
 }
 
-/// What could not be settled yet.
+/// A batch, and how long it was put off the last time.
+type Paused<E> = (Vec<Settling<E>>, Duration);
+
+/// What could not be settled yet. Each batch has its own pause: one that fails puts off no other.
 struct Failing<E> {
-    settlings: Vec<Settling<E>>,
+    /// By when they are tried again, first those that failed first.
+    batches: BTreeMap<(Instant, u64), Paused<E>>,
+    count: u64,
     /// Not even one was settled the last time: nothing more is tried before these.
     is_down: bool,
-    again: Instant,
-    pause: Duration,
 }
 
 impl<E> Default for Failing<E> {
     fn default() -> Self {
-        let again = Instant::now();
-        Self { settlings: Vec::new(), is_down: false, again, pause: FIRST_PAUSE }
+        Self { batches: BTreeMap::new(), count: 0, is_down: false }
     }
 }
 
 impl<E> Failing<E> {
-    fn note(&mut self, mut failed: Failed<E>) {
+    fn again(&self) -> Option<Instant> {
+        self.batches.first_key_value().map(|((again, _), _)| *again)
+    }
+
+    /// Takes what failed after a pause; the next is twice as long.
+    fn note(&mut self, failed: Failed<E>, pause: Duration) {
         if failed.settlings.is_empty() {
-            if self.settlings.is_empty() {
-                self.pause = FIRST_PAUSE;
-            }
             return;
         }
         self.is_down |= failed.all;
-        // Those that failed before come first: what is parked is listed in order.
-        self.settlings.append(&mut failed.settlings);
-        self.again = Instant::now() + self.pause;
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        let pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        self.add(Instant::now() + pause, failed.settlings, pause);
     }
 
-    fn next(&mut self, max: usize) -> Vec<Settling<E>> {
-        self.is_down = false;
-        let rest = self.settlings.split_off(max.min(self.settlings.len()));
-        std::mem::replace(&mut self.settlings, rest)
+    fn add(&mut self, again: Instant, settlings: Vec<Settling<E>>, pause: Duration) {
+        self.count += 1;
+        self.batches.insert((again, self.count), (settlings, pause));
     }
+
+    /// What is to be tried now, together, and after which pause.
+    fn next(&mut self, max: usize) -> Paused<E> {
+        self.is_down = false;
+        let (now, mut batch, mut pause) = (Instant::now(), Vec::new(), Duration::ZERO);
+        while batch.len() < max
+            && let Some(first) = self.batches.first_entry()
+            && first.key().0 <= now
+        {
+            let (again, _) = *first.key();
+            let (mut settlings, paused) = first.remove();
+            let rest = settlings.split_off(settlings.len().min(max - batch.len()));
+            batch.append(&mut settlings);
+            pause = pause.max(paused);
+            if !rest.is_empty() {
+                self.add(again, rest, paused);
+            }
+        }
+        (batch, pause)
+    }
+}
+
+/// Settles one batch that was tried before, or a new one.
+async fn settle_after<R: Recipient>(
+    intake: &Arc<Intake<R>>,
+    batch: Vec<Settling<R::Entry>>,
+    pause: Duration,
+) -> (Failed<R::Entry>, Duration) {
+    (settle(intake, batch).await, pause)
 }
 
 /// Those of a batch that were not settled.
@@ -205,9 +240,13 @@ fn conclude<R: Recipient>(
         }
         Some(valid) if valid == *used => {
             intake.recipient.settled(&settling, answer);
-            if let Subject::Tracked(tracked) = &settling.subject {
-                intake.owed.in_flight.end(tracked);
-                R::ended(intake, &tracked.entry);
+            match &settling.subject {
+                Subject::Tracked(tracked) => {
+                    let is_done = !matches!(settling.settlement, Settlement::Retry { .. });
+                    intake.owed.in_flight.end(tracked, is_done);
+                    R::ended(intake, &tracked.entry);
+                }
+                Subject::Stray(stray) => intake.owed.in_flight.end_stray(stray),
             }
             // Last: whoever waits for the key starts, or is let in, when all this is true.
             drop(settling.until);

@@ -9,3 +9,4 @@ mod ordering;
 mod routing;
 mod settling;
 mod views;
+mod worst;

@@ -1,69 +1,85 @@
-//! Pools that go while messages are on their way to them. An observer stands between the finding of a pool and the
-//! admission: what happens there happens at the worst moment.
+//! Pools that come and go while messages are on their way to them.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use sluicegate_dispatch::{Fact, Observer, Ordering, PoolSettings, Router};
+use parking_lot::Mutex;
+use sluicegate_dispatch::{Fact, Message, Observer, Ordering, PoolSettings};
 use sluicegate_testkit::scripted::rig::{Rig, done_after, pool};
 use sluicegate_testkit::scripted::{Step, grouped, message};
 use tokio::time::Instant;
 
-type Act = Box<dyn Fn(&Router) + Send + Sync>;
-
-/// Does something when a message names a pool that does not exist.
-#[derive(Default)]
-struct OnUnknown {
-    router: OnceLock<Router>,
-    act: OnceLock<Act>,
-}
-
-impl Observer for OnUnknown {
-    fn observe(&self, fact: &Fact<'_>) {
-        if matches!(fact, Fact::UnknownPool { .. })
-            && let (Some(router), Some(act)) = (self.router.get(), self.act.get())
-        {
-            act(router);
-        }
+/// docs/rules.md#strict-6
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn order_holds_and_nothing_stays_while_pools_come_and_go() {
+    let strict = PoolSettings { code: "DEFAULT-POOL".into(), ..pool("x", 2, Ordering::Strict) };
+    let rig = Rig::new([strict]).await;
+    rig.executor.otherwise(done_after(1));
+    let (rounds, groups) = (300, 4);
+    for round in 0..rounds {
+        rig.hand_out(
+            (0..groups).map(|g| grouped(&format!("g{g}-{round:03}"), "S", &format!("g{g}"))),
+        );
+        // What goes back does not come again from this source: so nothing may go back, or be brought home.
+        rig.router.set_pool(PoolSettings::new("OTHER", 1)).expect("sound");
+        tokio::task::yield_now().await;
+        assert!(rig.router.remove_pool("OTHER"));
     }
-}
-
-async fn rig(act: impl Fn(&Router) + Send + Sync + 'static) -> Rig {
-    let observer = Arc::<OnUnknown>::default();
-    let pools = [PoolSettings::new("A", 1), PoolSettings::default_pool()];
-    let rig = Rig::observed(pools, Some(observer.clone())).await;
-    assert!(observer.router.set(rig.router.clone()).is_ok());
-    assert!(observer.act.set(Box::new(act)).is_ok());
-    rig
+    rig.source.until_settled(rounds * groups).await;
+    let started = rig.executor.started();
+    for group in 0..groups {
+        let of_group = format!("g{group}-");
+        let own: Vec<_> = started.iter().filter(|id| id.starts_with(&of_group)).collect();
+        assert!(own.len() == rounds && own.is_sorted(), "group {group}: {own:?}");
+    }
+    assert!(rig.sorted().iter().all(|one| one.ends_with("gone")));
 }
 
 /// docs/rules.md#pool-5
-#[tokio::test(start_paused = true)]
-async fn a_pool_that_goes_while_messages_are_on_their_way_to_it_holds_none() {
-    let rig = rig(|router| {
-        router.remove_pool("A");
-    })
-    .await;
-    rig.hand_out([message("m1", "A"), message("m2", "A"), message("unknown", "NONE")]);
-    rig.pass(1).await;
-    let mut started = rig.executor.started();
-    started.sort();
-    assert_eq!(started, ["m1#1", "m2#1", "unknown#1"]);
-    assert_eq!(rig.router.in_flight(), 0);
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_that_comes_and_goes_keeps_nothing() {
+    let rig = Rig::new([PoolSettings::default_pool()]).await;
+    let mut handed_out = 0;
+    for round in 0..300 {
+        rig.hand_out((0..4).map(|n| message(&format!("m{round}-{n}"), "A")));
+        handed_out += 4;
+        rig.router.set_pool(PoolSettings::new("A", 1)).expect("sound");
+        tokio::task::yield_now().await;
+        assert!(rig.router.remove_pool("A"));
+    }
+    // Each was called, or went back at once; none waits for a pool that is gone.
+    rig.source.until_settled(handed_out).await;
+    while rig.router.in_flight() > 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Stops where a message has a field that nobody knows, between taking in and routing, until it is told to go on.
+struct Stops {
+    came: SyncSender<()>,
+    go_on: Mutex<Receiver<()>>,
+}
+
+impl Observer for Stops {
+    fn observe(&self, fact: &Fact<'_>) {
+        if matches!(fact, Fact::UnknownField { .. }) {
+            self.came.send(()).expect("somebody hears");
+            self.go_on.lock().recv().expect("told to go on");
+        }
+    }
 }
 
 /// docs/rules.md#route-4
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_late_receiver_brings_goes_back_when_the_router_ends() {
-    let (begun, hear) = std::sync::mpsc::sync_channel(8);
-    let (go_on, wait) = std::sync::mpsc::sync_channel::<()>(1);
-    let wait = std::sync::Mutex::new(wait);
-    let rig = rig(move |_| {
-        begun.send(()).expect("somebody hears");
-        wait.lock().expect("not poisoned").recv().expect("told to go on");
-    })
-    .await;
-    rig.hand_out([message("m1", "A"), message("m2", "A"), message("unknown", "NONE")]);
+    let (came, hear) = sync_channel(1);
+    let (tell, go_on) = sync_channel(1);
+    let observer = Arc::new(Stops { came, go_on: Mutex::new(go_on) });
+    let pools = [PoolSettings::new("A", 1), PoolSettings::default_pool()];
+    let rig = Rig::observed(pools, Some(observer)).await;
+    let odd = Message { unknown_fields: ["odd".into()].into(), ..message("odd", "NONE") };
+    rig.hand_out([message("m1", "A"), message("m2", "A"), odd]);
     while hear.try_recv().is_err() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -71,11 +87,11 @@ async fn what_a_late_receiver_brings_goes_back_when_the_router_ends() {
     let later = async {
         // Long enough for everything to be closed, and less than the last settlements may take.
         tokio::time::sleep(Duration::from_millis(300)).await;
-        go_on.send(()).expect("it waits");
+        tell.send(()).expect("it waits");
     };
     let (ended, ()) = tokio::join!(rig.router.shutdown(now, now), later);
     assert_eq!(ended.unsettled, 0);
-    let back = ["m1", "m2", "unknown"].map(|id| format!("{id} again 0s draining #0"));
+    let back = ["m1", "m2", "odd"].map(|id| format!("{id} again 0s draining #0"));
     assert_eq!(rig.sorted(), back);
 }
 

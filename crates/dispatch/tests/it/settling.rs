@@ -237,3 +237,26 @@ async fn nothing_more_is_received_while_as_much_is_unsettled_as_the_pools_can_ho
     rig.source.until_settled(500).await;
     assert_eq!((rig.executor.started().len(), rig.router.in_flight()), (500, 0));
 }
+
+/// docs/rules.md#park-2
+#[tokio::test(start_paused = true)]
+async fn a_replayed_copy_that_comes_before_its_original_is_settled_is_not_lost() {
+    let rig = Rig::new([PoolSettings::new("A", 1)]).await;
+    rig.executor.on("m1", [rejects(), done_after(0)]);
+    rig.source.fail_settles(1_000_000);
+    rig.hand_out([message("m1", "A")]);
+    rig.pass(1).await;
+    // It is parked, and its source has not heard: a replay puts it in again.
+    assert_eq!(rig.parked.words(), ["m1 rejected"]);
+    let handle = |name: &str| Receipt { handle: Some(name.into()), ..Receipt::default() };
+    let copy = Delivery {
+        broker_id: "copy".into(),
+        receipt: handle("r-copy"),
+        ..delivery(message("m1", "A"))
+    };
+    rig.deliver([copy]);
+    rig.pass(1).await;
+    rig.source.fail_settles(0);
+    rig.source.until_settled(2).await;
+    assert_eq!(rig.sorted(), ["copy again 1s draining #0", "m1 gone"]);
+}
