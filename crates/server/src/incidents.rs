@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::SignedDuration;
-use sluicegate_dispatch::{ParkedCode, Phase, Severity};
+use sluicegate_dispatch::{Phase, Severity};
 use tokio::time::Instant;
 
 use crate::daemon::Daemon;
@@ -87,13 +87,10 @@ fn watch_groups(daemon: &Daemon) {
     }
 }
 
-/// Why messages are parked that a person is warned of.
-const WARNED: [ParkedCode; 2] = [ParkedCode::Exhausted, ParkedCode::KeyParked];
-
 /// Warns of what was parked before this start: it lasts, and nobody knows who has heard of it.
 pub(crate) async fn recall_parked(daemon: &Daemon) {
     // If it cannot be read, the state file is what is warned of.
-    for pool in daemon.store().parked_pools(&WARNED).await.unwrap_or_default() {
+    for pool in daemon.store().exhausted_pools().await.unwrap_or_default() {
         let words = format!(
             "messages of pool {pool} are parked: `sluicegate parked --pool {pool}` says why"
         );
@@ -108,7 +105,7 @@ pub(crate) async fn watch_parked(daemon: Daemon) {
     if open.is_empty() {
         return;
     }
-    let Ok(parked) = daemon.store().parked_pools(&WARNED).await else { return };
+    let Ok(parked) = daemon.store().exhausted_pools().await else { return };
     for warning in open {
         // One that came since is not in what was read.
         let is_new = Timestamp::now().duration_since(warning.last_seen) < SEEN_AFTER;

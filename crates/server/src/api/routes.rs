@@ -297,7 +297,7 @@ fn operating() -> Vec<Route> {
         )
         .query(&["pool"])
         .status(204)
-        .problems(&[Code::UnknownPause]),
+        .problems(&[Code::BadRequest, Code::UnknownPause]),
         route(
             "POST /api/v1/warnings/{id}/acknowledge",
             What::Json("Warning"),
@@ -356,6 +356,7 @@ fn publishing() -> Route {
 /// What is done with parked messages.
 fn on_parked() -> Vec<Route> {
     const REPLAY: &[Code] = &[
+        Code::BadRequest,
         Code::UnknownParked,
         Code::UnknownPool,
         Code::UnknownQueue,

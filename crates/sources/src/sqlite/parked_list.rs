@@ -154,23 +154,13 @@ impl Store {
         read.await
     }
 
-    /// The pools of which messages were put aside for one of these reasons.
+    /// The pools of which messages were put aside because their attempts are used up, or behind such a one.
     ///
     /// # Errors
     /// If they could not be read.
-    pub async fn parked_pools(&self, codes: &[ParkedCode]) -> Result<Vec<String>, SourceError> {
-        let codes: Vec<String> = codes.iter().map(|code| format!("'{}'", code.label())).collect();
-        // One step for each pool, however many messages it has.
-        let sql = format!(
-            "WITH RECURSIVE pools (pool) AS (SELECT min(pool) FROM parked \
-             UNION ALL SELECT (SELECT min(pool) FROM parked WHERE parked.pool > pools.pool) \
-             FROM pools WHERE pools.pool IS NOT NULL) \
-             SELECT pool FROM pools WHERE pool IS NOT NULL AND EXISTS \
-             (SELECT 1 FROM parked WHERE parked.pool = pools.pool AND code IN ({}))",
-            codes.join(", ")
-        );
-        let read = self.inner.readers.read(move |connection| {
-            let mut pools = connection.prepare_cached(&sql)?;
+    pub async fn exhausted_pools(&self) -> Result<Vec<String>, SourceError> {
+        let read = self.inner.readers.read(|connection| {
+            let mut pools = connection.prepare_cached(EXHAUSTED)?;
             pools.query_map((), |row| row.get(0))?.collect()
         });
         read.await
@@ -322,6 +312,15 @@ pub(super) struct Rows<T> {
 fn body_len(row: &Row<'_>) -> usize {
     row.get_ref("body").ok().and_then(|body| body.as_bytes().ok()).map_or(0, <[u8]>::len)
 }
+
+/// One step for each pool, however many messages it has.
+const EXHAUSTED: &str = "WITH RECURSIVE pools (pool) AS ( \
+    SELECT min(pool) FROM parked INDEXED BY parked_warned \
+    WHERE code IN ('exhausted', 'key_parked') \
+    UNION ALL SELECT (SELECT min(pool) FROM parked INDEXED BY parked_warned \
+    WHERE code IN ('exhausted', 'key_parked') AND parked.pool > pools.pool) \
+    FROM pools WHERE pools.pool IS NOT NULL) \
+    SELECT pool FROM pools WHERE pool IS NOT NULL";
 
 /// With the place among those that hold the same key, counted as far as that is of use.
 const SHOWN: &str = "number, queue, pool, code, reason, status, attempts, at, body, \

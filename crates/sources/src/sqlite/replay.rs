@@ -144,7 +144,7 @@ impl Store {
     }
 
     /// Messages that came while the earlier ones of their key were replayed, and whose turn it is now: of each such
-    /// key, so many at most.
+    /// key so many at most, and of about ten keys that have so many.
     ///
     /// # Errors
     /// If they could not be read.
@@ -160,6 +160,9 @@ impl Store {
             )?;
             let mut numbers = Vec::new();
             for key in keys {
+                if numbers.len() >= most.saturating_mul(10) {
+                    break;
+                }
                 let mut rows = statement.query(params![key.0, key.1, key.2, most])?;
                 while let Some(row) = rows.next()?
                     && row.get::<_, bool>(1)?

@@ -139,6 +139,7 @@ const STEPS: &[&str] = &[
     CREATE INDEX parked_group ON parked (grp);
     CREATE INDEX parked_host ON parked (host);
     CREATE INDEX parked_code ON parked (code);
+    CREATE INDEX parked_warned ON parked (pool) WHERE code IN ('exhausted', 'key_parked');
     ALTER TABLE replays RENAME TO old_replays;
     CREATE TABLE replays (
         number INTEGER PRIMARY KEY,
