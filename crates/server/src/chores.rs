@@ -41,6 +41,7 @@ pub(crate) async fn start(daemon: &Daemon, group: &TaskGroup) {
     every(daemon, group, "warning expirer", WARNINGS, expire_warnings).await;
     every(daemon, group, "state file watcher", STATE_FILE, incidents::watch_state).await;
     every(daemon, group, "incident watcher", INCIDENTS, incidents::watch_router).await;
+    incidents::recall_parked(daemon).await;
     every(daemon, group, "parked message watcher", PARKED, incidents::watch_parked).await;
     every(daemon, group, "failing message watcher", PARKED, incidents::watch_failing).await;
     every(daemon, group, "replay forgetter", REPLAYS, replays::forget).await;

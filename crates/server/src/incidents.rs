@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use sluicegate_dispatch::{Finds, Phase, Severity};
-use sluicegate_sources::sqlite::ParkedFilter;
 use tokio::time::{Instant, timeout};
 
 use crate::daemon::Daemon;
@@ -146,14 +145,29 @@ fn watch_groups(daemon: &Daemon) {
     }
 }
 
-/// Looks which pools have nothing parked any more.
+/// Warns of what was parked before this start: it lasts, and nobody knows who has heard of it.
+pub(crate) async fn recall_parked(daemon: &Daemon) {
+    // If it cannot be read, the state file is what is warned of.
+    for pool in daemon.store().exhausted_pools().await.unwrap_or_default() {
+        let words = format!(
+            "messages of pool {pool} are parked: `sluicegate parked --pool {pool}` says why"
+        );
+        daemon.record().raise(Code::Parked, Severity::Error, pool, words);
+    }
+}
+
+/// Looks which pools have nothing parked any more that was warned of.
 pub(crate) async fn watch_parked(daemon: Daemon) {
     let record = daemon.record();
-    for warning in record.warnings.open(Code::Parked) {
-        let pool = Some(warning.subject.to_string());
-        let of_pool = ParkedFilter { pool, ..ParkedFilter::default() };
-        let parked = daemon.store().parked(&of_pool, None, 1).await;
-        if parked.is_ok_and(|page| page.items.is_empty()) {
+    let open = record.warnings.open(Code::Parked);
+    if open.is_empty() {
+        return;
+    }
+    let Ok(parked) = daemon.store().exhausted_pools().await else { return };
+    for warning in open {
+        // One that came since is not in what was read.
+        let is_new = Timestamp::now().duration_since(warning.last_seen) < SEEN_AFTER;
+        if !is_new && !parked.iter().any(|pool| **pool == *warning.subject) {
             record.resolve(Code::Parked, &warning.subject);
         }
     }

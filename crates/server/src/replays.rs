@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_dispatch::{Depth, ParkedStore as _, PublishError, SourceError};
-use sluicegate_sources::sqlite::{ReplayError, Replaying, Returning};
+use sluicegate_sources::sqlite::{Batch, ReplayError, Replaying, Returning};
 use sluicegate_tasks::Context;
 use tokio::time::{sleep, timeout};
 
@@ -42,6 +42,13 @@ pub(crate) enum NotReplayed {
     Queue { id: String, queue: String, error: PublishError },
 }
 
+/// Why a queue did not take messages.
+struct NotTaken {
+    error: PublishError,
+    /// Whether it may have taken them.
+    is_unknown: bool,
+}
+
 impl Daemon {
     /// Gives parked messages back to their queues, in order; with `whole`, none if one of them may not go.
     ///
@@ -63,8 +70,8 @@ impl Daemon {
         self.router().queues().iter().map(|queue| queue.to_string()).collect()
     }
 
-    /// Puts messages back into their queues. Where one does not take them they stay parked; or, if somebody waits
-    /// for them after a crash, it is tried again.
+    /// Puts messages back into their queues, no more at once than the memory is for. Where one does not take them
+    /// they stay parked; or, if somebody waits for them after a crash, it is tried again.
     async fn put_back(
         &self,
         mut replaying: Replaying,
@@ -73,40 +80,70 @@ impl Daemon {
         let refused = std::mem::take(&mut replaying.refused);
         let refused = refused.into_iter().map(NotReplayed::Refused).collect();
         let mut report = Replayed { replayed: 0, refused };
-        for (queue, messages) in by_queue(&replaying.messages) {
-            let numbers: Vec<i64> = messages.iter().map(|message| message.number).collect();
-            match self.put_back_into(queue, &messages).await {
-                Ok(()) => {
-                    self.store().end_replay(&numbers).await?;
-                    report.replayed += numbers.len() as u64;
-                }
-                Err(error) => {
-                    let may_work_later = is_resumed && self.router().source(queue).is_some();
-                    if error == PublishError::NotPublishable || !may_work_later {
-                        self.store().cancel_replay(&numbers).await?;
-                    }
-                    let queue = queue.to_owned();
-                    report.refused.extend(numbers.iter().map(|number| NotReplayed::Queue {
+        for (queue, mut rest) in by_queue(&replaying.begun) {
+            while !rest.is_empty() {
+                let Batch { messages, lost } = self.store().returning(&rest).await?;
+                let later = rest.split_off(messages.len() + lost.len());
+                self.store().cancel_replay(&lost).await?;
+                let malformed = |number: &i64| ReplayError::Malformed { id: number.to_string() };
+                report.refused.extend(lost.iter().map(malformed).map(NotReplayed::Refused));
+                let these: Vec<i64> = messages.iter().map(|message| message.number).collect();
+                let Err(not_taken) = self.put_back_into(queue, messages).await else {
+                    self.store().end_replay(&these).await?;
+                    report.replayed += these.len() as u64;
+                    rest = later;
+                    continue;
+                };
+                report.refused.extend(these.iter().chain(&later).map(|number| {
+                    NotReplayed::Queue {
                         id: number.to_string(),
-                        queue: queue.clone(),
-                        error: error.clone(),
-                    }));
-                }
+                        queue: queue.to_owned(),
+                        error: not_taken.error.clone(),
+                    }
+                }));
+                // What comes behind them stays behind them.
+                self.leave(queue, these, later, &not_taken, is_resumed).await?;
+                break;
             }
         }
         Ok(report)
     }
 
-    async fn put_back_into(
+    /// Leaves messages parked that their queue did not take, and those behind them. It may have taken them where it
+    /// did not answer: these are tried again until it is known.
+    async fn leave(
         &self,
         queue: &str,
-        messages: &[&Returning],
-    ) -> Result<(), PublishError> {
+        these: Vec<i64>,
+        later: Vec<i64>,
+        not_taken: &NotTaken,
+        is_resumed: bool,
+    ) -> Result<(), SourceError> {
+        let may_work_later = is_resumed || not_taken.is_unknown;
+        let is_tried_again = may_work_later
+            && not_taken.error != PublishError::NotPublishable
+            && self.router().source(queue).is_some();
+        let mut left = if is_tried_again { Vec::new() } else { these };
+        if !is_tried_again || !is_resumed {
+            left.extend(later);
+        }
+        self.store().cancel_replay(&left).await
+    }
+
+    async fn put_back_into(&self, queue: &str, messages: Vec<Returning>) -> Result<(), NotTaken> {
         let failed = |why: &str| PublishError::Source(SourceError::new(why));
-        let source = self.router().source(queue).ok_or_else(|| failed("it was just removed"))?;
-        let messages = messages.iter().map(|message| message.message.clone()).collect();
-        let taken = timeout(PUT_BACK, source.put_back(messages)).await;
-        taken.unwrap_or_else(|_| Err(failed("it did not answer in time")))
+        let taken = match self.router().source(queue) {
+            None => Some(Err(failed("it was just removed"))),
+            Some(source) => {
+                let messages = messages.into_iter().map(|message| message.message).collect();
+                timeout(PUT_BACK, source.put_back(messages)).await.ok()
+            }
+        };
+        let is_unknown = taken.is_none();
+        let taken = taken.unwrap_or_else(|| {
+            Err(failed("it did not answer in time, and is asked again until it does"))
+        });
+        taken.map_err(|error| NotTaken { error, is_unknown })
     }
 
     /// Goes on with what was left of replays, and with what follows keys that were replayed. `false` if something
@@ -197,13 +234,13 @@ pub(crate) async fn forget(daemon: Daemon) {
     daemon.store().forget_over().await.ok();
 }
 
-/// Those of each queue, in their order.
-fn by_queue(messages: &[Returning]) -> Vec<(&str, Vec<&Returning>)> {
-    let mut queues: Vec<(&str, Vec<&Returning>)> = Vec::new();
-    for message in messages {
-        match queues.iter_mut().find(|(queue, _)| *queue == message.queue) {
-            Some((_, of_queue)) => of_queue.push(message),
-            None => queues.push((&message.queue, vec![message])),
+/// The numbers of each queue, in their order.
+fn by_queue(begun: &[(i64, String)]) -> Vec<(&str, Vec<i64>)> {
+    let mut queues: Vec<(&str, Vec<i64>)> = Vec::new();
+    for (number, queue) in begun {
+        match queues.iter_mut().find(|(known, _)| known == queue) {
+            Some((_, numbers)) => numbers.push(*number),
+            None => queues.push((queue, vec![*number])),
         }
     }
     queues

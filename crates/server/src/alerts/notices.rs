@@ -80,6 +80,8 @@ pub(super) enum Next {
 
 /// How soon something that was over and begins anew is told again, at the earliest.
 const ANEW: Duration = Duration::from_secs(60);
+/// How often it is looked whether something happened again that was last told long enough ago.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
 
@@ -165,7 +167,8 @@ impl Notices {
         let times =
             self.by_id.values().filter_map(|matter| Some((self.leaves_at(matter)?, matter)));
         let mut next: Option<&Matter> = None;
-        let mut soonest: Option<Instant> = None;
+        let again = self.by_id.values().filter_map(|matter| self.looks_again(matter, now));
+        let mut soonest: Option<Instant> = again.min();
         for (at, matter) in times {
             match at {
                 Some(at) if at > now => soonest = Some(soonest.map_or(at, |known| known.min(at))),
@@ -195,6 +198,14 @@ impl Notices {
             Kind::Begun | Kind::Over => None,
         };
         Some(at.max(matter.not_before))
+    }
+
+    /// When to look whether a matter that goes on has happened again: nobody says so, for it may be often.
+    fn looks_again(&self, matter: &Matter, now: Instant) -> Option<Instant> {
+        let goes_on = matter.owed().is_none() && !matter.is_over && !matter.is_given_up;
+        let told =
+            matter.told.filter(|_| goes_on && !self.is_last && !matter.warning.acknowledged)?;
+        Some((told.at + self.every).max(now + LOOK_AGAIN))
     }
 
     fn notice(&self, matter: &Matter, kind: Kind) -> Notice {

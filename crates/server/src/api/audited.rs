@@ -3,6 +3,7 @@
 //! What is said comes from the request, from what there was before it, and from its answer: handlers
 //! need do nothing for it. A request whose caller goes away is said too: what it has begun may go on.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use http::request::Parts;
 use http_body_util::{BodyExt, Limited};
 use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use sluicegate_dispatch::BreakerState;
 
 use super::Api;
@@ -26,7 +27,7 @@ pub(super) struct Audited {
     change: Change,
     /// What of the answer says what became of it.
     answer: &'static [&'static str],
-    /// What the request asked for, as far as it was read.
+    /// What the request asked for, as far as it was read: the part of its body that is kept.
     asked: Option<Arc<Mutex<Vec<u8>>>>,
     is_over: bool,
 }
@@ -47,10 +48,18 @@ pub(super) fn begin(api: &Api, head: &Parts, caller: Caller, peer: SocketAddr) -
     let path = head.uri.path().strip_prefix("/api/v1/")?;
     let segments: Vec<String> = path.split('/').map(decoded).collect();
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
-    if is_safe(&head.method) || WORK.contains(&segments[0]) {
+    let query = head.uri.query().unwrap_or_default();
+    let asks =
+        |(name, value): (Cow<'_, str>, Cow<'_, str>)| name == "withSecrets" && value == "true";
+    let takes_secrets =
+        segments == ["parked", "export"] && url::form_urlencoded::parse(query.as_bytes()).any(asks);
+    if (is_safe(&head.method) && !takes_secrets) || WORK.contains(&segments[0]) {
         return None;
     }
-    let (change, answer, keeps_body) = change(api, &head.method, &segments);
+    let (mut change, answer, keeps_body) = change(api, &head.method, &segments);
+    if change.subject.is_empty() {
+        change.subject = query.chars().take(MOST_ASKED).collect();
+    }
     let asked = keeps_body.then(Arc::default);
     Some(Audited { who: Who::Caller { role, peer }, change, answer, asked, is_over: false })
 }
@@ -59,8 +68,9 @@ fn decoded(segment: &str) -> String {
     percent_decode_str(segment).decode_utf8_lossy().into_owned()
 }
 
-/// The fields of an answer to `replay`.
+/// The fields of an answer to `replay`, and of one to `import`.
 const REPLAYED: &[&str] = &["replayed", "left"];
+const IMPORTED: &[&str] = &["added", "present", "refused"];
 
 /// What a request is about to change, what of its answer is said, and whether what it asks for is.
 fn change(api: &Api, method: &Method, path: &[&str]) -> (Change, &'static [&'static str], bool) {
@@ -77,7 +87,8 @@ fn change(api: &Api, method: &Method, path: &[&str]) -> (Change, &'static [&'sta
         }
         ("POST", ["parked", "replay"]) => (of("parked.replay", ""), REPLAYED, true),
         ("POST", ["parked", id, "replay"]) => (of("parked.replay", id), REPLAYED, false),
-        ("POST", ["parked", "import"]) => (of("parked.import", ""), &[], false),
+        ("POST", ["parked", "import"]) => (of("parked.import", ""), IMPORTED, false),
+        ("GET", ["parked", "export"]) => (of("parked.export", ""), &[], false),
         ("DELETE", ["parked", id]) => (of("parked.discard", id), &[], false),
         ("POST", ["inflight", id, "ack"]) => (of("message.ack", id), &[], false),
         ("POST", ["breakers", name, "reset"]) => {
@@ -138,39 +149,53 @@ impl Audited {
     /// Says what was changed, if anything was.
     pub(super) async fn end(mut self, response: Response) -> Response {
         self.is_over = true;
-        if !response.status().is_success() || self.is_trial() {
+        let is_success = response.status().is_success();
+        if !is_success && !self.may_be_in_part() {
+            return response;
+        }
+        let (response, answer) =
+            if self.answer.is_empty() { (response, Value::Null) } else { read(response).await };
+        // It was only asked what would be done; or it failed before anything was.
+        let is_trial = answer["dryRun"] == true;
+        let has_begun = self.answer.iter().any(|name| answer[*name].as_u64().unwrap_or(0) > 0);
+        if is_trial || !(is_success || has_begun || response.status().is_server_error()) {
             return response;
         }
         self.name();
-        let response = if self.answer.is_empty() { response } else { self.read(response).await };
+        if !self.answer.is_empty() {
+            let pick = |name: &&str| ((*name).to_owned(), answer[*name].clone());
+            let mut new: Map<String, Value> = self.answer.iter().map(pick).collect();
+            if !is_success {
+                new.insert("failed".to_owned(), answer["detail"].clone());
+            }
+            self.change.new = Some(Value::Object(new));
+        }
         audit(self.who, &self.change);
         response
     }
 
-    /// Reads what became of it from the answer, which is whole and small: it is one of ours.
-    async fn read(&mut self, response: Response) -> Response {
-        let (head, body) = response.into_parts();
-        let whole = Limited::new(body, MOST_ANSWERED).collect().await;
-        let bytes = whole.map(|whole| whole.to_bytes()).unwrap_or_default();
-        let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-        let pick = |name: &&str| ((*name).to_owned(), answer[*name].clone());
-        self.change.new = Some(Value::Object(self.answer.iter().map(pick).collect()));
-        Response::from_parts(head, Body::from(bytes))
+    /// Whether a request of this kind that fails may have done a part of what it was to do.
+    fn may_be_in_part(&self) -> bool {
+        [REPLAYED, IMPORTED].contains(&self.answer)
     }
 
-    /// Whether it was only asked what would be done.
-    fn is_trial(&self) -> bool {
-        let asked = self.asked.as_ref().map(|asked| asked.lock().clone()).unwrap_or_default();
-        let asked: Value = serde_json::from_slice(&asked).unwrap_or_default();
-        asked["dryRun"] == true
-    }
-
-    /// What was asked for, where only the body says so.
+    /// What was asked for, where the body says so, too.
     fn name(&mut self) {
-        if let Some(asked) = &self.asked {
-            self.change.subject = String::from_utf8_lossy(&asked.lock()).into_owned();
-        }
+        let Some(asked) = self.asked.take() else { return };
+        let body = asked.lock();
+        let parts = [self.change.subject.as_str(), &String::from_utf8_lossy(&body)];
+        self.change.subject =
+            parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join(" ");
     }
+}
+
+/// Reads an answer, which is whole and small: it is one of ours.
+async fn read(response: Response) -> (Response, Value) {
+    let (head, body) = response.into_parts();
+    let whole = Limited::new(body, MOST_ANSWERED).collect().await;
+    let bytes = whole.map(|whole| whole.to_bytes()).unwrap_or_default();
+    let answer = serde_json::from_slice(&bytes).unwrap_or_default();
+    (Response::from_parts(head, Body::from(bytes)), answer)
 }
 
 /// A caller that goes away may leave something behind that goes on.

@@ -10,10 +10,12 @@ use http::request::Parts;
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use serde_json::{Map, Value};
+use sluicegate_sources::nearest;
 use sluicegate_tasks::{Context, OwnedPermit, Permits};
 use tokio::time::{Instant, timeout};
 
 use super::problem::{Code, Problem};
+use crate::warnings::cut;
 
 /// How large a body may be, and how long it may take to come.
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +93,29 @@ impl Query {
     pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &str)> {
         let pairs = self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         pairs.filter(|(_, value)| !value.is_empty())
+    }
+
+    /// Passes if each parameter is one of these, is said once, and says something. Where it matters what is not
+    /// meant: a filter that is misspelt or empty would be none.
+    pub(crate) fn only(&self, known: &[&str]) -> Result<(), Problem> {
+        for (place, (name, value)) in self.0.iter().enumerate() {
+            if !known.contains(&name.as_str()) {
+                let hint = match nearest(name, known.iter().copied()) {
+                    Some(near) => format!(": did you mean `{near}`?"),
+                    None => format!("; there are {}", known.join(", ")),
+                };
+                let detail = format!("there is no parameter `{}`{hint}", cut(name));
+                return Err(Problem::parameter(name, detail));
+            }
+            if self.0[..place].iter().any(|(before, _)| before == name) {
+                return Err(Problem::parameter(name, format!("{name} is said more than once")));
+            }
+            if value.is_empty() {
+                let detail = format!("{name} is empty: say something, or leave it out");
+                return Err(Problem::parameter(name, detail));
+            }
+        }
+        Ok(())
     }
 
     /// A parameter, if it is there and not empty.

@@ -134,6 +134,7 @@ pub(crate) async fn lift_pause(
     Segment(host): Segment,
     query: Query,
 ) -> Result<Response, Problem> {
+    query.only(&["pool"])?;
     let (router, pool) = (api.daemon.router(), query.get("pool"));
     if router.lift_pause(&host, pool) {
         return Ok(done());

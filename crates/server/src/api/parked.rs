@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Value, json};
+use sluicegate_dispatch::SourceError;
 use sluicegate_sources::sqlite::{ParkedFilter, ReplayError};
 use sluicegate_tasks::Context;
 use tokio::time::{Instant, sleep};
@@ -18,6 +19,7 @@ use super::page::{Page, bad_cursor, limit};
 use super::parked_which::{Which, filter};
 use super::problem::Problem;
 use super::reply::{done, reply};
+use super::routes::{OF_PARKED, REPLAYED};
 use super::shapes::ParkedShape;
 use super::{Api, known};
 use crate::daemon::Daemon;
@@ -35,8 +37,9 @@ const LISTED: usize = 1_000;
 
 /// `GET /api/v1/parked`: in the order in which they were parked.
 pub(crate) async fn list(State(api): State<Api>, query: Query) -> Result<Response, Problem> {
+    query.only(OF_PARKED)?;
     let cursor = query.get("cursor");
-    if cursor.is_some_and(|cursor| cursor.parse::<u64>().is_err()) {
+    if cursor.is_some_and(|cursor| cursor.parse::<i64>().is_err()) {
         return Err(bad_cursor());
     }
     let filter = filter(&query)?;
@@ -73,6 +76,7 @@ pub(crate) async fn replay_many(
     query: Query,
     body: Body,
 ) -> Result<Response, Problem> {
+    query.only(REPLAYED)?;
     let fields = api.intake.object(&api.cx, body).await?;
     let which = Which::read(&fields, &query)?;
     let filter = which.filter.clone();
@@ -100,8 +104,8 @@ struct Report {
     left: u64,
     /// The first of those that were refused, and why.
     refused: Vec<Problem>,
-    /// Where to go on, if there may be more.
-    next: Option<i64>,
+    /// Where to go on, if there may be more: behind the first of these numbers, up to the second.
+    next: Option<(i64, i64)>,
     /// What would be replayed: how many, and the first of them.
     would: Option<(u64, Vec<String>)>,
 }
@@ -134,7 +138,7 @@ impl Report {
             "left": self.left,
             "why": why.map(|problem| &problem.detail),
             "refused": refused,
-            "next": self.next.map(|next| next.to_string()),
+            "next": self.next.map(|(after, last)| format!("{after}-{last}")),
         });
         if let Some((count, ids)) = &self.would {
             json["dryRun"] = true.into();
@@ -181,18 +185,19 @@ async fn plan(daemon: &Daemon, which: &Which) -> Result<Report, Problem> {
     let (mut report, begun) = (Report::default(), Instant::now());
     let (mut after, mut rest) = (which.cursor, which.limit.unwrap_or(usize::MAX));
     let (mut count, mut ids) = (0_u64, Vec::new());
+    let (filter, up_to) = bounded(daemon, &which.filter).await?;
     while rest > 0 {
         let most = rest.min(PLANNED);
         let queues = daemon.replayable();
-        let plan = daemon.store().plan_replay(&which.filter, after, most, &queues).await?;
+        let plan = daemon.store().plan_replay(&filter, after, most, &queues).await?;
         let Some(last) = plan.last else { break };
         after = last;
         rest -= most.min(plan.ids.len() + plan.refused.len());
         count += plan.ids.len() as u64;
         ids.extend(plan.ids.into_iter().take(LISTED - ids.len()));
         report.refuse(plan.refused.into_iter().map(NotReplayed::Refused));
-        report.next = Some(after).filter(|_| begun.elapsed() >= SLICE || rest == 0);
-        if report.next.is_some() {
+        if begun.elapsed() >= SLICE || rest == 0 {
+            report.next = Some((after, up_to)).filter(|_| after < up_to);
             break;
         }
     }
@@ -200,20 +205,33 @@ async fn plan(daemon: &Daemon, which: &Which) -> Result<Report, Problem> {
     Ok(report)
 }
 
-/// Replays those that are meant and can be: in pieces, in order, and no faster than it is said.
+/// The filter, as far as what was parked when it was first asked: what fails again is parked behind that, and would
+/// else be replayed for ever.
+async fn bounded(daemon: &Daemon, filter: &ParkedFilter) -> Result<(ParkedFilter, i64), Problem> {
+    let last = match filter.last {
+        Some(last) => last,
+        None => daemon.store().last_parked().await?,
+    };
+    Ok((ParkedFilter { last: Some(last), ..filter.clone() }, last))
+}
+
+/// Replays those that are meant and can be, each once: in pieces, in order, and no faster than it is said.
 async fn replay_matching(daemon: &Daemon, which: &Which) -> Result<Report, Problem> {
     let (mut report, begun) = (Report::default(), Instant::now());
+    let (filter, up_to) = bounded(daemon, &which.filter).await?;
     let (mut after, mut rest) = (which.cursor, which.limit.unwrap_or(usize::MAX));
     // A queue that has failed is not asked again and again.
     let mut failing: HashMap<String, NotReplayed> = HashMap::new();
     loop {
         let most = rest.min(CHUNK).min(which.rate.map_or(CHUNK, piece));
-        let numbers = daemon.store().parked_numbers(&which.filter, after, most).await?;
+        // What went before it failed is told.
+        let failed = |error: SourceError| Problem::from(error).with("replayed", report.replayed);
+        let numbers = daemon.store().parked_numbers(&filter, after, most).await.map_err(failed)?;
         let Some(&last) = numbers.last() else { return Ok(report) };
         after = last;
         rest -= numbers.len();
         let without = failing.keys().cloned().collect();
-        let replayed = daemon.replay(&numbers, &without, false).await?;
+        let replayed = daemon.replay(&numbers, &without, false).await.map_err(failed)?;
         report.replayed += replayed.replayed;
         for refused in &replayed.refused {
             if let NotReplayed::Queue { queue, .. } = refused {
@@ -223,7 +241,7 @@ async fn replay_matching(daemon: &Daemon, which: &Which) -> Result<Report, Probl
         let why = |refused| why_failing(&failing, refused);
         report.refuse(replayed.refused.into_iter().map(why));
         if rest == 0 || begun.elapsed() >= SLICE {
-            report.next = Some(after);
+            report.next = Some((after, up_to)).filter(|_| after < up_to);
             return Ok(report);
         }
         if let Some(rate) = which.rate {

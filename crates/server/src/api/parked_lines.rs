@@ -31,6 +31,7 @@ use super::parked::is_known;
 use super::parked_which::filter;
 use super::problem::{Code, Problem};
 use super::reply::{reply, typed};
+use super::routes::EXPORTED;
 use crate::time::Timestamp;
 
 /// How many messages are read or written at once.
@@ -101,7 +102,10 @@ impl Line {
     }
 
     fn record(self) -> Result<ParkedRecord, String> {
-        let number = self.id.parse::<i64>().map_err(|_| "id must be a number in a string")?;
+        let number = self.id.parse::<i64>().ok().filter(|number| *number > 0);
+        let number = number.ok_or_else(|| {
+            format!("id must be a whole number from 1 to {} in a string", i64::MAX)
+        })?;
         let parked_at = self.parked_at.parse::<Timestamp>();
         let parked_at = parked_at.map_err(|_| "parkedAt must be a time as in RFC 3339")?;
         let code = ParkedCode::of_label(&self.code).ok_or_else(|| {
@@ -111,7 +115,8 @@ impl Line {
             (ParkedCode::Malformed, None, Some(raw)) => raw,
             (ParkedCode::Malformed, ..) => return Err("raw must be there, and no message".into()),
             (_, Some(message), None) => {
-                let read = wire::parse(message.get().as_bytes());
+                // As long as it was kept: that may be longer than it may come.
+                let read = wire::parse_stored(message.get());
                 let read = read.map_err(|malformed| format!("message: {}", malformed.why))?;
                 wire::render(&read.message, Duration::ZERO)
             }
@@ -156,6 +161,7 @@ pub(crate) async fn export(
     Extension(Caller(role)): Extension<Caller>,
     query: Query,
 ) -> Result<Response, Problem> {
+    query.only(EXPORTED)?;
     let with_secrets = match query.get("withSecrets") {
         None | Some("false") => false,
         Some("true") if role == Some(Role::Operate) => true,
@@ -218,6 +224,7 @@ pub(crate) async fn import(
     query: Query,
     body: Body,
 ) -> Result<Response, Problem> {
+    query.only(&["behind"])?;
     let behind = query.get("behind").map_or(Ok(0), str::parse);
     let behind = behind.map_err(|_| {
         Problem::parameter("behind", "behind must be the `last` of the import before")
@@ -231,7 +238,9 @@ pub(crate) async fn import(
         refused: 0,
         errors: Vec::new(),
     };
-    import.read(body).await?;
+    let read = import.read(body).await;
+    // What came before is in.
+    read.map_err(|problem| problem.with("added", import.all.added))?;
     let Import { all, refused, errors, .. } = import;
     let answer = json!({
         "added": all.added, "present": all.present, "refused": refused, "errors": errors,

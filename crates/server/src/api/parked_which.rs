@@ -14,6 +14,9 @@ pub(crate) const FILTERS: [&str; 7] = ["queue", "pool", "group", "code", "host",
 /// The most messages a second that a replay may be held to.
 const MOST_RATE: u64 = 1_000_000;
 
+/// The most ids that are replayed at once, all or none.
+const MOST_IDS: usize = 10_000;
+
 /// What is to be replayed, and how.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Which {
@@ -34,12 +37,18 @@ impl Which {
     /// Reads the fields of a body and the parameters of a query, which mean the same.
     pub(crate) fn read(fields: &Map<String, Value>, query: &Query) -> Result<Self, Problem> {
         let mut which = Self::default();
+        if let Some(name) = fields.keys().find(|name| query.get(name).is_some()) {
+            return Err(wrong(name, "must be in the body or in the query, not in both"));
+        }
         let (mut is_all, mut is_filtered) = (false, false);
         let named = query.all().map(|(name, value)| (name, Value::from(value)));
         let fields = fields.iter().map(|(name, value)| (name.as_str(), value.clone()));
         for (name, value) in named.chain(fields) {
             if FILTERS.contains(&name) {
                 let value = value.as_str().ok_or_else(|| wrong(name, "must be a string"))?;
+                if value.is_empty() {
+                    return Err(wrong(name, "must not be empty"));
+                }
                 set(&mut which.filter, name, value, Timestamp::now())?;
                 is_filtered = true;
                 continue;
@@ -52,8 +61,9 @@ impl Which {
                 "rate" => which.rate = Some(number(name, &value, MOST_RATE)?),
                 "limit" => which.limit = Some(number(name, &value, u32::MAX.into())? as usize),
                 "cursor" => {
-                    let cursor = value.as_str().and_then(|cursor| cursor.parse().ok());
-                    which.cursor = cursor.ok_or_else(super::page::bad_cursor)?;
+                    let cursor =
+                        value.as_str().and_then(place).ok_or_else(super::page::bad_cursor)?;
+                    (which.cursor, which.filter.last) = cursor;
                 }
                 _ => {
                     let known = FILTERS.join(", ");
@@ -69,6 +79,14 @@ impl Which {
             return Err(Problem::new(Code::InvalidField, detail));
         }
         Ok(which)
+    }
+}
+
+/// The place behind which a replay goes on, and the last one that it goes to: `17-40`, or the first alone.
+fn place(cursor: &str) -> Option<(i64, Option<i64>)> {
+    match cursor.split_once('-') {
+        Some((after, last)) => Some((after.parse().ok()?, Some(last.parse().ok()?))),
+        None => Some((cursor.parse().ok()?, None)),
     }
 }
 
@@ -131,7 +149,11 @@ fn ids(value: &Value) -> Result<Vec<String>, Problem> {
         Value::String(ids) => Some(ids.split(',').map(str::to_owned).collect()),
         _ => None,
     };
-    ids.ok_or_else(|| wrong("ids", "must be a list of strings"))
+    let ids: Vec<String> = ids.ok_or_else(|| wrong("ids", "must be a list of strings"))?;
+    if ids.len() > MOST_IDS {
+        return Err(wrong("ids", &format!("must not be more than {MOST_IDS}")));
+    }
+    Ok(ids)
 }
 
 fn flag(name: &str, value: &Value) -> Result<bool, Problem> {
@@ -192,11 +214,26 @@ mod tests {
             (json!({"after": "yesterday"}), "after must be a time"),
             (json!({"all": true, "rate": 0}), "rate must be a whole number from 1"),
             (json!({"pool": 7}), "pool must be a string"),
+            (json!({"pool": ""}), "pool must not be empty"),
+            (json!({"all": true, "cursor": "1-"}), "cursor must be the `next`"),
         ];
         for (body, words) in cases {
             let said = read(body.clone(), &[]).unwrap_err();
             assert!(said.contains(words), "{body}: {said}");
         }
+    }
+
+    #[test]
+    fn a_cursor_says_where_it_goes_on_and_where_it_ends() {
+        let read = |cursor: &str| read(json!({"all": true, "cursor": cursor}), &[]).unwrap();
+        assert_eq!((read("17").cursor, read("17").filter.last), (17, None));
+        assert_eq!((read("17-40").cursor, read("17-40").filter.last), (17, Some(40)));
+    }
+
+    #[test]
+    fn what_is_said_twice_is_refused() {
+        let said = read(json!({"pool": "P"}), &[("pool", "Q")]).unwrap_err();
+        assert!(said.contains("not in both"), "{said}");
     }
 
     #[test]

@@ -54,9 +54,9 @@ const METHODS: [(&str, MethodFilter); 4] = [
 
 const PAGED: &[&str] = &["limit", "cursor"];
 const OF_POOL: &[&str] = &["pool", "limit", "cursor"];
-const OF_PARKED: &[&str] =
+pub(super) const OF_PARKED: &[&str] =
     &["queue", "pool", "group", "code", "host", "after", "before", "limit", "cursor"];
-const EXPORTED: &[&str] = &[
+pub(super) const EXPORTED: &[&str] = &[
     "queue",
     "pool",
     "group",
@@ -68,7 +68,7 @@ const EXPORTED: &[&str] = &[
     "cursor",
     "withSecrets",
 ];
-const REPLAYED: &[&str] = &[
+pub(super) const REPLAYED: &[&str] = &[
     "ids", "all", "queue", "pool", "group", "code", "host", "after", "before", "dryRun", "rate",
     "limit", "cursor",
 ];
@@ -297,7 +297,7 @@ fn operating() -> Vec<Route> {
         )
         .query(&["pool"])
         .status(204)
-        .problems(&[Code::UnknownPause]),
+        .problems(&[Code::BadRequest, Code::UnknownPause]),
         route(
             "POST /api/v1/warnings/{id}/acknowledge",
             What::Json("Warning"),
@@ -356,6 +356,7 @@ fn publishing() -> Route {
 /// What is done with parked messages.
 fn on_parked() -> Vec<Route> {
     const REPLAY: &[Code] = &[
+        Code::BadRequest,
         Code::UnknownParked,
         Code::UnknownPool,
         Code::UnknownQueue,

@@ -115,7 +115,8 @@ impl Code {
     pub const fn lasts(self) -> bool {
         matches!(
             self,
-            Self::GroupBlocked
+            Self::Parked
+                | Self::GroupBlocked
                 | Self::GroupStuck
                 | Self::StateFailed
                 | Self::ConfigInvalid

@@ -11,10 +11,20 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 async fn daemon(endpoint: &Endpoint, more: &str) -> (Daemon, TempDir) {
+    let more = format!("{more}\n[alerts]\n");
+    daemon_with(endpoint, &more).await
+}
+
+async fn daemon_every(endpoint: &Endpoint, every: &str) -> (Daemon, TempDir) {
+    daemon_with(endpoint, &format!("[alerts]\nevery = {every:?}\n")).await
+}
+
+/// By this text, which ends within the table `alerts`.
+async fn daemon_with(endpoint: &Endpoint, text: &str) -> (Daemon, TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let state = folder.path().join("state.db").display().to_string();
     let text = format!(
-        "{more}\n[alerts]\nwebhook = {:?}\nmin_severity = \"ERROR\"\n[state]\npath = {state:?}\n",
+        "{text}webhook = {:?}\nmin_severity = \"ERROR\"\n[state]\npath = {state:?}\n",
         endpoint.url("/alerts")
     );
     let settings = Settings::parse("test.toml", &text, &|_| None).expect("sound settings");
@@ -78,6 +88,30 @@ async fn a_webhook_that_fails_is_left_alone_for_longer_and_longer() {
         assert!((0.7 * wanted..1.3 * wanted).contains(pause), "{pauses:?}");
     }
     assert!(pauses.iter().zip(wanted).any(|(pause, wanted)| (pause - wanted).abs() > 0.01));
+    daemon.shutdown().await;
+}
+
+/// While it goes on happening, and only then.
+#[tokio::test]
+async fn what_goes_on_is_told_again_every_so_often() {
+    let endpoint = Endpoint::start().await;
+    let (daemon, _folder) = daemon_every(&endpoint, "2s").await;
+    daemon.begin().await.expect("it begins");
+    let raise = || daemon.record().raise(Code::Configuration, Severity::Error, "B", "bad");
+    raise();
+    endpoint.wait_for(1).await;
+    let begun = Instant::now();
+    raise();
+    raise();
+    endpoint.wait_for(2).await;
+    let took = begun.elapsed();
+    assert!((Duration::from_millis(1_500)..Duration::from_secs(4)).contains(&took), "{took:?}");
+    sleep(Duration::from_secs(4)).await;
+    assert_eq!(told(&endpoint), ["CONFIGURATION B 1", "CONFIGURATION B 3"]);
+    // It begins once more, long after.
+    raise();
+    endpoint.wait_for(3).await;
+    assert_eq!(told(&endpoint)[2], "CONFIGURATION B 4");
     daemon.shutdown().await;
 }
 

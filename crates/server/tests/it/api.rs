@@ -11,6 +11,7 @@ mod messages;
 mod openapi;
 mod operate;
 mod pages;
+mod parking;
 pub(crate) mod schema;
 mod scrape;
 pub(crate) mod stage;

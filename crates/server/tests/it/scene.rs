@@ -9,8 +9,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sluicegate_dispatch::{
     AuthToken, BoxFuture, CallStatus, Delivery, Demand, Depth, Fact, Message, Outcome, Parked,
-    ParkedCode, ParkedStore, PoolSettings, Profile, QueueSettings, Reason, Receipt, Rejection,
-    Router, Settle, Settled, Severity, Source, SourceError, Target,
+    ParkedCode, ParkedStore, PoolSettings, Profile, PublishError, PutBack, QueueSettings, Reason,
+    Receipt, Rejection, Router, Settle, Settled, Severity, Source, SourceError, Target,
 };
 use sluicegate_executors::InProcess;
 use sluicegate_server::record::Record;
@@ -156,8 +156,10 @@ pub(crate) struct Stock {
     waiting: Mutex<VecDeque<Delivery>>,
     came: Notify,
     pub(crate) settled: Mutex<Vec<Settle>>,
-    /// Whether settling takes for ever.
+    /// Whether settling and putting back take for ever.
     pub(crate) hangs: Mutex<bool>,
+    /// The names of what was put back.
+    pub(crate) back: Mutex<Vec<String>>,
     pub(crate) trouble: Mutex<Option<&'static str>>,
 }
 
@@ -212,6 +214,17 @@ impl Source for Stock {
 
     fn extend(&self, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
         Box::pin(async move { Ok(vec![Settled::Done; receipts.len()]) })
+    }
+
+    fn put_back(&self, messages: Vec<PutBack>) -> BoxFuture<'_, Result<(), PublishError>> {
+        Box::pin(async move {
+            // It has them, whether anybody hears of that or not.
+            self.back.lock().extend(messages.iter().map(|message| message.name.to_string()));
+            if *self.hangs.lock() {
+                std::future::pending::<()>().await;
+            }
+            Ok(())
+        })
     }
 
     fn depth(&self) -> BoxFuture<'_, Result<Depth, SourceError>> {

@@ -48,7 +48,7 @@ async fn warning(daemon: &Daemon, code: &str, is_over: bool) -> Value {
 }
 
 /// What the audit says of each change, in their order.
-fn wanted(endpoint: &Endpoint, id: &str, replayed: &str, discarded: &str) -> [String; 11] {
+fn wanted(endpoint: &Endpoint, id: &str, replayed: &str, discarded: &str) -> [String; 14] {
     let target = endpoint.url("/");
     [
         "pool.patch operate peer TEST".to_owned(),
@@ -58,6 +58,9 @@ fn wanted(endpoint: &Endpoint, id: &str, replayed: &str, discarded: &str) -> [St
         format!("warning.delete operate peer {id}: CONFIGURATION/ERROR {target}"),
         format!("parked.replay operate peer {}", replayed),
         "parked.replay operate peer {\"pool\":\"TEST\"}".to_owned(),
+        "parked.replay operate peer code=malformed&limit=5".to_owned(),
+        "parked.replay operate peer host=h {\"code\":\"malformed\"}".to_owned(),
+        "parked.export operate peer pool=TEST&withSecrets=%74rue".to_owned(),
         format!("parked.discard operate peer {discarded}"),
         "message.ack operate peer a2".to_owned(),
         "config.reload signal - o.toml".to_owned(),
@@ -97,6 +100,13 @@ async fn what_people_change_is_logged_with_who_and_what() {
         (format!("DELETE /api/v1/warnings/{id}"), "", 204),
         (format!("POST /api/v1/parked/{}/replay", ids[0]), "", 200),
         ("POST /api/v1/parked/replay".to_owned(), "{\"pool\":\"TEST\"}", 200),
+        ("POST /api/v1/parked/replay?all=true&dryRun=true".to_owned(), "", 200),
+        ("POST /api/v1/parked/replay".to_owned(), "{\"all\":true,\"dryRun\":\"true\"}", 200),
+        ("POST /api/v1/parked/replay?pol=TEST".to_owned(), "", 400),
+        ("POST /api/v1/parked/replay?code=malformed&limit=5".to_owned(), "", 200),
+        ("POST /api/v1/parked/replay?host=h".to_owned(), "{\"code\":\"malformed\"}", 200),
+        ("GET /api/v1/parked/export?pool=TEST".to_owned(), "", 200),
+        ("GET /api/v1/parked/export?pool=TEST&withSecrets=%74rue".to_owned(), "", 200),
     ] {
         assert_eq!(ask(&line, body).await.status, status, "{line}");
     }
@@ -130,7 +140,7 @@ async fn what_people_change_is_logged_with_who_and_what() {
         |concurrency| serde_json::json!({ "concurrency": concurrency, "rateLimitPerMinute": null });
     assert_eq!((json(0, "old"), json(0, "new")), (limits(4), limits(7)));
     assert_eq!(json(6, "new")["replayed"].as_u64().map(|count| count > 0), Some(true));
-    assert!(json(10, "new")["failed"].as_str().is_some_and(|why| why.contains("o.toml:1")));
+    assert!(json(13, "new")["failed"].as_str().is_some_and(|why| why.contains("o.toml:1")));
     assert!(!errors.contains(TOKEN), "{errors}");
 }
 

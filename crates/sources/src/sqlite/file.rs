@@ -85,10 +85,30 @@ impl Lock {
 /// The file beside the state file that is locked: locks on the state file itself are the database's.
 /// It is the same one by whatever name the state file is called.
 fn beside(path: &Path) -> PathBuf {
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let mut name = path.into_os_string();
+    let mut name = resolved(path).into_os_string();
     name.push(".lock");
     name.into()
+}
+
+/// The file that a path leads to, which need not be there yet: links are followed as opening it does.
+fn resolved(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    // As many as the system follows.
+    for _ in 0..40 {
+        if let Ok(whole) = path.canonicalize() {
+            return whole;
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or_else(|| Path::new("."));
+        let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+        match path.read_link() {
+            Ok(target) => path = folder.join(target),
+            Err(_) => {
+                return path.file_name().map_or_else(|| path.clone(), |name| folder.join(name));
+            }
+        }
+    }
+    path
 }
 
 /// Opens a file to write, and makes it if it is not there: for nobody else to read, because tokens are

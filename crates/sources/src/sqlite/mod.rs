@@ -54,7 +54,7 @@ pub use clock::Clock;
 pub use file::OpenError;
 pub use parked_import::Imported;
 pub use parked_list::{ParkedFilter, ParkedItem, ParkedPage, ParkedRecord};
-pub use replay::{Replaying, Returning};
+pub use replay::{Batch, Replaying, Returning};
 pub use replay_error::{DiscardError, ReplayError};
 pub use replay_plan::ReplayPlan;
 pub use source::SqliteSource;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, params};
-use sluicegate_dispatch::{DEFAULT_GROUP, SourceError};
+use sluicegate_dispatch::{DEFAULT_GROUP, Message, SourceError};
 
 use super::parked::Columns;
 use super::parked_index::{Changes, HeldKey, ParkedIndex, firsts};
@@ -12,6 +12,9 @@ use super::parked_list::ParkedRecord;
 use super::store::Store;
 use super::writer::{ROW_BYTES, Write};
 use crate::wire;
+
+/// What the names of messages from elsewhere begin with.
+const FOREIGN: &str = "import:";
 
 /// What became of records that were imported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,8 +28,9 @@ pub struct Imported {
 }
 
 impl Store {
-    /// Parks messages that were exported, all or none, in their order and behind the number `last`: each with its
-    /// own number where that is free and would not change their order, else at the end.
+    /// Parks messages that were exported, all or none, in their order and behind the number `last`: each with the
+    /// number it had where this file has given that once, it is free and would not change their order; else at the
+    /// end.
     ///
     /// # Errors
     /// If the state file could not be written.
@@ -57,8 +61,7 @@ impl Import {
     ) -> rusqlite::Result<()> {
         let incoming = wire::parse_stored(&record.body).ok().filter(|_| record.is_message());
         let message = incoming.as_ref().map(|incoming| &incoming.message);
-        let id = message.map(|message| &*message.id);
-        if let Some(number) = present(connection, record, id)? {
+        if let Some(number) = present(connection, record, message)? {
             imported.present += 1;
             imported.last = imported.last.max(number);
             return Ok(());
@@ -66,7 +69,7 @@ impl Import {
         let group = message.map(|message| message.group.as_deref().unwrap_or(DEFAULT_GROUP));
         let columns = Columns {
             queue: &record.queue,
-            broker_id: &record.broker_id,
+            broker_id: &foreign_name(record),
             pool: record.pool.as_deref(),
             group,
             code: &record.code,
@@ -80,8 +83,9 @@ impl Import {
             last_error: record.last_error.as_ref(),
             message,
         };
-        let own = (record.number > imported.last && is_free(connection, record.number)?)
-            .then_some(record.number);
+        let number = record.number;
+        let own = number > imported.last && may_have(connection, number)?;
+        let own = own.then_some(number);
         imported.last = columns.insert(connection, own)?;
         imported.added += 1;
         touched.extend(columns.key());
@@ -89,26 +93,66 @@ impl Import {
     }
 }
 
+/// What a message that came from elsewhere is called by: what its source called it there may be the name of
+/// another message here.
+fn foreign_name(record: &ParkedRecord) -> String {
+    if record.broker_id.starts_with(FOREIGN) {
+        return record.broker_id.clone();
+    }
+    format!("{FOREIGN}{}@{}", record.broker_id, record.parked_at)
+}
+
 /// The number of a message that is here already, or on its way back to its queue.
 fn present(
     connection: &Connection,
     record: &ParkedRecord,
-    id: Option<&str>,
+    message: Option<&Message>,
 ) -> rusqlite::Result<Option<i64>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT number FROM parked WHERE queue = ?1 AND broker_id = ?2 \
-         UNION ALL SELECT number FROM replays WHERE queue = ?1 AND message_id = ?3 AND stage < 2 LIMIT 1",
+    // With those that were numbered to keep them apart, as in `name#2`.
+    let mut candidates = connection.prepare_cached(
+        "SELECT number, body FROM parked WHERE queue = ?1 AND broker_id = ?2 AND at = ?4 \
+         UNION ALL SELECT number, body FROM parked \
+         WHERE queue = ?1 AND broker_id >= ?3 AND broker_id < ?3 || '$' AND at = ?4 \
+         UNION ALL SELECT number, body FROM parked INDEXED BY parked_message \
+         WHERE message_id = ?5 AND queue = ?1 AND at = ?4",
     )?;
-    statement.query_row(params![record.queue, record.broker_id, id], |row| row.get(0)).optional()
+    let id = message.map(|message| &*message.id);
+    let names = (&record.broker_id, foreign_name(record));
+    let mut rows =
+        candidates.query(params![record.queue, names.0, names.1, record.parked_at, id])?;
+    while let Some(row) = rows.next()? {
+        if is_same(record, message, row.get_ref(1)?.as_str()?) {
+            return row.get(0).map(Some);
+        }
+    }
+    let mut returning = connection.prepare_cached(
+        "SELECT number FROM replays WHERE queue = ?1 AND message_id = ?2 AND stage = 1",
+    )?;
+    returning.query_row(params![record.queue, id], |row| row.get(0)).optional()
 }
 
-/// Whether nothing has that number, and nothing will come back to it.
-fn is_free(connection: &Connection, number: i64) -> rusqlite::Result<bool> {
+/// Whether a message is the one that is kept as this, its token aside: an export may be without.
+fn is_same(record: &ParkedRecord, message: Option<&Message>, kept: &str) -> bool {
+    let Some(message) = message else {
+        return wire::redacted(&record.body) == wire::redacted(kept);
+    };
+    let kept = wire::parse_stored(kept).map(|incoming| incoming.message);
+    kept.is_ok_and(|kept| without_token(kept) == without_token(message.clone()))
+}
+
+fn without_token(message: Message) -> Message {
+    Message { auth_token: None, unknown_fields: Box::default(), ..message }
+}
+
+/// Whether this file has given that number once, nothing has it, and nothing will come back to it. Numbers that it
+/// has not given are never taken from elsewhere: the highest there is would leave none for what is parked later.
+fn may_have(connection: &Connection, number: i64) -> rusqlite::Result<bool> {
     let mut statement = connection.prepare_cached(
-        "SELECT 1 FROM replays WHERE number = ?1 \
-         UNION ALL SELECT 1 FROM parked WHERE number = ?1",
+        "SELECT 1 FROM sqlite_sequence WHERE name = 'parked' AND seq >= ?1 \
+         AND NOT EXISTS (SELECT 1 FROM replays WHERE number = ?1) \
+         AND NOT EXISTS (SELECT 1 FROM parked WHERE number = ?1)",
     )?;
-    Ok(!statement.exists([number])?)
+    Ok(number > 0 && statement.exists([number])?)
 }
 
 impl Write for Import {

@@ -150,14 +150,14 @@ impl ParkedIndex {
         self.known.lock().count
     }
 
-    /// The numbers of replays that were begun and are not ended: whoever has the turn may end them.
-    pub(crate) fn unfinished(&self) -> Vec<i64> {
+    /// The numbers and queues of replays that were begun and are not ended: whoever has the turn may end them.
+    pub(crate) fn unfinished(&self) -> Vec<(i64, String)> {
         let known = self.known.lock();
-        let is_left = |replay: &&Replay| replay.stage == Stage::Begun;
-        let mut numbers: Vec<i64> =
-            known.replays.values().filter(is_left).map(|replay| replay.number).collect();
-        numbers.sort_unstable();
-        numbers
+        let left = known.replays.iter().filter(|(_, replay)| replay.stage == Stage::Begun);
+        let mut left: Vec<_> =
+            left.map(|((queue, _), replay)| (replay.number, queue.clone())).collect();
+        left.sort_unstable();
+        left
     }
 
     /// Keys whose replayed messages are over, and whose next are to follow.

@@ -1,5 +1,6 @@
 //! Looking at parked messages: one, a page of them, those that have something in common.
 
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use rusqlite::types::Value as SqlValue;
@@ -14,6 +15,9 @@ use crate::wire;
 
 /// How many items a page has at most.
 const MAX_PAGE: usize = 1000;
+/// How many bytes of bodies are read at once, if the last one may go beyond: so many of them that a page of large
+/// messages does not take all memory.
+pub(super) const MAX_BYTES: usize = 8 * 1024 * 1024;
 /// How far the place of a message in its key is counted.
 const MAX_PLACE: u32 = 1000;
 
@@ -74,6 +78,8 @@ pub struct ParkedFilter {
     pub after: Option<i64>,
     /// They came here before this time.
     pub before: Option<i64>,
+    /// They have this number or an earlier one.
+    pub last: Option<i64>,
 }
 
 /// A parked message as it is kept, with its token.
@@ -112,7 +118,7 @@ impl Store {
         self.inner.parked.count()
     }
 
-    /// A page of the messages that were put aside, at most 1,000.
+    /// A page of the messages that were put aside, at most 1,000 and fewer if they are large.
     ///
     /// # Errors
     /// If they could not be read.
@@ -129,12 +135,35 @@ impl Store {
         let limit = limit.clamp(1, MAX_PAGE);
         let filter = filter.clone();
         let read =
-            move |connection: &Connection| filter.select(connection, SHOWN, after, limit + 1, item);
-        let mut items = self.inner.readers.read(read).await?;
-        let has_more = items.len() > limit;
-        items.truncate(limit);
-        let next = items.last().filter(|_| has_more).map(|item| item.id.clone());
+            move |connection: &Connection| filter.select(connection, SHOWN, after, limit, item);
+        let Rows { found: items, more } = self.inner.readers.read(read).await?;
+        let next = items.last().filter(|_| more).map(|item| item.id.clone());
         Ok(ParkedPage { items, next })
+    }
+
+    /// The highest number that a message has which was put aside; 0 if there is none.
+    ///
+    /// # Errors
+    /// If it could not be read.
+    pub async fn last_parked(&self) -> Result<i64, SourceError> {
+        let read = self.inner.readers.read(|connection| {
+            let mut last =
+                connection.prepare_cached("SELECT ifnull(max(number), 0) FROM parked")?;
+            last.query_row((), |row| row.get(0))
+        });
+        read.await
+    }
+
+    /// The pools of which messages were put aside because their attempts are used up, or behind such a one.
+    ///
+    /// # Errors
+    /// If they could not be read.
+    pub async fn exhausted_pools(&self) -> Result<Vec<String>, SourceError> {
+        let read = self.inner.readers.read(|connection| {
+            let mut pools = connection.prepare_cached(EXHAUSTED)?;
+            pools.query_map((), |row| row.get(0))?.collect()
+        });
+        read.await
     }
 
     /// The numbers of messages that were put aside, behind this one and so many at most.
@@ -151,10 +180,11 @@ impl Store {
         let read = move |connection: &Connection| {
             filter.select(connection, "number", after, limit, |row| row.get(0))
         };
-        self.inner.readers.read(read).await
+        self.inner.readers.read(read).await.map(|rows| rows.found)
     }
 
-    /// Messages that were put aside, as they are kept, behind this one and so many at most.
+    /// Messages that were put aside, as they are kept, behind this one and so many at most; fewer if they are large,
+    /// but never none while there are any.
     ///
     /// # Errors
     /// If they could not be read.
@@ -167,7 +197,7 @@ impl Store {
         let filter = filter.clone();
         let read =
             move |connection: &Connection| filter.select(connection, KEPT, after, limit, record);
-        self.inner.readers.read(read).await
+        self.inner.readers.read(read).await.map(|rows| rows.found)
     }
 
     /// A message that was put aside, by its [`ParkedItem::id`].
@@ -208,18 +238,19 @@ impl ParkedFilter {
         Self { pool: pool.map(str::to_owned), ..Self::default() }
     }
 
-    /// Reads rows, in the order of their numbers, behind this one and so many at most.
+    /// Reads rows, in the order of their numbers, behind this one and so many at most; fewer if their bodies are
+    /// read and large.
     pub(super) fn select<T>(
         &self,
         connection: &Connection,
         columns: &str,
         after: i64,
         limit: usize,
-        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> rusqlite::Result<Vec<T>> {
-        let (mut conditions, mut values) = (Vec::new(), vec![SqlValue::Integer(after)]);
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        values.push(SqlValue::Integer(limit));
+        mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<Rows<T>> {
+        // One more says whether there are more.
+        let most = SqlValue::Integer(i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1));
+        let (mut conditions, mut values) = (Vec::new(), vec![SqlValue::Integer(after), most]);
         for (condition, value) in self.conditions() {
             values.push(value);
             conditions.push(format!("{condition} ?{} AND ", values.len()));
@@ -229,12 +260,21 @@ impl ParkedFilter {
             conditions.concat()
         );
         let mut statement = connection.prepare_cached(&sql)?;
-        statement.query_map(params_from_iter(values), read)?.collect()
+        let mut rows = statement.query(params_from_iter(values))?;
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        while let Some(row) = rows.next()? {
+            if found.len() >= limit || bytes >= MAX_BYTES {
+                return Ok(Rows { found, more: true });
+            }
+            bytes += body_len(row);
+            found.push(read(row)?);
+        }
+        Ok(Rows { found, more: false })
     }
 
     pub(super) fn conditions(&self) -> Vec<(&'static str, SqlValue)> {
         let text = |value: &Option<String>| value.clone().map(SqlValue::Text);
-        let host = self.host.as_ref().map(|host| host.to_ascii_lowercase());
+        let host = self.host.as_ref().map(|host| bracketed(host.to_ascii_lowercase()));
         let bare = host.as_deref().map(host_of).map(str::to_owned);
         let with_port = host.filter(|host| Some(host) != bare.as_ref());
         let all = [
@@ -243,13 +283,44 @@ impl ParkedFilter {
             ("grp =", text(&self.group)),
             ("code =", text(&self.code)),
             ("host =", text(&bare)),
-            ("authority =", text(&with_port)),
+            (WITH_PORT, text(&with_port)),
             ("at >=", self.after.map(SqlValue::Integer)),
             ("at <", self.before.map(SqlValue::Integer)),
+            ("number <=", self.last.map(SqlValue::Integer)),
         ];
         all.into_iter().filter_map(|(condition, value)| Some((condition, value?))).collect()
     }
 }
+
+/// The host and port of a target: one that goes without saying is said.
+const WITH_PORT: &str = "iif(authority = host, host || \
+    iif(json_extract(body, '$.mediationTarget') LIKE 'https:%', ':443', ':80'), authority) =";
+
+/// A host as it stands in a URL.
+fn bracketed(host: String) -> String {
+    if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]") } else { host }
+}
+
+/// Rows that were read.
+pub(super) struct Rows<T> {
+    pub(super) found: Vec<T>,
+    /// Whether there are more.
+    pub(super) more: bool,
+}
+
+/// How long the body is that a row was read with.
+fn body_len(row: &Row<'_>) -> usize {
+    row.get_ref("body").ok().and_then(|body| body.as_bytes().ok()).map_or(0, <[u8]>::len)
+}
+
+/// One step for each pool, however many messages it has.
+const EXHAUSTED: &str = "WITH RECURSIVE pools (pool) AS ( \
+    SELECT min(pool) FROM parked INDEXED BY parked_warned \
+    WHERE code IN ('exhausted', 'key_parked') \
+    UNION ALL SELECT (SELECT min(pool) FROM parked INDEXED BY parked_warned \
+    WHERE code IN ('exhausted', 'key_parked') AND parked.pool > pools.pool) \
+    FROM pools WHERE pools.pool IS NOT NULL) \
+    SELECT pool FROM pools WHERE pool IS NOT NULL";
 
 /// With the place among those that hold the same key, counted as far as that is of use.
 const SHOWN: &str = "number, queue, pool, code, reason, status, attempts, at, body, \

@@ -11,7 +11,8 @@ use super::row::{Raised, Touched, group_of};
 use super::store::Queue;
 use super::writer::{ROW_BYTES, Write};
 
-/// How long an id is remembered, in milliseconds.
+/// How long an id is remembered, in milliseconds. One that was seen further in the future than that was seen by a
+/// clock that was set back since: how long ago that was nobody knows, so it is no duplicate.
 pub(crate) const DEDUPE: i64 = 5 * 60 * 1000;
 /// How many remembered ids are looked at for each message that comes, to forget old ones. With 4, a
 /// round takes a third of the time that ids are remembered.
@@ -46,7 +47,7 @@ impl Write for Publish {
         let mut remember = connection.prepare_cached(
             "INSERT INTO ids (queue, id, seq, at) VALUES (?1, ?2, ?3, ?4) \
              ON CONFLICT (queue, id) DO UPDATE SET seq = excluded.seq, at = excluded.at \
-             WHERE at <= excluded.at - ?5",
+             WHERE at <= excluded.at - ?5 OR at > excluded.at + ?5",
         )?;
         let mut lanes = Lanes::of(self.queue.id);
         for Publication { message, body, delay } in &self.messages {
@@ -142,12 +143,12 @@ fn sweep(
     let steps = (published * SWEPT_PER_MESSAGE).max(SWEPT_AT_LEAST);
     let mut swept = queue.swept.lock();
     let mut step = connection.prepare_cached(
-        "SELECT id, at <= ?1 AND NOT EXISTS (SELECT 1 FROM messages WHERE messages.seq = ids.seq) \
+        "SELECT id, (at <= ?1 OR at > ?5) AND NOT EXISTS (SELECT 1 FROM messages WHERE messages.seq = ids.seq) \
          FROM ids WHERE queue = ?2 AND id > ?3 ORDER BY id LIMIT ?4",
     )?;
     let mut forget = connection.prepare_cached("DELETE FROM ids WHERE queue = ?1 AND id = ?2")?;
     let found: Vec<(String, bool)> = step
-        .query_map(params![now - DEDUPE, queue.id, &*swept, steps], |row| {
+        .query_map(params![now - DEDUPE, queue.id, &*swept, steps, now + DEDUPE], |row| {
             Ok((row.get(0)?, row.get(1)?))
         })?
         .collect::<Result<_, _>>()?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use sluicegate_dispatch::{PublishError, PutBack, SourceError};
 use tokio::time::Instant;
 
@@ -13,6 +13,7 @@ use super::row::group_of;
 use super::schema;
 use super::store::{Inner, Queue};
 use super::writer::{ROW_BYTES, Write};
+use crate::wire;
 
 /// How long a message that was parked may take to be settled.
 const SETTLED_WITHIN: Duration = Duration::from_secs(3);
@@ -29,7 +30,7 @@ pub(crate) async fn put_back(
     }
     // A message may be parked and not yet taken out of its queue: who settles it would take it out again.
     let give_up = Instant::now() + SETTLED_WITHIN;
-    while let Some(id) = still_out(queue, &messages) {
+    while let Some(id) = still_out(store, queue, &messages).await.map_err(PublishError::Source)? {
         if Instant::now() >= give_up {
             let words = format!("message {id} is still being settled: try again");
             return Err(PublishError::Source(SourceError::new(words)));
@@ -42,13 +43,42 @@ pub(crate) async fn put_back(
 }
 
 /// One of the messages that is out.
-fn still_out<'a>(queue: &Queue, messages: &'a [PutBack]) -> Option<&'a str> {
-    let mut ahead = queue.ahead.lock();
-    let now = Instant::now();
-    let is_out = |message: &&PutBack| {
-        place_of(queue.id, &message.broker_id).is_some_and(|seq| ahead.is_out(seq, now))
+async fn still_out(
+    store: &Inner,
+    queue: &Queue,
+    messages: &[PutBack],
+) -> Result<Option<Arc<str>>, SourceError> {
+    let places: Vec<(i64, Arc<str>)> = {
+        let (mut ahead, now) = (queue.ahead.lock(), Instant::now());
+        let of = |message: &PutBack| {
+            let seq = place_of(queue.id, &message.broker_id)?;
+            ahead.is_out(seq, now).then(|| (seq, Arc::clone(&message.publication.message.id)))
+        };
+        messages.iter().filter_map(of).collect()
     };
-    messages.iter().find(is_out).map(|message| &*message.publication.message.id)
+    if places.is_empty() {
+        return Ok(None);
+    }
+    let read = store.readers.read(move |connection| {
+        for (seq, id) in places {
+            if occupant(connection, seq)?.as_deref() == Some(&id) {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
+    });
+    read.await
+}
+
+/// The id of the message at a place, empty if that is no message; `None` if the place is free. The number alone
+/// does not say which message it is: a message that came from elsewhere may have had the same one there.
+fn occupant(connection: &Connection, seq: i64) -> rusqlite::Result<Option<Arc<str>>> {
+    let mut find = connection.prepare_cached("SELECT body FROM messages WHERE seq = ?1")?;
+    let id = |row: &Row<'_>| {
+        let read = wire::parse_stored(row.get_ref(0)?.as_str()?);
+        Ok(read.map_or_else(|_| "".into(), |incoming| incoming.message.id))
+    };
+    find.query_row([seq], id).optional()
 }
 
 /// The number that a message had in its queue.
@@ -76,30 +106,38 @@ impl Return {
         let body = &message.publication.body;
         let of = &message.publication.message;
         let old = place_of(self.queue.id, &message.broker_id).filter(|&seq| seq < numbers.next);
-        let there: Option<bool> = match old {
-            Some(seq) => connection
-                .prepare_cached("SELECT body = ?2 FROM messages WHERE seq = ?1")?
-                .query_row(params![seq, body], |row| row.get(0))
-                .optional()?,
-            None => None,
-        };
-        if there == Some(true) {
+        let there = old.map(|seq| occupant(connection, seq)).transpose()?.flatten();
+        if there.as_ref() == Some(&of.id) {
             return Ok(false);
         }
         // Without a place, or with another message in it, it goes to the end.
-        let seq = old.filter(|_| there.is_none()).unwrap_or(numbers.next);
-        if seq == numbers.next {
+        let old = old.filter(|_| there.is_none());
+        let seq = old.unwrap_or(numbers.next);
+        if old.is_none() {
+            // Done again after a crash, it is there once.
+            if !self.remember(connection, &message.name, seq, "IGNORE")? {
+                return Ok(false);
+            }
             numbers.next += 1;
         }
         let (lane, group) = (lanes.lane_of(connection, of)?, group_of(of));
         let (queue, high) = (self.queue.id, of.high_priority);
         publish::insert(connection, seq, queue, lane, &group, high, None, self.now, body)?;
-        connection
-            .prepare_cached(
-                "INSERT OR REPLACE INTO ids (queue, id, seq, at) VALUES (?1, ?2, ?3, ?4)",
-            )?
-            .execute(params![self.queue.id, of.id, seq, self.now])?;
+        self.remember(connection, &of.id, seq, "REPLACE")?;
         Ok(true)
+    }
+
+    /// Remembers an id; `false` if it was remembered before and that is left as it is.
+    fn remember(
+        &self,
+        connection: &Connection,
+        id: &str,
+        seq: i64,
+        or: &str,
+    ) -> rusqlite::Result<bool> {
+        let sql = format!("INSERT OR {or} INTO ids (queue, id, seq, at) VALUES (?1, ?2, ?3, ?4)");
+        let mut insert = connection.prepare_cached(&sql)?;
+        Ok(insert.execute(params![self.queue.id, id, seq, self.now])? > 0)
     }
 }
 

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Row as SqlRow, params};
-use sluicegate_dispatch::{Message, ParkedCode, Publication, PutBack, SourceError};
+use sluicegate_dispatch::{ParkedCode, Publication, PutBack, SourceError};
 use tokio::sync::OwnedMutexGuard;
 
 use super::parked_index::{Changes, HeldKey, ParkedIndex, Replay, Stage, first_of, firsts};
+use super::parked_list::MAX_BYTES;
 use super::replay_error::ReplayError;
 use super::store::Store;
 use super::writer::Write;
@@ -23,8 +24,9 @@ use crate::wire;
 /// [resumes](Store::resume_replay).
 #[derive(Debug)]
 pub struct Replaying {
-    /// Those that go back to their queues.
-    pub messages: Vec<Returning>,
+    /// The numbers of those that go back to their queues, in order, and these queues. The messages themselves are
+    /// [read](Store::returning) when they go: together they may be too large for the memory.
+    pub begun: Vec<(i64, String)>,
     /// Those that do not, and why.
     pub refused: Vec<ReplayError>,
     index: Arc<ParkedIndex>,
@@ -40,6 +42,15 @@ pub struct Returning {
     pub queue: String,
     /// It, as its queue takes it.
     pub message: PutBack,
+}
+
+/// Some of the messages that go back to their queues.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// They, in order.
+    pub messages: Vec<Returning>,
+    /// Those that cannot go: they are no messages, or not there any more.
+    pub lost: Vec<i64>,
 }
 
 impl Drop for Replaying {
@@ -67,8 +78,8 @@ impl Store {
         let mode = if whole { Mode::AllOrNone } else { Mode::Those };
         let begin = || Begin { index: own, numbers, queues, mode, now };
         let begun = self.inner.writer.write(begin).await?;
-        let (messages, refused) = (begun.messages, begun.refused);
-        Ok(Replaying { messages, refused, index, _turn: turn })
+        let (begun, refused) = (begun.numbers, begun.refused);
+        Ok(Replaying { begun, refused, index, _turn: turn })
     }
 
     /// Why one of these messages could not be replayed, if so. Nothing changes.
@@ -93,25 +104,37 @@ impl Store {
     pub async fn resume_replay(&self) -> Result<Option<Replaying>, SourceError> {
         let index = Arc::clone(&self.inner.parked);
         let turn = Arc::clone(&index.turn).lock_owned().await;
-        let numbers = index.unfinished();
-        if numbers.is_empty() {
+        let begun = index.unfinished();
+        if begun.is_empty() {
             return Ok(None);
         }
+        Ok(Some(Replaying { begun, refused: Vec::new(), index, _turn: turn }))
+    }
+
+    /// The first of these messages, whose replays were begun, as their queues take them: so many that they are not
+    /// too large together, and at least one.
+    ///
+    /// # Errors
+    /// If they could not be read.
+    pub async fn returning(&self, numbers: &[i64]) -> Result<Batch, SourceError> {
+        let numbers = numbers.to_vec();
         let read = self.inner.readers.read(move |connection| {
-            let mut found = Vec::new();
+            let (mut batch, mut bytes) = (Batch::default(), 0);
             for number in numbers {
-                let Some(row) = Row::find(connection, number)? else { continue };
-                let at = connection
-                    .prepare_cached("SELECT at FROM replays WHERE number = ?1 AND stage = 0")?
-                    .query_row([number], |row| row.get(0))
-                    .optional()?;
-                let message = row.message();
-                found.extend(at.zip(message).map(|(at, message)| row.returning(message, at)));
+                if bytes >= MAX_BYTES {
+                    break;
+                }
+                match returning(connection, number)? {
+                    Some(message) => {
+                        bytes += message.message.publication.body.len();
+                        batch.messages.push(message);
+                    }
+                    None => batch.lost.push(number),
+                }
             }
-            Ok(found)
+            Ok(batch)
         });
-        let messages = read.await?;
-        Ok(Some(Replaying { messages, refused: Vec::new(), index, _turn: turn }))
+        read.await
     }
 
     /// Waits until there may be something to replay that nobody has asked for: what was left unfinished, or what
@@ -121,7 +144,7 @@ impl Store {
     }
 
     /// Messages that came while the earlier ones of their key were replayed, and whose turn it is now: of each such
-    /// key, so many at most.
+    /// key so many at most, and of about ten keys that have so many.
     ///
     /// # Errors
     /// If they could not be read.
@@ -137,6 +160,9 @@ impl Store {
             )?;
             let mut numbers = Vec::new();
             for key in keys {
+                if numbers.len() >= most.saturating_mul(10) {
+                    break;
+                }
                 let mut rows = statement.query(params![key.0, key.1, key.2, most])?;
                 while let Some(row) = rows.next()?
                     && row.get::<_, bool>(1)?
@@ -161,36 +187,48 @@ impl Store {
     }
 }
 
+/// A message whose replay was begun, as its queue takes it. The name is one that no other replay has, and the same
+/// when this one is done again.
+fn returning(connection: &Connection, number: i64) -> rusqlite::Result<Option<Returning>> {
+    let mut find = connection.prepare_cached(
+        "SELECT parked.queue, broker_id, body, replays.at FROM parked JOIN replays USING (number) \
+         WHERE number = ?1 AND stage = 0",
+    )?;
+    let read = |row: &SqlRow<'_>| {
+        let (queue, broker_id, body): (_, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let Ok(incoming) = wire::parse_stored(&body) else { return Ok(None) };
+        let (message, at): (_, i64) = (incoming.message, row.get(3)?);
+        let name = format!("{}~{number}-{at}", message.id).into();
+        let publication = Publication { message, body: body.into(), delay: Duration::ZERO };
+        let message = PutBack { broker_id: broker_id.into(), name, publication };
+        Ok(Some(Returning { number, queue, message }))
+    };
+    find.query_row([number], read).optional().map(Option::flatten)
+}
+
 /// A parked message, as far as it matters here.
 pub(super) struct Row {
     number: i64,
     queue: String,
-    broker_id: Arc<str>,
     pool: Option<String>,
     group: Option<String>,
     pub(super) holds: bool,
-    is_malformed: bool,
-    body: String,
+    /// The message's own id; `None` for what is no message.
+    id: Option<String>,
 }
 
 impl Row {
     pub(super) fn find(connection: &Connection, number: i64) -> rusqlite::Result<Option<Self>> {
         let mut statement = connection.prepare_cached(
-            "SELECT queue, broker_id, pool, grp, holds, code = ?2, body FROM parked \
+            "SELECT queue, pool, grp, holds, CASE WHEN code <> ?2 THEN message_id END FROM parked \
              WHERE number = ?1",
         )?;
         let read = |row: &SqlRow<'_>| {
-            let (queue, broker_id) = (row.get(0)?, row.get(1)?);
-            let (pool, group, holds) = (row.get(2)?, row.get(3)?, row.get(4)?);
-            let (is_malformed, body) = (row.get(5)?, row.get(6)?);
-            Ok(Self { number, queue, broker_id, pool, group, holds, is_malformed, body })
+            let (queue, pool, group) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            let (holds, id) = (row.get(3)?, row.get(4)?);
+            Ok(Self { number, queue, pool, group, holds, id })
         };
         statement.query_row(params![number, ParkedCode::Malformed.label()], read).optional()
-    }
-
-    fn message(&self) -> Option<Message> {
-        let read = wire::parse_stored(&self.body).ok().filter(|_| !self.is_malformed);
-        read.map(|incoming| incoming.message)
     }
 
     pub(super) fn key(&self) -> Option<HeldKey> {
@@ -203,15 +241,6 @@ impl Row {
         let Some(key) = self.key() else { return Ok(None) };
         let first = first_of(connection, &key)?;
         Ok(first.map(|first| first.number).filter(|&number| number < self.number))
-    }
-
-    /// It as its queue takes it. The name is one that no other replay has, and the same when this one is done
-    /// again.
-    fn returning(self, message: Message, at: i64) -> Returning {
-        let name = format!("{}~{}-{at}", message.id, self.number).into();
-        let publication = Publication { message, body: self.body.into(), delay: Duration::ZERO };
-        let message = PutBack { broker_id: self.broker_id, name, publication };
-        Returning { number: self.number, queue: self.queue, message }
     }
 }
 
@@ -237,7 +266,7 @@ enum Mode {
 
 #[derive(Default)]
 struct BegunReplay {
-    messages: Vec<Returning>,
+    numbers: Vec<(i64, String)>,
     refused: Vec<ReplayError>,
     changes: Changes,
 }
@@ -255,7 +284,7 @@ impl Begin {
         let Some(row) = Row::find(connection, number)? else {
             return Ok(Err(ReplayError::NotFound { id }));
         };
-        let Some(message) = row.message() else { return Ok(Err(ReplayError::Malformed { id })) };
+        let Some(message) = &row.id else { return Ok(Err(ReplayError::Malformed { id })) };
         if !self.queues.contains(&row.queue) {
             return Ok(Err(ReplayError::NoQueue { id, queue: row.queue }));
         }
@@ -271,16 +300,16 @@ impl Begin {
         )?;
         let (pool, group) = (&row.pool, &row.group);
         let noted =
-            note.execute(params![number, row.queue, message.id, pool, group, row.holds, self.now])?;
+            note.execute(params![number, row.queue, message, pool, group, row.holds, self.now])?;
         if noted == 0 {
             return Ok(Err(ReplayError::Busy { id }));
         }
         let (key, holds) = (row.key(), row.holds);
         touched.extend(key.clone().filter(|_| holds));
-        let name = (row.queue.clone(), message.id.to_string());
+        let name = (row.queue.clone(), message.clone());
         let replay = Replay { number, key, holds, stage: Stage::Begun };
         begun.changes.replays.push((name, replay));
-        begun.messages.push(row.returning(message, self.now));
+        begun.numbers.push((number, row.queue));
         Ok(Ok(()))
     }
 }

@@ -20,9 +20,7 @@ impl Store {
     /// # Errors
     /// If the state file could not be written: then they are still being replayed.
     pub async fn end_replay(&self, numbers: &[i64]) -> Result<(), SourceError> {
-        let numbers = numbers.to_vec();
-        let index = Arc::clone(&self.inner.parked);
-        self.inner.writer.write(|| End { index, numbers, is_back: true }).await.map(drop)
+        self.end(numbers, true).await
     }
 
     /// The queues of these messages did not take them: they stay parked.
@@ -30,9 +28,15 @@ impl Store {
     /// # Errors
     /// If the state file could not be written: then they are still being replayed.
     pub async fn cancel_replay(&self, numbers: &[i64]) -> Result<(), SourceError> {
-        let numbers = numbers.to_vec();
-        let index = Arc::clone(&self.inner.parked);
-        self.inner.writer.write(|| End { index, numbers, is_back: false }).await.map(drop)
+        self.end(numbers, false).await
+    }
+
+    async fn end(&self, numbers: &[i64], is_back: bool) -> Result<(), SourceError> {
+        if numbers.is_empty() {
+            return Ok(());
+        }
+        let (index, numbers) = (Arc::clone(&self.inner.parked), numbers.to_vec());
+        self.inner.writer.write(|| End { index, numbers, is_back }).await.map(drop)
     }
 
     /// Forgets replays that have long been over.

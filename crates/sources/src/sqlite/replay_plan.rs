@@ -59,7 +59,7 @@ fn plan(
 ) -> rusqlite::Result<ReplayPlan> {
     let columns = "number, queue, pool, grp, code <> 'malformed', \
         EXISTS (SELECT 1 FROM replays WHERE replays.number = parked.number)";
-    let found = filter.select(connection, columns, after, limit, candidate)?;
+    let found = filter.select(connection, columns, after, limit, candidate)?.found;
     let mut plan =
         ReplayPlan { last: found.last().map(|last| last.number), ..ReplayPlan::default() };
     let mut left: HashMap<HeldKey, Option<i64>> = HashMap::new();

@@ -125,15 +125,21 @@ const STEPS: &[&str] = &[
     UPDATE parked SET message_id = json_extract(body, '$.id'),
         authority = json_extract(body, '$.mediationTarget')
         WHERE code <> 'malformed' AND json_valid(body);
-    UPDATE parked SET authority = substr(authority, instr(authority, '://') + 3);
-    UPDATE parked SET authority = lower(substr(authority, 1, instr(authority || '/', '/') - 1));
-    UPDATE parked SET host = CASE WHEN authority GLOB '*:[0-9]*'
-        THEN substr(authority, 1, length(rtrim(authority, '0123456789')) - 1) ELSE authority END;
+    UPDATE parked SET host = CASE WHEN authority LIKE 'https:%' THEN ':443' ELSE ':80' END;
+    UPDATE parked SET authority = lower(substr(authority, instr(authority, '://') + 3));
+    UPDATE parked SET authority = substr(authority, 1, instr(authority || '/', '/') - 1);
+    UPDATE parked SET authority = substr(authority, 1, instr(authority || '?', '?') - 1);
+    UPDATE parked SET authority = substr(authority, 1, instr(authority || '#', '#') - 1);
+    UPDATE parked SET authority = rtrim(rtrim(authority, '0123456789'), ':')
+        WHERE authority LIKE '%' || host OR authority LIKE '%:';
+    UPDATE parked SET host = CASE WHEN rtrim(authority, '0123456789') LIKE '%:'
+        THEN rtrim(rtrim(authority, '0123456789'), ':') ELSE authority END;
     CREATE INDEX parked_message ON parked (message_id) WHERE message_id IS NOT NULL;
     CREATE INDEX parked_queue ON parked (queue);
     CREATE INDEX parked_group ON parked (grp);
     CREATE INDEX parked_host ON parked (host);
     CREATE INDEX parked_code ON parked (code);
+    CREATE INDEX parked_warned ON parked (pool) WHERE code IN ('exhausted', 'key_parked');
     ALTER TABLE replays RENAME TO old_replays;
     CREATE TABLE replays (
         number INTEGER PRIMARY KEY,

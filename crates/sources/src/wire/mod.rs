@@ -23,6 +23,8 @@ pub use render::{render, shown};
 
 /// How long a message's body may be, in bytes.
 pub const MAX_BODY: usize = 1024 * 1024;
+/// How long the first delivery of a message may wait, in seconds: ten years.
+pub const MAX_DELAY: u64 = 10 * 365 * 24 * 60 * 60;
 /// How long an id, a group, a tenant or a pool's code may be, in bytes.
 pub const MAX_NAME: usize = 512;
 
@@ -55,9 +57,12 @@ pub fn parse(body: &[u8]) -> Result<Incoming, Malformed> {
     read(body).map_err(|why| Malformed { why, raw: raw(body) })
 }
 
-/// Reads a message that was taken in before: it may have become longer since.
-#[cfg(feature = "sqlite")]
-pub(crate) fn parse_stored(body: &str) -> Result<Incoming, Malformed> {
+/// Reads a message that was taken in before: it may have become longer since, by what goes without saying and is
+/// written where it is kept.
+///
+/// # Errors
+/// As [`parse`], but for its length.
+pub fn parse_stored(body: &str) -> Result<Incoming, Malformed> {
     read_text(body).map_err(|why| Malformed { why, raw: raw(body.as_bytes()) })
 }
 
@@ -66,7 +71,7 @@ pub(crate) fn parse_stored(body: &str) -> Result<Incoming, Malformed> {
 /// # Errors
 /// As [`parse`].
 pub fn publication(body: &str) -> Result<Publication, Malformed> {
-    let read = check_body(body.len()).and_then(|()| read_text(body));
+    let read = check_body(body.len()).and_then(|()| read_new(body));
     let Incoming { message, delay } =
         read.map_err(|why| Malformed { why, raw: raw(body.as_bytes()) })?;
     Ok(Publication { message, body: body.into(), delay })
@@ -83,7 +88,17 @@ fn read(body: &[u8]) -> Result<Incoming, String> {
     check_body(body.len())?;
     let text = std::str::from_utf8(body)
         .map_err(|error| format!("the message is not UTF-8 from byte {}", error.valid_up_to()))?;
-    read_text(text)
+    read_new(text)
+}
+
+/// Reads what was not taken in before: its delay must be one that ends.
+fn read_new(text: &str) -> Result<Incoming, String> {
+    let incoming = read_text(text)?;
+    let delay = incoming.delay.as_secs();
+    if delay > MAX_DELAY {
+        return Err(format!("delaySeconds is {delay}; at most {MAX_DELAY} are right"));
+    }
+    Ok(incoming)
 }
 
 fn read_text(text: &str) -> Result<Incoming, String> {

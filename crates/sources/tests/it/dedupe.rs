@@ -47,6 +47,26 @@ async fn an_id_is_remembered_over_a_crash_and_per_queue() {
     assert_eq!(stage.publish(&["m1"]).await, 0);
 }
 
+/// The wall clock was a day ahead, and was set right between two runs.
+#[tokio::test]
+async fn an_id_that_was_seen_by_a_clock_that_was_ahead_is_not_a_duplicate_for_as_long() {
+    let stage = Stage::open().await;
+    stage.publish(&["m1"]).await;
+    let received = stage.take(1).await;
+    stage.done(&received[0]).await;
+    let Stage { store, queue, folder } = stage;
+    drop((store, queue));
+    let file = Connection::open(state(&folder)).unwrap();
+    let day = 86_400_000;
+    let ten_minutes = 600_000;
+    file.execute("UPDATE ids SET at = at + ?1", [day - ten_minutes]).unwrap();
+    drop(file);
+    let stage = Stage::open_in(folder).await;
+    assert_eq!(stage.publish(&["m1"]).await, 0);
+    assert_eq!(stage.publish(&["m1"]).await, 1, "and now it is one");
+    assert_eq!(stage.take_ids(9).await, ["m1"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn old_ids_are_forgotten_bit_by_bit() {
     let stage = Stage::open().await;

@@ -32,6 +32,24 @@ async fn a_file_is_served_once() {
     Store::open_serving(state(&folder)).await.unwrap();
 }
 
+/// The links were there before the file.
+#[tokio::test]
+async fn a_file_that_was_made_through_a_link_is_served_once() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("data")).unwrap();
+    let real = folder.path().join("data/real.db");
+    let [link, far] = ["link.db", "far.db"].map(|name| folder.path().join(name));
+    std::os::unix::fs::symlink("data/real.db", &link).unwrap();
+    std::os::unix::fs::symlink(&link, &far).unwrap();
+    let first = Store::open_serving(&far).await.unwrap();
+    for path in [&real, &link, &far] {
+        let error = Store::open_serving(path).await.unwrap_err();
+        assert!(matches!(error, OpenError::Served { .. }), "{}: {error:?}", path.display());
+    }
+    drop(first);
+    drop(Store::open_serving(&real).await.unwrap());
+}
+
 #[tokio::test]
 async fn a_file_of_a_later_version_is_refused_and_left_alone() {
     let stage = Stage::open().await;
@@ -373,6 +391,10 @@ async fn a_file_of_the_first_version_is_brought_up() {
     park.execute((2, "key_parked", true, body("m2", "http://Host.example:8080/in"))).unwrap();
     park.execute((3, "rejected", false, body("m3", "https://other.example"))).unwrap();
     park.execute((4, "malformed", false, "{")).unwrap();
+    park.execute((5, "rejected", false, body("m5", "http://[2001:db8::1]/x"))).unwrap();
+    park.execute((6, "rejected", false, body("m6", "http://plain.example?x=1:80"))).unwrap();
+    park.execute((7, "rejected", false, body("m7", "https://secure.example:443#x"))).unwrap();
+    park.execute((8, "rejected", false, body("m8", "http://[2001:db8::2]:8080?x"))).unwrap();
     old.execute(
         "INSERT INTO queues (id, name, next, stored) VALUES (1, 'orders', (1 << 47) + 9, 1)",
         (),
@@ -388,10 +410,25 @@ async fn a_file_of_the_first_version_is_brought_up() {
     drop(park);
     drop(old);
     let stage = Stage::open_in(folder).await;
-    assert_eq!(stage.store.parked_count(), 3);
+    assert_eq!(stage.store.parked_count(), 7);
     let found = stage.store.parked_message("m2").await.unwrap().expect("it is parked");
     assert_eq!((found.id.as_str(), found.place), ("2", Some(1)));
-    for (host, number) in [("host.example", 2), ("host.example:8080", 2), ("other.example", 3)] {
+    let hosts = [
+        ("host.example", 2),
+        ("host.example:8080", 2),
+        ("other.example", 3),
+        ("other.example:443", 3),
+        ("[2001:db8::1]", 5),
+        ("[2001:db8::1]:80", 5),
+        ("2001:db8::1", 5),
+        ("plain.example", 6),
+        ("plain.example:80", 6),
+        ("secure.example", 7),
+        ("secure.example:443", 7),
+        ("[2001:db8::2]", 8),
+        ("[2001:db8::2]:8080", 8),
+    ];
+    for (host, number) in hosts {
         let filter = ParkedFilter { host: Some(host.to_owned()), ..ParkedFilter::default() };
         assert_eq!(stage.store.parked_numbers(&filter, 0, 9).await.unwrap(), [number], "{host}");
     }

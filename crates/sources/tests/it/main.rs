@@ -9,6 +9,8 @@ mod dedupe;
 #[cfg(test)]
 mod file;
 #[cfg(test)]
+mod import;
+#[cfg(test)]
 mod model;
 #[cfg(test)]
 mod others;

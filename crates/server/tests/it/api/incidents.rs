@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use serde_json::{Value, json};
+use sluicegate_dispatch::{Parked, ParkedCode, ParkedStore};
 use sluicegate_testkit::endpoint::{Answer, Endpoint};
 
 use super::schema::Document;
@@ -77,6 +78,45 @@ async fn used_up_attempts_are_warned_of_until_nothing_is_parked() {
         assert_eq!(stage.delete(&format!("/api/v1/parked/{id}")).await.status, 204);
     }
     check(&warning(&stage, "PARKED", true).await, "ERROR", "P", "");
+}
+
+/// Whoever was told before the restart hears when it is over.
+#[tokio::test]
+async fn what_was_parked_before_the_start_is_warned_of_until_it_is_gone() {
+    let endpoint = Endpoint::start().await;
+    endpoint.otherwise(Answer::ok().body(r#"{"ack":false}"#));
+    let webhook = Endpoint::start().await;
+    let alerts = format!("{STRICT}[alerts]\nwebhook = {:?}\n", webhook.url("/"));
+    let stage = Stage::open(&alerts).await;
+    let message = sluicegate_sources::wire::parse(
+        json!({ "id": "m1", "mediationTarget": endpoint.url("/in"), "poolCode": "P" })
+            .to_string()
+            .as_bytes(),
+    );
+    let row = |pool: &str, code| Parked {
+        queue: "default".into(),
+        broker_id: pool.into(),
+        pool: Some(pool.into()),
+        code,
+        reason: "words".to_owned(),
+        status: None,
+        attempts: 1,
+        holds_key: false,
+        last_error: None,
+        message: Ok(message.clone().expect("a message").message),
+    };
+    let rows = vec![row("P", ParkedCode::Exhausted), row("Q", ParkedCode::Rejected)];
+    stage.daemon.store().park(rows).await.expect("they are parked");
+    stage.daemon.begin().await.expect("it begins");
+    check(&warning(&stage, "PARKED", false).await, "ERROR", "P", "sluicegate parked --pool P");
+    assert_eq!(stage.get("/api/v1/warnings").await.items().len(), 1);
+    webhook.wait_for(1).await;
+    assert_eq!(stage.delete("/api/v1/parked/1").await.status, 204);
+    check(&warning(&stage, "PARKED", true).await, "ERROR", "P", "");
+    webhook.wait_for(2).await;
+    let told: Vec<Value> = webhook.asked().iter().map(|asked| asked.json()).collect();
+    assert_eq!((&told[0]["code"], &told[0]["resolved"]), (&json!("PARKED"), &json!(false)));
+    assert_eq!((&told[1]["id"], &told[1]["resolved"]), (&told[0]["id"], &json!(true)));
 }
 
 #[tokio::test]

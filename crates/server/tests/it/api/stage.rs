@@ -111,7 +111,7 @@ impl Stage {
             // Cut off early, the answer says why.
             tokio::join!(writes.write_all(bytes), reads.read_to_end(&mut answer)).1
         };
-        let read = timeout(Duration::from_secs(30), both).await.expect("it answers in time");
+        let read = timeout(Duration::from_secs(60), both).await.expect("it answers in time");
         read.expect("it answers");
         Reply::parse(&answer)
     }

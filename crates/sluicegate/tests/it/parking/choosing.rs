@@ -117,6 +117,23 @@ async fn a_replay_keeps_to_its_rate() {
     assert_eq!(scene.called()[1..], ids);
 }
 
+/// What fails again is parked again, behind all that was parked before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_of_what_fails_again_goes_over_each_once() {
+    let scene = Scene::new(On::Embedded).await.expect("it needs no broker");
+    let daemon = scene.serve().await;
+    scene.endpoint.otherwise(Answer::status(404));
+    let ids: Vec<String> = (1..=5).map(|n| format!("m{n}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    scene.publish(&daemon, &ids).await;
+    scene.is_parked(&daemon, &ids).await;
+    scene.run(&daemon, &["replay", "--all", "--rate", "2"]).check(0, &["replayed 5"]);
+    scene.is_parked(&daemon, &ids).await;
+    scene.run(&daemon, &["replay", "--code", "rejected"]).check(0, &["replayed 5"]);
+    scene.is_parked(&daemon, &ids).await;
+    assert_eq!(scene.called().len(), 15);
+}
+
 /// What came from a queue that is not configured any more can be seen and discarded.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removed_queue_leaves_its_parked_messages() {
