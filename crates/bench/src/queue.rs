@@ -123,7 +123,7 @@ impl Full {
         };
         let (less, more) = match self.load.messages {
             ..=1_000 => TAKEN_OF_FEW,
-            ..ENOUGH => TAKEN_OF_MANY_QUICKLY,
+            1_001..ENOUGH => TAKEN_OF_MANY_QUICKLY,
             _ => TAKEN_OF_MANY,
         };
         let (of_less, of_more) = (take(less)?, take(more)?);
