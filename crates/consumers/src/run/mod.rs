@@ -261,12 +261,12 @@ impl Running {
         let Consuming { sluice, .. } = &self.engine.recipient;
         // From now on nothing starts, however long the source takes to stop; what runs has half of the time at least.
         let ending = sluice.pause("ending");
+        let running = sluice.stats().gauges.running;
         let now = Instant::now();
         self.engine.stop(now + deadline.saturating_duration_since(now) / 2).await;
         // What waits hands itself back when it is dropped.
         let waited = sluice.close();
         let handed_back = waited.len() as u64;
-        let running = sluice.stats().gauges.running;
         drop((waited, ending));
         let drained = self.workers.drain(deadline).await;
         let aborted = drained.cancelled.len() + drained.abandoned.len();

@@ -160,6 +160,8 @@ async fn only_what_stays_in_order_waits() {
     };
     source.publish((0..12).map(of).collect()).await.unwrap();
     receive(&source, 3).await;
+    // What was asked for ahead goes back; those three stay out.
+    source.stop().await;
     drop(source);
     let source = open(broker.url(), "passing", LONG).await;
     let order = Order::of_pools(["STRICT"]).with("PARALLEL", Ordered::Groups);
