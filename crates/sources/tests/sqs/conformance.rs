@@ -22,8 +22,9 @@ impl Rig for Server {
         let mut abilities = Abilities::all(WINDOW);
         // Windows are the service's, and outlive whoever received.
         abilities.crash_frees = false;
-        // Several polls of a standard queue are under way at once.
-        abilities.in_order = self.suffix == ".fifo";
+        // Several polls are under way at once, and what has no group is in order with nothing. Within a group of
+        // a FIFO queue order holds: see the tests of those.
+        abilities.in_order = false;
         // A FIFO queue hands out several of a group at once.
         abilities.keeps_order = false;
         // It does not say which ones it knew.

@@ -112,3 +112,26 @@ async fn order_holds_through_retries_and_windows_that_end() {
         assert_eq!(of, names(group));
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_group_comes_in_order_while_several_polls_are_under_way() {
+    let Some(broker) = broker() else { return };
+    let source = open(settings(broker.url(), &fresh(".fifo"))).await;
+    let names = |group: &str| -> Vec<String> { (0..35).map(|n| format!("{group}{n}")).collect() };
+    for n in 0..35 {
+        let messages = ["a", "b", "c"].map(|group| of(group, &names(group)[n]));
+        source.publish(messages.into()).await.unwrap();
+    }
+    let mut done: Vec<String> = Vec::new();
+    let end = Instant::now() + PATIENCE;
+    while done.len() < 105 {
+        assert!(Instant::now() < end, "{done:?}");
+        let some = source.receive(Demand::any(100)).await.unwrap();
+        all_done(&*source, &some).await;
+        done.extend(ids(&some));
+    }
+    for group in ["a", "b", "c"] {
+        let of: Vec<_> = done.iter().filter(|id| id.starts_with(group)).cloned().collect();
+        assert_eq!(of, names(group));
+    }
+}
