@@ -10,7 +10,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use sluicegate_dispatch::{DEFAULT_GROUP, Ordered};
 
 use super::hash::{Map, Set};
-use super::read_ahead::{Fetch, Fetched, Found, LaneFetch, LaneFetched, REGULAR};
+use super::read_ahead::{Choice, Fetch, Fetched, Found, LaneFetch, LaneFetched, REGULAR};
 use super::row::{Content, Key, Row, Touched};
 use super::schema;
 
@@ -43,9 +43,9 @@ pub(crate) fn read(
         fetched.lanes.push(reading.lane(at, lane)?);
     }
     reading.numbered(&mut fetched.lanes)?;
-    for key in &fetch.choosing {
+    for Choice { key, read } in &fetch.choosing {
         let next = next_of(&snapshot, key, fetch.now, reading.has_high)?;
-        let next = next.map(|row| reading.with_content(row)).transpose()?;
+        let next = next.map(|row| reading.with_content(row, *read)).transpose()?;
         fetched.chosen.push((key.clone(), next));
     }
     Ok(fetched)
@@ -301,9 +301,10 @@ impl<'c> Reading<'c> {
         Ok(is_split)
     }
 
-    /// The message with its body, if there is room for it.
-    fn with_content(&mut self, row: Row) -> rusqlite::Result<Found> {
-        let content = if self.room == 0 { None } else { self.content(row.seq)? };
+    /// The message with its body, if its lane is read so far and there is room for it.
+    fn with_content(&mut self, row: Row, read: i64) -> rusqlite::Result<Found> {
+        let is_wanted = (row.high || row.seq <= read) && self.room > 0;
+        let content = if is_wanted { self.content(row.seq)? } else { None };
         Ok(Found { row, content })
     }
 

@@ -27,11 +27,19 @@ pub(crate) struct Fetch {
     /// What is next of these lanes.
     pub(crate) lanes: Vec<LaneFetch>,
     /// The next of these keys.
-    pub(crate) choosing: Vec<Key>,
+    pub(crate) choosing: Vec<Choice>,
     /// What time it is.
     pub(crate) now: i64,
     /// How long the bodies that it brings may be, together.
     pub(crate) room: usize,
+}
+
+/// A key whose next message is looked up.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub(crate) key: Key,
+    /// How far its lane is read: the bodies of regular messages beyond are read when the lane comes to them.
+    pub(crate) read: i64,
 }
 
 /// What is to be read of a lane.
@@ -120,10 +128,19 @@ impl ReadAhead {
             opens,
             beyond: (is_fresh && !opens).then_some(self.known),
             lanes,
-            choosing: std::mem::take(&mut self.choosing),
+            choosing: self.choices(),
             now,
             room: AHEAD_BYTES.saturating_sub(self.bytes),
         })
+    }
+
+    fn choices(&mut self) -> Vec<Choice> {
+        let keys = std::mem::take(&mut self.choosing);
+        let choice = |key: Key| {
+            let lane = self.lane_of_head(&key);
+            Choice { read: lane.map_or(i64::MAX, |lane| lane.reach(REGULAR)), key }
+        };
+        keys.into_iter().map(choice).collect()
     }
 
     /// The lanes of pools to read for that are next, as many as there is room for.
@@ -142,7 +159,8 @@ impl ReadAhead {
             let Some(pool) = self.pools.get_mut(&id) else { continue };
             pool.is_hungry = false;
             if !pool.is_shut {
-                let least = usize::from(pool.must_read());
+                // What was read may all come after the next.
+                let least = if pool.must_read() { share.div_ceil(4) } else { 0 };
                 let of_pool = share.saturating_sub(pool.loaded).max(least).min(room);
                 room -= pool.lanes_to_read(id, of_pool, &mut lanes);
             }
@@ -198,7 +216,7 @@ impl ReadAhead {
             self.lanes = Lanes::Unknown;
         }
         self.fresh |= fetch.beyond.is_some();
-        self.choosing.extend(fetch.choosing);
+        self.choosing.extend(fetch.choosing.into_iter().map(|choice| choice.key));
         for asked in fetch.lanes {
             self.fetched(&asked, |lane| {
                 for class in [HIGH, REGULAR] {
@@ -425,7 +443,7 @@ impl Pool {
             let (code, ordered) = (Arc::clone(&self.code), self.ordered());
             lanes.push(self.change(lane, |state| {
                 let limit = limit.max(state.passed).max(1);
-                let bare: Vec<Rank> = state.bare.iter().copied().take(limit).collect();
+                let bare: Vec<Rank> = state.bare_in_reach().take(limit).collect();
                 let limit = limit - bare.len();
                 let cursor = |class: Class| {
                     (state.unread[class] && limit > 0).then_some(state.cursors[class])

@@ -81,6 +81,18 @@ impl Lane {
         while self.numbers.pop_front_if(|number| *number <= self.cursors[REGULAR]).is_some() {}
     }
 
+    /// The last number of a class before which nothing of it is still to be read.
+    pub(super) fn reach(&self, class: Class) -> i64 {
+        let is_ahead = self.unread[class] || self.reading[class];
+        if is_ahead { self.cursors[class] } else { i64::MAX }
+    }
+
+    /// Those whose bodies must be read, but for regular ones after messages that are still to be read: those are
+    /// handed out first, and the bodies are read on the way.
+    pub(super) fn bare_in_reach(&self) -> impl Iterator<Item = Rank> {
+        self.bare.range(..=(REGULAR, self.reach(REGULAR))).copied()
+    }
+
     /// As it is before anything was read: what is out stays out, and its share stays its share.
     pub(super) fn reset(&mut self, base: i64) {
         let time = self.turn.map_or(self.time, |turn| turn.time);
@@ -91,8 +103,10 @@ impl Lane {
         let Some((&(class, seq), ready)) = self.ready.first_key_value() else {
             return if self.has_work() { Next::Read } else { Next::Nothing };
         };
-        let is_ahead = |of: Class| self.unread[of] || self.reading[of];
-        let comes_before = |of: Class| is_ahead(of) && (class != of || seq > self.cursors[of]);
+        let comes_before = |of: Class| match self.reach(of) {
+            i64::MAX => false,
+            reach => class != of || seq > reach,
+        };
         let waits = comes_before(HIGH) || (class == REGULAR && comes_before(REGULAR));
         if waits || ready.content.is_none() { Next::Read } else { Next::Take }
     }

@@ -48,7 +48,7 @@ use tokio::time::Instant;
 use super::hash::{Map, Set};
 use super::row::{Key, Raised, Touched};
 use super::schema;
-pub(crate) use fetch::{Fetch, Fetched, Found, LaneFetch, LaneFetched};
+pub(crate) use fetch::{Choice, Fetch, Fetched, Found, LaneFetch, LaneFetched};
 pub(crate) use lane::REGULAR;
 use lane::{Next, rank};
 use order::HeadOf;

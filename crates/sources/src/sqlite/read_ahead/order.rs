@@ -9,7 +9,7 @@ use std::sync::Arc;
 use sluicegate_dispatch::Order;
 
 use super::super::row::{Key, Raised, Row};
-use super::lane::rank;
+use super::lane::{Lane, rank};
 use super::{Back, Lanes, Out, ReadAhead};
 
 /// The message that the others of its key wait behind.
@@ -116,6 +116,12 @@ impl ReadAhead {
     /// Whether a key has a head: then the rest of it is found when that is gone.
     pub(super) fn has_head(&self, key: &Key) -> bool {
         self.heads.contains_key(key)
+    }
+
+    /// The lane of a key's head, or of its last one.
+    pub(super) fn lane_of_head(&self, key: &Key) -> Option<&Lane> {
+        let head = self.heads.get(key)?;
+        self.pools.get(&key.pool)?.lanes.get(&head.lane)
     }
 
     /// The head of a key, while it is known.
