@@ -10,6 +10,8 @@ use super::super::row::{Content, Key, Raised, Row, Touched};
 use super::super::schema::base;
 use super::{Back, Fetch, Fetched, Found, LaneFetched, ReadAhead};
 
+mod put_back;
+
 const WINDOW: Duration = Duration::from_secs(30);
 const BASE: i64 = base(1);
 const POOL: i64 = 1;
