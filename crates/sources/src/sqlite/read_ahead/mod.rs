@@ -13,9 +13,10 @@
 //!
 //! A lane is a tenant of a pool. What is published tells which lanes it touched; what another process wrote is
 //! found by number and tells the same. Each lane is read by itself: by number with a cursor for each class
-//! of priority, by time with another. What is put back tells each message, since it may lie before the cursor. [`ReadAhead::take`] asks the pool that was served longest ago, and of it
-//! the lane that was served least. A pool whose next message must be read waits for that, and one that has no
-//! room is shut until it is said to be open: neither is looked at again before, and no other waits for them.
+//! of priority, by time with another. What is put back is told message by message, since it may lie before the
+//! cursor. [`ReadAhead::take`] asks the pool that was served longest ago, and of it the lane that was served least. A
+//! pool whose next message must be read waits for that, and one that has no room is shut until it is said to be open:
+//! neither is looked at again before, and no other waits for them.
 //!
 //! Invariants:
 //! 1. Of each message that is not out, either it is `ready` in its lane, or it lies beyond the lane's cursor,

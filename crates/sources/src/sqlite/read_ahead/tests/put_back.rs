@@ -284,14 +284,17 @@ fn what_lies_beyond_the_cursor_is_read_in_its_order() {
 
 #[test]
 fn a_head_that_is_read_meanwhile_and_came_after_it_waits() {
-    let mut ahead = opened("STRICT");
-    let fetch = ahead.fetch(0).unwrap();
-    put_back(&mut ahead, "STRICT", &[row(1)]);
-    ahead.bring(&fetch, of_lane(rows(vec![row(2)])));
-    assert_eq!(take(&mut ahead), [""; 0]);
-    choose(&mut ahead, Some(row(1)));
-    load(&mut ahead, &[1]);
-    assert_eq!(take(&mut ahead), ["m1"]);
+    for lane in [LANE, LANE + 1] {
+        let mut ahead = opened("STRICT");
+        let fetch = ahead.fetch(0).unwrap();
+        let first = Row { lane, ..row(1) };
+        put_back(&mut ahead, "STRICT", &[first.clone()]);
+        ahead.bring(&fetch, of_lane(rows(vec![row(2)])));
+        assert_eq!(take(&mut ahead), [""; 0]);
+        choose(&mut ahead, Some(first));
+        load(&mut ahead, &[1]);
+        assert_eq!(take(&mut ahead), ["m1"]);
+    }
 }
 
 #[test]
