@@ -198,7 +198,7 @@ fn it_goes_before_a_head_that_waits_and_came_after_it() {
             bring(&mut ahead, 0, rows(vec![head.clone()]));
             let lane = if other_tenant { LANE + 1 } else { LANE };
             let first = Row { lane, ..is_before.clone() };
-            put_back(&mut ahead, "STRICT", &[first.clone()]);
+            put_back(&mut ahead, "STRICT", std::slice::from_ref(&first));
             assert_eq!(take(&mut ahead), [""; 0]);
             choose(&mut ahead, Some(first.clone()));
             load(&mut ahead, &[first.seq - BASE]);
@@ -270,7 +270,7 @@ fn of_a_key_that_is_not_there_the_next_is_looked_up() {
 fn what_lies_beyond_the_cursor_is_read_in_its_order() {
     for first in [row(7), high(7)] {
         let mut ahead = read_up_to(5);
-        put_back(&mut ahead, "STRICT", &[first.clone()]);
+        put_back(&mut ahead, "STRICT", std::slice::from_ref(&first));
         let fetch = ahead.fetch(0).unwrap();
         assert_eq!((choosing(&fetch), bare(&fetch)), (vec![], vec![]));
         let asked = fetch.lanes[0].cursors;
@@ -288,7 +288,7 @@ fn a_head_that_is_read_meanwhile_and_came_after_it_waits() {
         let mut ahead = opened("STRICT");
         let fetch = ahead.fetch(0).unwrap();
         let first = Row { lane, ..row(1) };
-        put_back(&mut ahead, "STRICT", &[first.clone()]);
+        put_back(&mut ahead, "STRICT", std::slice::from_ref(&first));
         ahead.bring(&fetch, of_lane(rows(vec![row(2)])));
         assert_eq!(take(&mut ahead), [""; 0]);
         choose(&mut ahead, Some(first));
