@@ -371,8 +371,8 @@ pub(crate) fn next_of(
     Ok(due.or(regular.into_iter().chain([high]).min_by_key(|row| row.seq)))
 }
 
-/// The first of a key whose time comes by then. Those before it are stepped over: an index by time would cost each
-/// message of high priority more, to publish and to settle, than the few searches that it saves.
+/// The first of a key whose time comes by then. Those before it are stepped over: every message of high priority
+/// would pay for an index that spares that.
 fn first_of(
     connection: &Connection,
     key: &Key,
