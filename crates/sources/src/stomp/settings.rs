@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_prefetch_that_is_said_is_kept() {
-        let parse = |uri| StompSettings::parse(uri).expect("it is right");
+        let parse = |uri: &str| StompSettings::parse(uri).expect("it is right");
         let cases = [("", 700, 700), ("", 0, 1), ("", 70_000, MAX_PREFETCH)];
         for (said, usual, expected) in cases.into_iter().chain([("?prefetch=9", 700, 9)]) {
             let settings = parse(&format!("activemq://h/q{said}")).with_usual_prefetch(usual);
