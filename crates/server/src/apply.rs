@@ -248,11 +248,18 @@ impl Daemon {
                 let source = self.inner.store.queue(queue.as_str(), window).await?;
                 Ok(Arc::new(source))
             }
-            other => match brokers::open(other, settings.visibility_timeout).await {
+            other => match brokers::open(settings, self.running()).await {
                 Some(opened) => Ok(opened?),
                 None => Err(SourceError::new(format!("{other} is not available in this build"))),
             },
         }
+    }
+
+    /// How many messages the pools run at once at most.
+    fn running(&self) -> u32 {
+        let in_effect = self.in_effect();
+        let pools = in_effect.layout.pools.values();
+        pools.fold(0, |sum, pool| sum.saturating_add(pool.concurrency))
     }
 
     /// Makes a new source for a queue that has stalled.

@@ -1,7 +1,6 @@
 //! The one place that knows every kind of broker: from an address to a source.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use sluicegate_dispatch::{Envelope, Message, Source};
 use sluicegate_sources::OpenError;
@@ -11,7 +10,11 @@ use sluicegate_sources::postgres::{self, PostgresSettings, PostgresSource};
 use sluicegate_sources::sqs::{SqsSettings, SqsSource};
 use sluicegate_sources::stomp::{StompSettings, StompSource};
 
-use crate::settings::QueueUri;
+use crate::settings::{QueueSettings, QueueUri};
+
+/// How many messages a broker sends ahead beyond the window, for what runs and what is about to be settled: at least
+/// so many, for pools may come later.
+const BEYOND_WINDOW: u32 = 500;
 
 /// A broker's queue, with everything that its address says.
 enum Place {
@@ -31,19 +34,25 @@ pub(crate) fn fault(uri: &QueueUri) -> Option<String> {
     }
 }
 
-/// Opens a broker's queue; `None` where the address is not a broker's.
+/// Opens a broker's queue, while pools run so many messages at most; `None` where the address is not a broker's.
 ///
 /// # Errors
 /// When only a person can help. A broker that is not there yet is waited for by the source itself.
 pub(crate) async fn open(
-    uri: &QueueUri,
-    visibility: Duration,
+    settings: &QueueSettings,
+    running: u32,
 ) -> Option<Result<Arc<dyn Source>, OpenError>> {
-    let place = match place(uri)? {
+    let place = match place(&settings.uri)? {
         Ok(place) => place,
         Err(error) => return Some(Err(error)),
     };
-    Some(place.open(visibility).await)
+    Some(place.open(settings, running).await)
+}
+
+/// How many messages a broker sends ahead that hides them from others: what the window holds, and what runs beside it.
+/// With fewer, what waits for one pool would hide what another could run, or a pool would run less than it may.
+fn ahead(window: u32, running: u32) -> u32 {
+    window.saturating_add(running.max(BEYOND_WINDOW))
 }
 
 /// Asks a broker whether a queue could be used; queues of the state file always can.
@@ -73,9 +82,12 @@ fn place(uri: &QueueUri) -> Option<Result<Place, OpenError>> {
 }
 
 impl Place {
-    async fn open(self, visibility: Duration) -> Result<Arc<dyn Source>, OpenError> {
+    async fn open(self, queue: &QueueSettings, running: u32) -> Result<Arc<dyn Source>, OpenError> {
+        let visibility = queue.visibility_timeout;
+        let ahead = ahead(queue.window, running);
         Ok(match self {
             Self::Amqp(settings) => {
+                let settings = settings.with_usual_prefetch(ahead);
                 Arc::new(AmqpSource::open(settings.with_visibility(visibility)).await?)
             }
             Self::Nats(settings) => {
@@ -85,6 +97,7 @@ impl Place {
                 Arc::new(SqsSource::open(settings.with_visibility(visibility)).await?)
             }
             Self::Stomp(settings) => {
+                let settings = settings.with_usual_prefetch(ahead);
                 Arc::new(StompSource::open(settings.with_visibility(visibility)).await?)
             }
             Self::Postgres(settings) => {

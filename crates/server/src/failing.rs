@@ -256,23 +256,13 @@ impl StuckGroups {
 #[cfg(test)]
 mod tests {
     use sluicegate_dispatch::Target;
+    use sluicegate_testkit::scripted;
 
     use super::*;
 
     fn message(id: &str, group: Option<&str>) -> Message {
         let target = Target::parse("http://a.test/in").unwrap();
-        Message {
-            id: id.into(),
-            pool: "P".into(),
-            group: group.map(Into::into),
-            tenant: None,
-            high_priority: false,
-            target,
-            auth_token: None,
-            payload: None,
-            traceparent: None,
-            unknown_fields: Box::default(),
-        }
+        Message { group: group.map(Into::into), target, ..scripted::message(id, "P") }
     }
 
     struct Scene {

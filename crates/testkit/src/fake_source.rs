@@ -42,6 +42,10 @@ pub enum Fault {
     LoseSettle,
     /// A settle is done, and its answer is an error.
     LoseAnswer,
+    /// A receive takes messages and their places, and its answer is an error.
+    LoseReceived,
+    /// A stop changes nothing and does not end.
+    HangAtStop,
 }
 
 /// A source in memory. Clones are the same source, and each is stopped by itself.
@@ -151,7 +155,10 @@ impl FakeSource {
                 let mut shelf = self.shared.shelf.lock();
                 shelf.fault(Fault::Receive)?;
                 let taken = shelf.take(now, self.visibility, &demand);
-                if !taken.is_empty() || now >= give_up {
+                if !taken.is_empty() {
+                    return shelf.fault(Fault::LoseReceived).map(|()| taken);
+                }
+                if now >= give_up {
                     return Ok(taken);
                 }
                 shelf.next_change()
@@ -235,6 +242,9 @@ impl Source for FakeSource {
     }
 
     fn stop(&self) -> BoxFuture<'_, ()> {
+        if self.shared.shelf.lock().fault(Fault::HangAtStop).is_err() {
+            return Box::pin(std::future::pending());
+        }
         *self.is_stopped.lock() = true;
         self.shared.changed.notify_waiters();
         Box::pin(async {})

@@ -8,11 +8,9 @@ use sluicegate_consumers::{
     Class, Consumer, Context, Fact, Failure, Handler, MemorySource, Metadata, OrderBy, Retry,
     Service,
 };
-use sluicegate_dispatch::{
-    BoxFuture, Delivery, Demand, Depth, Envelope, Profile, Publication, Receipt, Settle, Settled,
-    Source, SourceError,
-};
-use sluicegate_testkit::{FakeSource, scripted};
+use sluicegate_dispatch::Publication;
+use sluicegate_testkit::conformance::source::publication;
+use sluicegate_testkit::{FakeSource, Fault, scripted};
 use tokio::time::{Instant, sleep};
 
 use crate::stage::{Book, Stage, letter};
@@ -102,37 +100,11 @@ async fn what_is_done_is_settled_though_handlers_never_wait() {
 }
 
 /// a broker that does not answer when it is stopped.
-struct HangsAtStop(MemorySource);
-impl Source<Envelope> for HangsAtStop {
-    fn profile(&self) -> Profile {
-        self.0.profile()
-    }
-    fn receive(&self, d: Demand) -> BoxFuture<'_, Result<Vec<Delivery<Envelope>>, SourceError>> {
-        self.0.receive(d)
-    }
-    fn settle(&self, s: Vec<Settle>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
-        self.0.settle(s)
-    }
-    fn extend(&self, r: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
-        self.0.extend(r)
-    }
-    fn depth(&self) -> BoxFuture<'_, Result<Depth, SourceError>> {
-        self.0.depth()
-    }
-    fn health(&self) -> Result<(), SourceError> {
-        Ok(())
-    }
-    fn stop(&self) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::pending())
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn handlers_finish_though_the_source_does_not_stop() {
-    let source = MemorySource::new();
-    for n in 0..100 {
-        source.push(letter(&n.to_string()));
-    }
+    let source = Arc::new(FakeSource::new(Duration::from_secs(30)));
+    source.push((0..100).map(|n| publication(&n.to_string())));
+    source.fail_next(Fault::HangAtStop, 1);
     let started = Arc::new(AtomicUsize::new(0));
     let count = started.clone();
     let handler = Handler::bytes(move |_body, _about, _cx: Context| {
@@ -143,10 +115,7 @@ async fn handlers_finish_though_the_source_does_not_stop() {
         }
     });
     let service = Service::builder()
-        .consume(
-            Arc::new(HangsAtStop(source)),
-            Consumer::of("q").workers(2).prefetch(50).handler(handler),
-        )
+        .consume_messages(source, Consumer::of("q").workers(2).prefetch(50).handler(handler))
         .start()
         .await
         .expect("it starts");

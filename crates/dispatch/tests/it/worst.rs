@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_dispatch::*;
+use sluicegate_testkit::conformance::source::publication_in;
 use sluicegate_testkit::scripted::rig::{QUEUE, Rig, answers, done_after, fails, fails_for, pool};
 use sluicegate_testkit::scripted::*;
+use sluicegate_testkit::{FakeSource, Fault};
 use tokio::time::Instant;
 
 /// A source around a scripted one whose settlements go wrong as told.
@@ -285,44 +287,14 @@ async fn a_little_room_is_told_of_too() {
     assert!(ran >= 100, "one permit was idle, and {ran} of 100 messages of 3 ms ran in 10 s");
 }
 
-/// F11: a receive that took places and fails keeps them while it rests.
-struct TakesAndFails(Arc<ScriptedSource>);
-impl Source for TakesAndFails {
-    fn profile(&self) -> Profile {
-        Profile { selects: true, keeps_order: true, ..self.0.profile() }
-    }
-    fn receive(&self, demand: Demand) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {
-        Box::pin(async move {
-            let mut taken = 0;
-            while taken < demand.most() && demand.take("A") {
-                taken += 1;
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            Err(SourceError::new("told to fail"))
-        })
-    }
-    fn settle(&self, settle: Vec<Settle>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
-        self.0.settle(settle)
-    }
-    fn extend(&self, r: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
-        self.0.extend(r)
-    }
-    fn depth(&self) -> BoxFuture<'_, Result<Depth, SourceError>> {
-        self.0.depth()
-    }
-    fn health(&self) -> Result<(), SourceError> {
-        Ok(())
-    }
-    fn stop(&self) -> BoxFuture<'_, ()> {
-        self.0.stop()
-    }
-}
-
 /// docs/rules.md#route-4
 #[tokio::test(start_paused = true)]
 async fn a_receive_that_fails_gives_its_places_back() {
     let rig = Rig::new([PoolSettings::new("A", 1)]).await;
-    let bad = Arc::new(TakesAndFails(ScriptedSource::new()));
+    // They come again before it tries again.
+    let bad = Arc::new(FakeSource::new(Duration::from_millis(100)));
+    bad.push((0..100).map(|n| publication_in(&format!("b{n}"), "A", None, false)));
+    bad.fail_next(Fault::LoseReceived, u32::MAX);
     assert!(rig.router.add_queue("bad", QueueSettings::new(1, 1000), bad).await.unwrap());
     rig.pass(60).await;
     rig.hand_out((0..10).map(|n| grouped(&format!("m{n}"), "A", &format!("g{n}"))));

@@ -83,21 +83,15 @@ mod tests {
     use bytes::Bytes;
     use proptest::prelude::*;
     use sluicegate_dispatch::{AuthToken, Target};
+    use sluicegate_testkit::scripted;
 
     use super::*;
 
     fn message(token: &str) -> Message {
         Message {
-            id: "m".into(),
-            pool: "P".into(),
-            group: None,
-            tenant: None,
-            high_priority: false,
             target: Target::parse("http://a.test/in?key=hush").unwrap(),
             auth_token: Some(AuthToken::new(token)),
-            payload: None,
-            traceparent: None,
-            unknown_fields: Box::default(),
+            ..scripted::message("m", "P")
         }
     }
 

@@ -423,22 +423,13 @@ pub(crate) struct TenantShape {
 mod tests {
     use serde_json::json;
     use sluicegate_dispatch::{Reason, Target};
+    use sluicegate_testkit::scripted;
 
     use super::*;
 
     fn message() -> Message {
-        Message {
-            id: "m".into(),
-            pool: "P".into(),
-            group: None,
-            tenant: None,
-            high_priority: false,
-            target: Target::parse("http://a.example/").unwrap(),
-            auth_token: None,
-            payload: None,
-            traceparent: None,
-            unknown_fields: Box::default(),
-        }
+        let target = Target::parse("http://a.example/").unwrap();
+        Message { target, ..scripted::message("m", "P") }
     }
 
     /// Ages become times that were, rests times that will be.

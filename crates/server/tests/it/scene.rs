@@ -15,6 +15,7 @@ use sluicegate_dispatch::{
 use sluicegate_executors::InProcess;
 use sluicegate_server::record::Record;
 use sluicegate_server::time::{Clock, Timestamp};
+use sluicegate_testkit::scripted;
 use tokio::sync::Notify;
 
 /// A clock whose hands are moved.
@@ -55,16 +56,10 @@ pub(crate) fn name(text: &str) -> Arc<str> {
 
 pub(crate) fn message(id: &str, group: Option<&str>) -> Message {
     Message {
-        id: id.into(),
-        pool: "P".into(),
         group: group.map(Into::into),
-        tenant: None,
-        high_priority: false,
         target: Target::parse("https://api.example.com/hook?key=secret-2").expect("a target"),
         auth_token: Some(AuthToken::new("tok-secret-1")),
-        payload: None,
-        traceparent: None,
-        unknown_fields: Box::default(),
+        ..scripted::message(id, "P")
     }
 }
 

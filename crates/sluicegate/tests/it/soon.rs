@@ -21,6 +21,9 @@ const CALL: Duration = Duration::from_millis(100);
 /// How many messages wait of the tenant that has many, and for the pool that has.
 const OF_A_TENANT: usize = 2_000;
 const FOR_A_POOL: usize = 1_200;
+/// What is more than the usual window, and a window for it.
+const MANY_FOR_A_POOL: usize = 3_000;
+const WIDE: &str = "window = 4000";
 /// The promises.
 const FROM_A_TABLE: Duration = Duration::from_secs(1);
 const FROM_A_BROKER: Duration = Duration::from_secs(2);
@@ -36,10 +39,15 @@ struct Line {
 
 impl Line {
     async fn start(uri: &str, queue: Option<OutsideQueue>) -> Self {
+        Self::start_with(uri, "", queue).await
+    }
+
+    /// With a line of settings for the queue.
+    async fn start_with(uri: &str, line: &str, queue: Option<OutsideQueue>) -> Self {
         let stage = Stage::new();
         let config = format!(
             "[server]\nlisten = \"127.0.0.1:0\"\n[state]\npath = \"s.db\"\n\
-             [[queue]]\nname = \"work\"\nuri = \"{uri}\"\n\
+             [[queue]]\nname = \"work\"\nuri = \"{uri}\"\n{line}\n\
              [[pool]]\ncode = \"BUSY\"\nconcurrency = 4\nungrouped = \"parallel\"\n\
              [[pool]]\ncode = \"IDLE\"\nconcurrency = 4\n"
         );
@@ -167,13 +175,17 @@ async fn from_postgresql(count: usize, message: &Value) {
 }
 
 async fn from_a_broker(kind: Kind, count: usize) {
+    from_a_broker_with(kind, "", count).await;
+}
+
+async fn from_a_broker_with(kind: Kind, line: &str, count: usize) {
     let Some(broker) = start_or_skip(kind) else { return };
     holds(async |look| {
         let busy = OutsideQueue::make(&broker, &format!("busy{look}")).await;
         let free = OutsideQueue::make(&broker, &format!("free{look}")).await;
         let (busy_uri, free_uri) = (busy.uri.clone(), free.uri.clone());
-        let busy = Line::start(&busy_uri, Some(busy)).await;
-        let free = Line::start(&free_uri, Some(free)).await;
+        let busy = Line::start_with(&busy_uri, line, Some(busy)).await;
+        let free = Line::start_with(&free_uri, line, Some(free)).await;
         let scene = Scene::with_backlog(busy, free, count).await;
         scene.check(FROM_A_BROKER, &for_another_pool(), count).await
     })
@@ -203,6 +215,12 @@ async fn a_pool_behind_the_backlog_of_another_from_postgresql() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_behind_the_backlog_of_another_from_rabbitmq() {
     from_a_broker(Kind::RabbitMq, FOR_A_POOL).await;
+}
+
+/// What the broker sends ahead follows the window.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_behind_a_wide_window_of_another_from_rabbitmq() {
+    from_a_broker_with(Kind::RabbitMq, WIDE, MANY_FOR_A_POOL).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,6 +20,8 @@ pub struct AmqpSettings {
     pub(crate) address: AmqpAddress,
     pub(crate) topology: Topology,
     pub(crate) consume: AmqpConsume,
+    /// Whether somebody has said what the prefetch is.
+    says_prefetch: bool,
 }
 
 /// What one source consumes of a [`Connection`](super::Connection).
@@ -89,7 +91,8 @@ impl AmqpSettings {
                 return Err(wrong(format!("delays: {other:?} is neither classic nor quorum")));
             }
         };
-        Ok(Self { address, topology: Topology::default(), consume })
+        let says_prefetch = prefetch.is_some();
+        Ok(Self { address, topology: Topology::default(), consume, says_prefetch })
     }
 
     /// What is declared at every connect.
@@ -110,7 +113,18 @@ impl AmqpSettings {
     #[must_use]
     pub fn with_prefetch(mut self, prefetch: u16) -> Self {
         self.consume = self.consume.with_prefetch(prefetch);
+        self.says_prefetch = true;
         self
+    }
+
+    /// The prefetch, or the largest below it, where nobody has said one.
+    #[must_use]
+    pub fn with_usual_prefetch(self, prefetch: u32) -> Self {
+        if self.says_prefetch {
+            return self;
+        }
+        let prefetch = u16::try_from(prefetch).unwrap_or(u16::MAX);
+        Self { consume: self.consume.with_prefetch(prefetch), ..self }
     }
 
     /// See [`AmqpConsume::with_exclusive`].
@@ -269,6 +283,11 @@ mod tests {
         let expected = AmqpConsume::new("orders").with_prefetch(7).with_tag("one");
         let expected = expected.with_exclusive(true).with_visibility(VISIBILITY);
         assert_eq!(settings.consume, expected.with_hold(Duration::ZERO));
+        assert_eq!(settings.with_usual_prefetch(700).consume.prefetch, 7);
+        let unsaid = AmqpSettings::parse("amqp://h/?queue=orders").unwrap();
+        for (usual, expected) in [(700, 700), (0, 1), (70_000, u16::MAX)] {
+            assert_eq!(unsaid.clone().with_usual_prefetch(usual).consume.prefetch, expected);
+        }
         let cases = [
             ("amqp://h/", "queue: a name"),
             ("amqp://h/?queue=", "queue: a name"),

@@ -60,6 +60,14 @@ impl Drop for Extending<'_> {
     }
 }
 
+/// Whom settlements are told to, and who keeps books of them.
+#[derive(Clone, Copy)]
+struct Teller<'a> {
+    shared: &'a Shared,
+    client: &'a Client,
+    attached: &'a Attached,
+}
+
 /// Why a delivery was not settled.
 enum Failure {
     /// What had to be done first did not work.
@@ -97,15 +105,14 @@ pub(super) async fn settle(
         };
         ends.iter().map(worth).collect()
     };
-    let (client, attached) = (&client, &attached);
+    let teller = Teller { shared, client: &client, attached: &attached };
     let told = ends.iter().zip(worths).map(|(Settle { receipt, settlement }, worth)| async move {
         let Worth::Tell(word) = worth else { return Ok(Settled::Stale) };
         match *settlement {
-            Settlement::Ack => end(shared, client, attached, receipt, word).await,
-            Settlement::Park => park(shared, client, attached, receipt, word).await,
+            Settlement::Ack => teller.end(receipt, word, AckKind::Ack).await,
+            Settlement::Park => teller.park(receipt, word).await,
             Settlement::Retry { after, attempts, .. } => {
-                let retry = (after, attempts, begun);
-                bring_back(shared, client, attached, receipt, word, retry).await
+                teller.bring_back(receipt, word, (after, attempts, begun)).await
             }
         }
     });
@@ -123,69 +130,48 @@ pub(super) async fn settle(
     Ok(told.into_iter().map(answer).collect())
 }
 
-/// Tells the server that a message is done with.
-async fn end(
-    shared: &Shared,
-    client: &Client,
-    attached: &Attached,
-    receipt: &Receipt,
-    word: Word,
-) -> Result<Settled, Failure> {
-    finish(shared, client, attached, receipt, word, AckKind::Ack).await
-}
-
-async fn finish(
-    shared: &Shared,
-    client: &Client,
-    attached: &Attached,
-    receipt: &Receipt,
-    word: Word,
-    kind: AckKind,
-) -> Result<Settled, Failure> {
-    tell(client, word.reply, kind).await.map_err(Failure::Telling)?;
-    shared.front.lock().gone(receipt);
-    if let (Some(tally), Some(entry)) = (&attached.tally, word.tallied) {
-        tally.remove(client, entry).await;
+impl Teller<'_> {
+    /// Tells the server that a message is done with: it was handled, or is not to come again.
+    async fn end(self, receipt: &Receipt, word: Word, kind: AckKind) -> Result<Settled, Failure> {
+        tell(self.client, word.reply, kind).await.map_err(Failure::Telling)?;
+        self.shared.front.lock().gone(receipt);
+        if let (Some(tally), Some(entry)) = (&self.attached.tally, word.tallied) {
+            tally.remove(self.client, entry).await;
+        }
+        Ok(Settled::Done)
     }
-    Ok(Settled::Done)
-}
 
-/// Puts a message where dead ones are kept, if anywhere, and then tells the server that it is done with.
-async fn park(
-    shared: &Shared,
-    client: &Client,
-    attached: &Attached,
-    receipt: &Receipt,
-    word: Word,
-) -> Result<Settled, Failure> {
-    let Some(dead) = &shared.settings.dead_subject else {
-        shared.front.lock().copied(receipt);
-        return finish(shared, client, attached, receipt, word, AckKind::Term).await;
-    };
-    keep_dead(shared, attached, receipt.tag, dead).await.map_err(Failure::Before)?;
-    if !shared.front.lock().copied(receipt) {
-        return Ok(Settled::Stale);
+    /// Puts a message where dead ones are kept, if anywhere, and then tells the server that it is done with.
+    async fn park(self, receipt: &Receipt, word: Word) -> Result<Settled, Failure> {
+        let Self { shared, attached, .. } = self;
+        let Some(dead) = &shared.settings.dead_subject else {
+            shared.front.lock().copied(receipt);
+            return self.end(receipt, word, AckKind::Term).await;
+        };
+        keep_dead(shared, attached, receipt.tag, dead).await.map_err(Failure::Before)?;
+        if !shared.front.lock().copied(receipt) {
+            return Ok(Settled::Stale);
+        }
+        self.end(receipt, word, AckKind::Ack).await
     }
-    finish(shared, client, attached, receipt, word, AckKind::Ack).await
-}
 
-/// Hands a message back, not before a delay has passed.
-async fn bring_back(
-    shared: &Shared,
-    client: &Client,
-    attached: &Attached,
-    receipt: &Receipt,
-    word: Word,
-    (after, attempts, begun): (Duration, u32, Instant),
-) -> Result<Settled, Failure> {
-    let Word { reply, published, tallied } = word;
-    // Before it goes back: a crash in between costs nothing.
-    let tallied = tally(attached, (receipt.tag, published), tallied, attempts, after).await;
-    not_extending(shared, receipt.tag).await;
-    let not_before = if after.is_zero() { Instant::now() } else { begun + after };
-    tell(client, reply, again(after)).await.map_err(Failure::Telling)?;
-    shared.front.lock().again(receipt, not_before, attempts, tallied);
-    Ok(Settled::Done)
+    /// Hands a message back, not before a delay has passed.
+    async fn bring_back(
+        self,
+        receipt: &Receipt,
+        word: Word,
+        (after, attempts, begun): (Duration, u32, Instant),
+    ) -> Result<Settled, Failure> {
+        let Word { reply, published, tallied } = word;
+        // Before it goes back: a crash in between costs nothing.
+        let message = (receipt.tag, published);
+        let tallied = tally(self.attached, message, tallied, attempts, after).await;
+        not_extending(self.shared, receipt.tag).await;
+        let not_before = if after.is_zero() { Instant::now() } else { begun + after };
+        tell(self.client, reply, again(after)).await.map_err(Failure::Telling)?;
+        self.shared.front.lock().again(receipt, not_before, attempts, tallied);
+        Ok(Settled::Done)
+    }
 }
 
 /// Waits until the server is not being told that a message is worked on: what it hears after a delay

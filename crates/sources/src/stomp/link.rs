@@ -21,6 +21,8 @@ pub(crate) struct Link {
     outbox: VecDeque<Frame>,
     /// What waits for the broker's receipts, by their numbers.
     pending: BTreeMap<u64, (Instant, Step)>,
+    /// When the broker has last answered what had waited longest.
+    answered: Instant,
     next_receipt: u64,
     /// Whether the broker sends us messages.
     is_subscribed: bool,
@@ -33,8 +35,6 @@ pub(crate) struct Link {
 enum Step {
     /// A message has ended.
     Ended(End),
-    /// Several have, in one transaction.
-    EndedTogether(Vec<End>),
     /// Messages were taken in.
     Published { dues: Vec<u64>, asker: Publisher },
 }
@@ -62,8 +62,8 @@ impl Link {
     pub(crate) fn new(is_subscribed: bool) -> Self {
         let generation = NEXT_GENERATION.fetch_add(1, Ordering::Relaxed);
         let shelf = Shelf::new(generation);
-        let (outbox, pending) = (VecDeque::new(), BTreeMap::new());
-        Self { shelf, outbox, pending, next_receipt: 1, is_subscribed, was_useful: false }
+        let (outbox, pending, answered) = (VecDeque::new(), BTreeMap::new(), Instant::now());
+        Self { shelf, outbox, pending, answered, next_receipt: 1, is_subscribed, was_useful: false }
     }
 
     pub(crate) const fn generation(&self) -> u64 {
@@ -87,42 +87,38 @@ impl Link {
         self.pending.insert(number, (Instant::now(), then));
     }
 
-    /// Takes a delivery to end it for good, if its receipt is valid.
-    pub(crate) fn begin_end(
+    /// Takes the answer that a number waits for.
+    fn take_pending(&mut self, number: u64) -> Option<Step> {
+        let is_oldest = self.pending.first_key_value().is_some_and(|(oldest, _)| *oldest == number);
+        let (_, step) = self.pending.remove(&number)?;
+        self.was_useful = true;
+        if is_oldest {
+            self.answered = Instant::now();
+        }
+        Some(step)
+    }
+
+    /// Ends a delivery for good, if its receipt is valid.
+    pub(crate) fn end_out(
         &mut self,
         receipt: &Receipt,
         owed: Owed,
         asker: Asker,
         replies: &mut Replies,
-    ) -> Option<End> {
-        let place = self.shelf.begin_settling(receipt, Instant::now());
-        match place {
-            Some(place) => Some(End { place, owed, asker: Some(asker) }),
-            None => {
-                replies.settled(asker, Settled::Stale);
-                None
-            }
+    ) {
+        match self.shelf.begin_settling(receipt, Instant::now()) {
+            Some(place) => self.end(End { place, owed, asker: Some(asker) }),
+            None => replies.settled(asker, Settled::Stale),
         }
     }
 
-    /// Ends messages that are being settled, all in one transaction if there are several: then the
-    /// broker syncs once.
-    pub(crate) fn end(&mut self, ends: Vec<End>) {
-        match <[End; 1]>::try_from(ends) {
-            Ok([end]) => {
-                if let Some(frame) = self.frame_of(&end) {
-                    self.ask(frame, Step::Ended(end));
-                }
-            }
-            Err(ends) if ends.is_empty() => {}
-            Err(ends) => {
-                let name = self.next_receipt.to_string();
-                let of = |command| Frame::new(command).with("transaction", &*name);
-                let all: Vec<_> = ends.iter().filter_map(|end| self.frame_of(end)).collect();
-                self.outbox.push_back(of(Command::Begin));
-                self.outbox.extend(all.into_iter().map(|frame| frame.with("transaction", &*name)));
-                self.ask(of(Command::Commit), Step::EndedTogether(ends));
-            }
+    /// Ends a message that is being settled. Each has a frame and a receipt of its own, and none waits for that of
+    /// another. A transaction would let the broker sync once for several; but up to 5.17 at least it remembers all
+    /// that was acknowledged individually in transactions while the subscription lives, and looks through it at each
+    /// commit.
+    pub(crate) fn end(&mut self, end: End) {
+        if let Some(frame) = self.frame_of(&end) {
+            self.ask(frame, Step::Ended(end));
         }
     }
 
@@ -160,18 +156,13 @@ impl Link {
 
     /// Goes on with what waited for a receipt. Answers when delays of what was sent end.
     pub(crate) fn confirm(&mut self, number: u64, replies: &mut Replies) -> Vec<u64> {
-        self.was_useful = true;
-        match self.pending.remove(&number) {
+        match self.take_pending(number) {
             None => Vec::new(),
-            Some((_, Step::Ended(end))) => {
+            Some(Step::Ended(end)) => {
                 self.ended(end, replies);
                 Vec::new()
             }
-            Some((_, Step::EndedTogether(ends))) => {
-                ends.into_iter().for_each(|end| self.ended(end, replies));
-                Vec::new()
-            }
-            Some((_, Step::Published { dues, asker })) => {
+            Some(Step::Published { dues, asker }) => {
                 replies.published(asker, Ok(()));
                 dues
             }
@@ -189,19 +180,12 @@ impl Link {
         window: Duration,
         replies: &mut Replies,
     ) -> Result<(), Unknown> {
-        let (_, step) = self.pending.remove(&number).ok_or(Unknown)?;
-        self.was_useful = true;
-        let until = Instant::now() + window;
-        let mut fail = |place: u64, asker: Option<Asker>| {
-            self.shelf.end_settling(place, until);
-            if let Some(asker) = asker {
-                replies.settled(asker, Settled::Failed(why.clone()));
-            }
-        };
-        match step {
-            Step::Ended(end) => fail(end.place, end.asker),
-            Step::EndedTogether(ends) => {
-                ends.into_iter().for_each(|end| fail(end.place, end.asker));
+        match self.take_pending(number).ok_or(Unknown)? {
+            Step::Ended(end) => {
+                self.shelf.end_settling(end.place, Instant::now() + window);
+                if let Some(asker) = end.asker {
+                    replies.settled(asker, Settled::Failed(why.clone()));
+                }
             }
             Step::Published { asker, .. } => replies.published(asker, Err(why.clone())),
         }
@@ -212,17 +196,15 @@ impl Link {
     /// to end for good.
     pub(crate) fn lose(self, cause: &SourceError, replies: &mut Replies) -> Vec<(Arc<str>, Owed)> {
         let (mut all_owed, shelf) = (Vec::new(), self.shelf);
-        let mut lose = |end: End, replies: &mut Replies| {
-            let parcel = shelf.parcel(end.place);
-            all_owed.extend(parcel.map(|parcel| (Arc::clone(&parcel.message_id), end.owed)));
-            if let Some(asker) = end.asker {
-                replies.settled(asker, Settled::Stale);
-            }
-        };
         for (_, step) in self.pending.into_values() {
             match step {
-                Step::Ended(end) => lose(end, replies),
-                Step::EndedTogether(ends) => ends.into_iter().for_each(|end| lose(end, replies)),
+                Step::Ended(End { place, owed, asker }) => {
+                    let parcel = shelf.parcel(place);
+                    all_owed.extend(parcel.map(|parcel| (Arc::clone(&parcel.message_id), owed)));
+                    if let Some(asker) = asker {
+                        replies.settled(asker, Settled::Stale);
+                    }
+                }
                 Step::Published { asker, .. } => replies.published(asker, Err(cause.clone())),
             }
         }
@@ -234,9 +216,10 @@ impl Link {
         std::mem::take(&mut self.outbox)
     }
 
-    /// Since when the oldest question waits for its answer.
+    /// Since when the oldest question is the next to be answered. The broker answers one after the other: what is
+    /// behind many others waits for theirs first.
     pub(crate) fn waiting_since(&self) -> Option<Instant> {
-        self.pending.first_key_value().map(|(_, (since, _))| *since)
+        self.pending.first_key_value().map(|(_, (since, _))| self.answered.max(*since))
     }
 
     /// Whether somebody has something to settle, or waits for an answer.
@@ -247,4 +230,34 @@ impl Link {
 
 fn due_of(frame: &Frame) -> Option<u64> {
     frame.header(super::parcel::DUE)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stomp::parcel::Parcel;
+
+    /// The last of many waits long for its receipt, and the broker is well. One that is passed over is noticed.
+    #[tokio::test(start_paused = true)]
+    async fn who_answers_one_after_the_other_is_not_late() {
+        let mut link = Link::new(true);
+        for n in 0..4 {
+            let name = n.to_string();
+            let frame = Frame::new(Command::Message).with("ack", &*name).with("message-id", &*name);
+            let place = link.shelf.put_settling(Arc::new(Parcel::new(frame).expect("its ids")));
+            link.end(End { place, owed: Owed::Ack, asker: None });
+        }
+        let begun = Instant::now();
+        let second = Duration::from_secs(1);
+        let mut confirm = |number: u64| {
+            link.confirm(number, &mut Replies::default());
+            link.waiting_since().map(|since| since - begun)
+        };
+        let mut waiting = Vec::new();
+        for number in [1, 3, 2, 4] {
+            tokio::time::advance(second).await;
+            waiting.push(confirm(number));
+        }
+        assert_eq!(waiting, [Some(second), Some(second), Some(3 * second), None]);
+    }
 }

@@ -30,6 +30,8 @@ pub struct StompSettings {
     pub(crate) is_tls: bool,
     pub(crate) ca: Option<PathBuf>,
     pub(crate) prefetch: u32,
+    /// Whether the address says what the prefetch is.
+    says_prefetch: bool,
     pub(crate) visibility: Duration,
     pub(crate) heartbeat: Duration,
 }
@@ -70,6 +72,7 @@ impl StompSettings {
             is_tls,
             ca: None,
             prefetch: PREFETCH,
+            says_prefetch: false,
             visibility: VISIBILITY,
             heartbeat: HEARTBEAT,
         };
@@ -79,6 +82,7 @@ impl StompSettings {
             settings.prefetch = number.ok_or_else(|| {
                 wrong(format!("prefetch: a number from 1 to {MAX_PREFETCH}, not {value:?}"))
             })?;
+            settings.says_prefetch = true;
         }
         settings.ca = parameters.remove("ca").map(PathBuf::from);
         if settings.ca.as_ref().is_some_and(|ca| ca.as_os_str().is_empty()) {
@@ -88,6 +92,13 @@ impl StompSettings {
             return Err(wrong("ca: it is for activemqs:// only"));
         }
         Ok(settings)
+    }
+
+    /// The prefetch, or the largest below it, where the address does not say one.
+    #[must_use]
+    pub fn with_usual_prefetch(self, prefetch: u32) -> Self {
+        let prefetch = if self.says_prefetch { self.prefetch } else { prefetch };
+        Self { prefetch: prefetch.clamp(1, MAX_PREFETCH), ..self }
     }
 
     /// How long a delivery stays out without being extended.
@@ -189,6 +200,16 @@ mod tests {
         assert_eq!((few.place().as_str(), &*few.queue), ("h:61614", "q &x"));
         assert_eq!((few.ca, few.login), (Some("/a/b.pem".into()), None));
         assert_eq!(parse("activemq://[::1]/q").place(), "::1:61613");
+    }
+
+    #[test]
+    fn a_prefetch_that_is_said_is_kept() {
+        let parse = |uri: &str| StompSettings::parse(uri).expect("it is right");
+        let cases = [("", 700, 700), ("", 0, 1), ("", 70_000, MAX_PREFETCH)];
+        for (said, usual, expected) in cases.into_iter().chain([("?prefetch=9", 700, 9)]) {
+            let settings = parse(&format!("activemq://h/q{said}")).with_usual_prefetch(usual);
+            assert_eq!(settings.prefetch, expected, "{said} {usual}");
+        }
     }
 
     #[test]

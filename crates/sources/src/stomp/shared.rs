@@ -189,7 +189,7 @@ impl Shared {
         }
         if let Some((owed, _)) = owed {
             let place = link.shelf.put_settling(Arc::new(parcel));
-            link.end(vec![End { place, owed, asker: None }]);
+            link.end(End { place, owed, asker: None });
             drop(state);
             self.outgoing.notify_one();
             return Ok(());
@@ -280,25 +280,17 @@ impl Shared {
         let mut copies = Vec::new();
         self.change(|state, replies| {
             let Some(link) = &mut state.link else { return replies.all_stale(&tally) };
-            let mut ends = Vec::new();
             for (at, Settle { receipt, settlement }) in settle.into_iter().enumerate() {
                 let asker = (Arc::clone(&tally), at);
                 match settlement {
-                    Settlement::Ack => {
-                        ends.extend(link.begin_end(&receipt, Owed::Ack, asker, replies));
-                    }
+                    Settlement::Ack => link.end_out(&receipt, Owed::Ack, asker, replies),
+                    Settlement::Park => link.end_out(&receipt, Owed::Nack, asker, replies),
                     Settlement::Retry { after, attempts, .. } => {
                         let retry = (after, attempts);
                         copies.extend(self.bring_back(link, &receipt, retry, asker, replies));
                     }
-                    // One by one: what a transaction makes of a NACK is not written down anywhere.
-                    Settlement::Park => {
-                        let end = link.begin_end(&receipt, Owed::Nack, asker, replies);
-                        link.end(end.into_iter().collect());
-                    }
                 }
             }
-            link.end(ends);
         });
         self.outgoing.notify_one();
         self.changed.notify_waiters();
@@ -354,7 +346,7 @@ impl Shared {
             let link = state.link.as_mut().filter(|link| link.generation() == generation);
             match (link, sent) {
                 (Some(link), Ok(())) => {
-                    link.end(vec![End { place, owed: Owed::Ack, asker: Some(asker) }]);
+                    link.end(End { place, owed: Owed::Ack, asker: Some(asker) });
                 }
                 (Some(link), Err(why)) => {
                     link.shelf.end_settling(place, until);
@@ -450,7 +442,7 @@ impl Shared {
         self.state.lock().link.as_mut().map(Link::take_outbox).unwrap_or_default()
     }
 
-    /// Since when the oldest question waits for its answer.
+    /// Since when the oldest question is the next to be answered.
     pub(crate) fn waiting_since(&self) -> Option<Instant> {
         self.state.lock().link.as_ref().and_then(Link::waiting_since)
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use sluicegate_dispatch::{
     Demand, Envelope, Order, Ordered, Publication, Reason, Settle, Settled, Settlement, Source,
 };
@@ -327,4 +328,32 @@ async fn envelopes_of_a_group_stay_in_order() {
         assert_eq!(name(&next), expected);
         assert_eq!(settle(&source, &next, Settlement::Ack).await, Settled::Done);
     }
+}
+
+/// However many were acknowledged before, a few at a time, over one connection.
+#[tokio::test]
+async fn the_last_acks_of_many_are_as_quick_as_the_first() {
+    const LOTS: usize = 40;
+    const LOT: usize = 100;
+    const AT_ONCE: usize = 4;
+    let Some(broker) = start_or_skip(Kind::ActiveMq) else { return };
+    let source = open(settings(&broker, &fresh_name())).await;
+    for _ in 0..LOTS {
+        publish(&source, numbered(LOT)).await;
+    }
+    let mut took = Vec::new();
+    for _ in 0..LOTS {
+        let received = receive(&source, LOT).await;
+        let begun = Instant::now();
+        let ack = |some| settle_all(&source, receipts(some), Settlement::Ack);
+        for settled in join_all(received.chunks(AT_ONCE).map(ack)).await {
+            assert_eq!(settled.unwrap(), vec![Settled::Done; AT_ONCE]);
+        }
+        took.push(begun.elapsed());
+    }
+    let of = |lots: &[Duration]| lots.iter().sum::<Duration>();
+    let (first, last) = (of(&took[..LOTS / 4]), of(&took[LOTS - LOTS / 4..]));
+    println!("{first:?} for the first quarter, {last:?} for the last");
+    // The machine may be busy with something else for a moment.
+    assert!(last < first * 2 + Duration::from_secs(3), "{took:?}");
 }
