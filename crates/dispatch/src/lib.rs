@@ -20,6 +20,7 @@ mod last_error;
 mod message;
 mod order;
 mod outcome;
+mod panicked;
 mod parked;
 mod places;
 mod pool;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::pool::{Item, Pool};
 use crate::routed::Place;
 use crate::run::{Runner, pump};
-use crate::{DEFAULT_POOL, Order, Ordered, PoolSettings, UnknownPool};
+use crate::{DEFAULT_POOL, Order, Ordered, PoolSettings, Source, UnknownPool};
 
 /// The pools by their codes.
 pub(crate) type ByCode = BTreeMap<Arc<str>, Arc<Pool>>;
@@ -170,11 +170,6 @@ impl Pools {
         self.settled.store(moves, Memory::SeqCst);
     }
 
-    /// Whether the router ends.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.is_closed.load(Memory::Acquire)
-    }
-
     /// The very pool in which a message has its place, also one that is leaving.
     pub(crate) fn at(&self, place: &Place) -> Option<Arc<Pool>> {
         let current = self.get(&place.code).into_iter();
@@ -184,6 +179,17 @@ impl Pools {
     /// What the sources must keep in order.
     pub(crate) fn order(&self) -> Arc<Order> {
         Arc::clone(&self.order.read())
+    }
+
+    /// Tells a source what to keep in order. Whoever tells it something older meanwhile tells it again.
+    pub(crate) fn tell_order(&self, source: &dyn Source) {
+        loop {
+            let order = self.order();
+            source.keep_order(&order);
+            if Arc::ptr_eq(&order, &self.order()) {
+                return;
+            }
+        }
     }
 
     /// Also what a pool that is leaving still runs, and what goes to the default pool.
@@ -217,7 +223,9 @@ impl Pools {
 
     /// Works out what follows from the pools that there are.
     fn changed(&self) {
-        *self.order.write() = Arc::new(self.find_order());
+        // Found under the lock: what is found last is what is kept.
+        let mut order = self.order.write();
+        *order = Arc::new(self.find_order());
         let (pools, leaving) = (self.all(), self.leaving());
         let room = |pool: &Arc<Pool>| {
             let settings = pool.settings();

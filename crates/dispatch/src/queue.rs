@@ -132,18 +132,13 @@ impl RouterQueue {
 
     /// Whether a queue that was removed is given up: all that is left is done, and its source hears nothing of it.
     pub(crate) fn gives_up(&self, queue: &Queue) -> bool {
-        let left = queue.owed.in_flight.each();
-        let is_over =
-            !left.is_empty() && left.iter().all(|tracked| tracked.settles_since(TO_SETTLE));
-        if is_over {
-            let cause = format!(
-                "the queue was removed, and its source heard nothing of {} messages that are done: it will deliver them \
-                 again",
-                left.len()
-            );
-            self.observe(&Fact::SourceFailed { queue: &self.name, doing: "settle", cause: &cause });
-        }
-        is_over
+        let Some(left) = queue.owed.in_flight.all_unheard_for(TO_SETTLE) else { return false };
+        let cause = format!(
+            "the queue was removed, and its source heard nothing of {left} messages that are done: it will deliver them \
+             again"
+        );
+        self.observe(&Fact::SourceFailed { queue: &self.name, doing: "settle", cause: &cause });
+        true
     }
 
     /// Messages went back for want of room.
@@ -159,7 +154,7 @@ impl RouterQueue {
 
     /// Pools may have come, gone or changed: whatever waits for one looks again, after what was in one that is gone.
     pub(crate) fn pools_changed(queue: &Arc<Queue>, homeless: Vec<Item>) {
-        queue.source().keep_order(&queue.recipient.pools.order());
+        queue.recipient.pools.tell_order(&*queue.source());
         queue.recipient.openings.open_all();
         route::look_again(queue, homeless);
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering as Memory};
 
 use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
@@ -32,6 +33,8 @@ pub struct Router {
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     by_name: RwLock<BTreeMap<Arc<str>, Arc<Queue>>>,
+    /// Whether the router ends: changed under the lock of `by_name`.
+    is_ending: AtomicBool,
     /// Removed, and not quite gone.
     leaving: Mutex<Vec<Arc<Queue>>>,
 }
@@ -128,22 +131,20 @@ impl Router {
         settings: QueueSettings,
         source: Arc<dyn Source>,
     ) -> Result<bool, Invalid> {
-        if self.pools.is_closed() {
-            return Ok(false);
-        }
         let name = name.into();
-        let before = self.queues.leaving_of(&name);
-        source.keep_order(&self.pools.order());
-        let queue = queue::new(Arc::clone(&name), settings, source, &self.pools, before)?;
-        {
+        self.pools.tell_order(&*source);
+        let queue = {
             let mut queues = self.queues.by_name.write();
-            if queues.contains_key(&name) {
+            if self.queues.is_ending() || queues.contains_key(&name) {
                 return Ok(false);
             }
+            let before = self.queues.leaving_of(&name);
+            let queue = queue::new(Arc::clone(&name), settings, source, &self.pools, before)?;
             queues.insert(name, Arc::clone(&queue));
-        }
+            queue
+        };
         // Pools may have changed meanwhile.
-        queue.source().keep_order(&self.pools.order());
+        self.pools.tell_order(&*queue.source());
         queue.start().await;
         Ok(true)
     }
@@ -192,12 +193,10 @@ impl Router {
         source: Arc<dyn Source>,
     ) -> Result<bool, Invalid> {
         let Some(queue) = self.queues.by_name.read().get(name).cloned() else { return Ok(false) };
-        if self.pools.is_closed() {
-            return Ok(false);
-        }
-        source.keep_order(&self.pools.order());
-        queue.restart(source).await?;
-        Ok(true)
+        self.pools.tell_order(&*source);
+        let is_restarted = queue.restart(source).await?;
+        self.pools.tell_order(&*queue.source());
+        Ok(is_restarted)
     }
 
     /// Forgets removed pools and queues that have ended. Returns how many are left.
@@ -234,10 +233,12 @@ impl Router {
             let place = tracked.entry.standing().place;
             place.is_none_or(|place| pool.is_some_and(|pool| pool.id == place.pool))
         };
-        let is_quiet = |queue: &Arc<Queue>| queue.recipient.window.is_quiet();
+        let is_quiet = || self.queues.all().iter().all(|queue| queue.recipient.window.is_quiet());
+        // First, whoever routes by pools that were before ends; last, nobody has come to wait for one that is over.
         self.pools.leaving().is_empty()
-            && self.queues.all().iter().all(is_quiet)
+            && is_quiet()
             && self.queues.in_flight().iter().all(|(_, tracked)| is_home(tracked))
+            && is_quiet()
     }
 
     /// How many messages are in flight.
@@ -294,7 +295,7 @@ impl Router {
     /// Receivers have until `stop_by`, running messages until `drain_by`; then they are cancelled.
     pub async fn shutdown(&self, stop_by: Instant, drain_by: Instant) -> ShutdownReport {
         let mut report = ShutdownReport::default();
-        let queues = self.queues.all();
+        let queues = self.queues.end();
         let stopped = join_all(queues.iter().map(|queue| queue.stop(stop_by))).await;
         for (queue, stopped) in queues.iter().zip(stopped) {
             if !stopped {
@@ -326,6 +327,18 @@ fn hand_back_window(queue: &Arc<Queue>) {
 }
 
 impl Queues {
+    /// Lets no more come; answers with those that there are.
+    fn end(&self) -> Vec<Arc<Queue>> {
+        let queues = self.by_name.write();
+        self.is_ending.store(true, Memory::Release);
+        drop(queues);
+        self.all()
+    }
+
+    fn is_ending(&self) -> bool {
+        self.is_ending.load(Memory::Acquire)
+    }
+
     pub(crate) fn all(&self) -> Vec<Arc<Queue>> {
         let mut all: Vec<Arc<Queue>> = self.by_name.read().values().cloned().collect();
         all.extend(self.leaving.lock().iter().cloned());

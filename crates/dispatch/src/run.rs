@@ -19,7 +19,7 @@ use crate::routed::{Now, Routed};
 use crate::{
     Attempt, BoxFuture, Executor, Fact, LastError, Observer, OnExhausted, OnRejected, Ordering,
     Outcome, Parked, ParkedCode, ParkedStore, PoolSettings, Reason, Rejection, Settlement,
-    settlement_for,
+    panicked, settlement_for,
 };
 
 /// How long a message of a paused host is away at most, where coming again costs it nothing.
@@ -117,12 +117,7 @@ impl Run<'_> {
         let tracked = Arc::clone(turn.value().held.tracked());
         self.pool.places.started();
         if tracked.is_superseded() {
-            self.becomes(&tracked, Now::Waiting);
-            let (item, next) = turn.finish_and_next();
-            self.pool.left(&tracked.entry.message);
-            tracked.entry.leave_place();
-            item.held.let_go();
-            return next;
+            return self.let_go(turn, &tracked);
         }
         if tracked.entry.is_acked() {
             self.becomes(&tracked, Now::Waiting);
@@ -155,6 +150,16 @@ impl Run<'_> {
         let fact = Fact::Finished { queue, pool, message, attempt, outcome: &outcome, took };
         self.runner.observe(&fact);
         self.conclude(turn, &tracked, outcome)
+    }
+
+    /// Another entry stands for a message by now: whatever became of this one, that one runs.
+    fn let_go(&self, turn: Turn<Item>, tracked: &Tracked<Routed>) -> Next {
+        self.becomes(tracked, Now::Waiting);
+        let (item, next) = turn.finish_and_next();
+        self.pool.left(&tracked.entry.message);
+        tracked.entry.leave_place();
+        item.held.let_go();
+        next
     }
 
     /// Changes what a message is doing.
@@ -201,11 +206,7 @@ impl Run<'_> {
         match AssertUnwindSafe(execute).catch_unwind().await {
             Ok(outcome) => outcome,
             Err(panic) => {
-                let what = panic
-                    .downcast_ref::<&str>()
-                    .map(|text| (*text).to_owned())
-                    .or_else(|| panic.downcast_ref::<String>().cloned())
-                    .unwrap_or_else(|| "a panic without words".to_owned());
+                let what = panicked::words(&*panic);
                 let (pool, id) = (&self.pool.code, &message.id);
                 self.runner.observe(&Fact::Panicked { pool, id, what: &what });
                 let why = format!("panicked: {what}");
@@ -252,6 +253,9 @@ impl Run<'_> {
         }
         if let Some(error) = last_error(&outcome, &tracked.entry) {
             self.runner.failed(&tracked.entry, error);
+        }
+        if tracked.is_superseded() {
+            return self.let_go(turn, tracked);
         }
         let before = tracked.attempts();
         match (settlement_for(&outcome, before), outcome) {

@@ -65,6 +65,7 @@ struct Done {
 #[derive(Debug)]
 pub(crate) struct Stray {
     broker_id: Arc<str>,
+    since: Instant,
     receipt: Mutex<Receipt>,
 }
 
@@ -199,7 +200,8 @@ impl<E: Entry> InFlight<E> {
             *known.receipt.lock() = receipt;
             return None;
         }
-        let stray = Arc::new(Stray { broker_id, receipt: Mutex::new(receipt) });
+        let (since, receipt) = (Instant::now(), Mutex::new(receipt));
+        let stray = Arc::new(Stray { broker_id, since, receipt });
         indexes.strays.insert(Arc::clone(&stray.broker_id), Arc::clone(&stray));
         Some(stray)
     }
@@ -207,6 +209,21 @@ impl<E: Entry> InFlight<E> {
     pub(crate) fn end_stray(&self, stray: &Stray) {
         self.indexes.lock().strays.remove(&stray.broker_id);
         self.fewer.notify_waiters();
+    }
+
+    pub(crate) fn forget_strays(&self) {
+        self.indexes.lock().strays.clear();
+        self.fewer.notify_waiters();
+    }
+
+    /// How many there are, if for so long their source has not heard what became of any of them.
+    pub(crate) fn all_unheard_for(&self, long: Duration) -> Option<usize> {
+        let indexes = self.indexes.lock();
+        let (mut tracked, mut strays) = (indexes.by_broker_id.values(), indexes.strays.values());
+        let all = tracked.all(|tracked| tracked.settles_since(long))
+            && strays.all(|stray| stray.since.elapsed() >= long);
+        let count = indexes.by_broker_id.len() + indexes.strays.len();
+        (all && count > 0).then_some(count)
     }
 
     /// The receipts of what is only to be settled.

@@ -26,7 +26,7 @@ pub use held::{Dropped, Held, Owed, Settling};
 pub use in_flight::{Begun, Entry, InFlight, Tracked};
 use questions::Questions;
 
-use crate::{BoxFuture, Delivery, Demand, Parked, Settled, Source, SourceError};
+use crate::{BoxFuture, Delivery, Demand, Parked, Settled, Source, SourceError, panicked};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -187,39 +187,46 @@ impl<R: Recipient> Intake<R> {
             (Arc::clone(source), replaced.clone(), Arc::clone(questions))
         };
         let _asked = questions.ask(patience);
-        let answer = replaced.until_interrupted(question(&*source)).await;
+        let asking = panicked::as_error(async { question(&*source).await });
+        let answer = replaced.until_interrupted(asking).await;
         answer.unwrap_or_else(|_| Err(SourceError::new("it was replaced before it answered")))
     }
 
     /// Stops receiving. What is here stays here. Waits for receivers until the deadline; `false` if
     /// some are still there.
     pub async fn stop(&self, deadline: Instant) -> bool {
-        let (source, stopping, receivers) = {
+        let (source, receivers) = {
             let Life { source, stopping, receivers, .. } = &*self.life.lock();
-            (Arc::clone(source), stopping.clone(), receivers.clone())
+            stopping.cancel();
+            (Arc::clone(source), receivers.clone())
         };
-        stopping.cancel();
         timeout_at(deadline, source.stop()).await.ok();
         receivers.drain(deadline).await.is_clean()
     }
 
     /// Goes on with a new source in place of one that has stalled. What was received before stays
-    /// in flight, so what is delivered again is recognised.
+    /// in flight, so what is delivered again is recognised. `false` if it was stopped: then it does not go on.
     ///
     /// # Errors
     /// None that is known; the kernel checks its limits.
     pub async fn restart(
         self: &Arc<Self>,
         source: Arc<dyn Source<R::Message>>,
-    ) -> Result<(), Invalid> {
+    ) -> Result<bool, Invalid> {
         let new = Life::new(&self.name, self.receivers, source)?;
-        let old = std::mem::replace(&mut *self.life.lock(), new);
+        let old = {
+            let mut life = self.life.lock();
+            if life.stopping.is_cancelled() {
+                return Ok(false);
+            }
+            std::mem::replace(&mut *life, new)
+        };
         old.stopping.cancel();
         old.replaced.cancel();
         *self.last_poll.lock() = None;
         self.receive().await;
         timeout(LONGEST_PAUSE, old.source.stop()).await.ok();
-        Ok(())
+        Ok(true)
     }
 
     /// Settles what is over until nothing is in flight or the deadline passes, then ends.
@@ -239,6 +246,7 @@ impl<R: Recipient> Intake<R> {
             self.owed.in_flight.end(&tracked, false);
             R::ended(self, &tracked.entry);
         }
+        self.owed.in_flight.forget_strays();
     }
 
     /// Ends it where it stands. The source redelivers what was not settled.
@@ -299,7 +307,8 @@ async fn receive<R: Recipient>(
         let Ok((_turn, demand)) = cx.until_interrupted(asking).await else { return };
         let received = {
             let _asked = questions.ask(STALLED_AFTER);
-            cx.until_interrupted(source.receive(demand.clone())).await
+            let asking = async { source.receive(demand.clone()).await };
+            cx.until_interrupted(panicked::as_error(asking)).await
         };
         match received {
             Err(_) => return,

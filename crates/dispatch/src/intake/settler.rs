@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::held::{Settling, Subject};
 use super::{Intake, PATIENCE_WITH_COPIES, Recipient, STALLED_AFTER};
+use crate::panicked;
 use crate::{MIN_DELAY, Parked, Receipt, Settle, Settled, Settlement, SourceError};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -151,7 +152,7 @@ async fn settle<R: Recipient>(
         true => STALLED_AFTER,
         false => PATIENCE_WITH_COPIES,
     };
-    let answers = match intake.ask(patience, |source| source.settle(settles)).await {
+    let mut answers = match intake.ask(patience, |source| source.settle(settles)).await {
         Ok(answers) => answers,
         Err(error) => {
             intake.recipient.source_failed("settle", &error);
@@ -162,6 +163,7 @@ async fn settle<R: Recipient>(
     if stale > 0 {
         intake.recipient.stale(stale);
     }
+    answers.resize(batch.len(), Settled::Failed(SourceError::new("its source gave no answer")));
     let mut failed = Vec::new();
     for ((settling, answer), used) in batch.drain(..).zip(answers).zip(used.drain(..)) {
         match answer {
@@ -215,14 +217,14 @@ async fn keep_parked<R: Recipient>(
     let rows = batch.iter().filter_map(|settling| settling.parked.as_deref().cloned());
     let rows: Vec<Parked> = rows.collect();
     if !rows.is_empty() {
-        intake.recipient.park(rows).await?;
+        panicked::as_error(async { intake.recipient.park(rows).await }).await?;
     }
     let over: Vec<&R::Entry> =
         batch.iter().filter(|one| one.is_replayed).filter_map(Settling::entry).collect();
     if over.is_empty() {
         return Ok(());
     }
-    intake.recipient.replay_over(&over).await
+    panicked::as_error(async { intake.recipient.replay_over(&over).await }).await
 }
 
 /// Hears what became of a settlement. Delivered anew while it was under way, the message is settled

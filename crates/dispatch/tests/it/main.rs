@@ -4,6 +4,7 @@ mod breaker;
 mod drain;
 mod intake;
 mod live;
+mod meanwhile;
 mod moving;
 mod ordering;
 mod routing;
