@@ -10,6 +10,7 @@ mod last_errors;
 mod messages;
 mod openapi;
 mod operate;
+mod own_address;
 mod pages;
 mod parking;
 pub(crate) mod schema;
