@@ -24,7 +24,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::alerts::Alerter;
 use crate::apply::{Applied, InEffect};
-use crate::failing::StuckGroups;
+use crate::failing::Told;
 use crate::fetch::Fetch;
 use crate::health::{Health, Outages, Probe, Pulse, StateFile, assess};
 use crate::names::Names;
@@ -57,7 +57,9 @@ pub(crate) struct Inner {
     /// Which queues are down.
     pub(crate) outages: Lock<Outages>,
     /// Which groups were said to be stuck.
-    pub(crate) stuck: Lock<StuckGroups>,
+    pub(crate) stuck_groups: Lock<Told>,
+    /// Which pools were said to have messages that fail.
+    pub(crate) failing_pools: Lock<Told>,
     /// Whether the state file can be written.
     pub(crate) state: Lock<StateFile>,
     /// Held while configuration is applied: one at a time.
@@ -141,8 +143,13 @@ const RECEIVERS: Duration = Duration::from_secs(25);
 const CHORES: Duration = Duration::from_millis(500);
 
 /// What goes on, is nowhere else among what health looks at, and is an issue.
-const INCIDENTS: [Code; 4] =
-    [Code::ConfigInvalid, Code::GroupBlocked, Code::GroupStuck, Code::BreakerOpen];
+const INCIDENTS: [Code; 5] = [
+    Code::ConfigInvalid,
+    Code::GroupBlocked,
+    Code::GroupStuck,
+    Code::MessagesFailing,
+    Code::BreakerOpen,
+];
 
 impl Daemon {
     /// Opens the state file and makes a router. Nothing is received before
@@ -177,7 +184,8 @@ impl Daemon {
             pulse: Pulse::new(),
             alerter,
             outages: Lock::default(),
-            stuck: Lock::default(),
+            stuck_groups: Lock::default(),
+            failing_pools: Lock::default(),
             state: Lock::default(),
             applied: Mutex::default(),
             in_effect: RwLock::default(),

@@ -5,6 +5,7 @@ mod bounds;
 mod config;
 mod drains;
 mod drift;
+mod failing;
 mod incidents;
 mod last_errors;
 mod messages;
