@@ -3,14 +3,18 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
+
 use crate::{DEFAULT_GROUP, Message};
 
 /// Which messages stay in order across deliveries, by their pools: a later message of a group is not handed
 /// out while an earlier one is out or waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Order {
-    pools: HashMap<Arc<str>, Ordered>,
+    pools: HashMap<Arc<str>, Ordered, RandomState>,
     others: Ordered,
+    /// How many of the pools keep anything in order.
+    ordered: usize,
 }
 
 /// Which messages of a pool stay in order.
@@ -29,7 +33,7 @@ impl Order {
     /// The same for every pool.
     #[must_use]
     pub fn everywhere(ordered: Ordered) -> Self {
-        Self { pools: HashMap::new(), others: ordered }
+        Self { others: ordered, ..Self::default() }
     }
 
     /// All messages of these pools, and none of others.
@@ -40,7 +44,9 @@ impl Order {
     /// With a pool of its own order.
     #[must_use]
     pub fn with(mut self, pool: impl Into<Arc<str>>, ordered: Ordered) -> Self {
-        self.pools.insert(pool.into(), ordered);
+        let is_ordered = |ordered: Ordered| usize::from(ordered != Ordered::Nothing);
+        let before = self.pools.insert(pool.into(), ordered).map_or(0, is_ordered);
+        self.ordered = self.ordered + is_ordered(ordered) - before;
         self
     }
 
@@ -80,7 +86,21 @@ impl Order {
     /// Whether nothing stays in order.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
-        self.others == Ordered::Nothing
-            && self.pools.values().all(|ordered| *ordered == Ordered::Nothing)
+        self.others == Ordered::Nothing && self.ordered == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_known_whether_anything_stays_in_order() {
+        let order = Order::default().with("A", Ordered::All).with("B", Ordered::Nothing);
+        assert!(!order.is_nothing());
+        assert!(!order.clone().with("A", Ordered::Groups).is_nothing());
+        assert!(order.with("A", Ordered::Nothing).is_nothing());
+        assert!(!Order::everywhere(Ordered::Groups).is_nothing());
+        assert!(Order::everywhere(Ordered::Nothing).is_nothing());
     }
 }

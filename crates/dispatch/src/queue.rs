@@ -283,7 +283,7 @@ impl Recipient for RouterQueue {
 
     fn ended(queue: &Arc<Queue>, entry: &Routed) {
         entry.leave_place();
-        if queue.recipient.awaits_keys() {
+        if entry.ordered && queue.recipient.awaits_keys() {
             route::look_behind(queue, entry);
         }
     }

@@ -363,7 +363,8 @@ fn fill(queue: &Arc<Queue>, pool: &Arc<Pool>, window: &mut State, happened: &mut
 /// Keeps back what must not run beside or before a message of its key that is in another pool, since pools came or
 /// went: docs/rules.md#strict-6.
 fn hold_behind(queue: &Queue, pool: &Pool, window: &mut State, items: Vec<Item>) -> Vec<Item> {
-    if !queue.recipient.awaits_keys() {
+    let is_ordered = |item: &Item| item.held.tracked().entry.ordered;
+    if !queue.recipient.awaits_keys() || !items.iter().any(is_ordered) {
         return items;
     }
     let elsewhere = elsewhere(queue, pool);

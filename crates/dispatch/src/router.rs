@@ -86,6 +86,7 @@ impl Router {
             self.queues.all().iter().for_each(|queue| route::bring_home(queue, &code));
         }
         self.pools_changed();
+        self.settle_down();
         Ok(())
     }
 
@@ -214,11 +215,16 @@ impl Router {
             queue.forget();
             self.queues.leaving.lock().retain(|other| !Arc::ptr_eq(other, &queue));
         }
+        self.settle_down();
+        self.pools.leaving().len() + self.queues.leaving.lock().len()
+    }
+
+    /// Says so if every message is where it belongs: from then on order needs no look at other pools.
+    fn settle_down(&self) {
         let moves = self.pools.moves();
         if self.pools.is_moving() && self.all_at_home() {
             self.pools.settled_down(moves);
         }
-        self.pools.leaving().len() + self.queues.leaving.lock().len()
     }
 
     /// Whether every message is in the pool that it would go to now.

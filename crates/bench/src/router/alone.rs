@@ -37,6 +37,7 @@ fn overhead(report: &mut Report, quick: bool) {
         ("one thread", Builder::new_current_thread().enable_all().build()),
         ("two threads", Builder::new_multi_thread().worker_threads(2).enable_all().build()),
     ];
+    let mut of_one = None;
     for (name, runtime) in threads {
         let runtime = runtime.expect("a runtime");
         let (rig, stock) = memory(&runtime);
@@ -48,7 +49,11 @@ fn overhead(report: &mut Report, quick: bool) {
             runtime.block_on(rig.memory(&stock, messages))
         });
         let what = format!("receive to settle, nothing to do, {name}");
-        report.rows.push(Row::new(what, "ns", nanos));
+        let row = Row::new(what, "ns", nanos);
+        report.rows.push(match of_one.replace(nanos) {
+            None => row,
+            Some(one) => row.beside("one thread", one).promised(Promise::RatioAtMost(1.0)),
+        });
     }
     match Probe::RouterNoOp.instructions() {
         Err(why) => eprintln!("skipped: {why}"),

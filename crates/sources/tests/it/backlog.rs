@@ -51,21 +51,6 @@ async fn a_hundred_thousand_in_ten_thousand_groups_come_in_order_past_blocked_he
     assert_eq!(stage.take_ids(10).await, ["7/1"]);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_receive_brings_plenty_while_heads_of_many_groups_are_settled() {
-    let stage = Stage::open().await;
-    stage.queue.keep_order(&std::sync::Arc::new(Order::of_pools(["STRICT"])));
-    let message = |n: usize| strict(&format!("m{n}"), &format!("g{}", n % 5_000));
-    publish_many(&stage, (0..20_000).map(message)).await;
-    let (mut count, mut calls) = (0, 0);
-    while count < 20_000 {
-        let received = stage.queue.receive(Demand::any(100)).await.unwrap();
-        (count, calls) = (count + received.len(), calls + 1);
-        stage.all_done(received).await;
-    }
-    assert!(calls <= 300, "{calls} receives for 20,000 messages, 100 at most each");
-}
-
 /// How many rows the database steps over for a statement, by its own count.
 fn steps(connection: &Connection, sql: &str, params: &[&dyn rusqlite::ToSql]) -> i32 {
     let mut statement = connection.prepare(sql).unwrap();

@@ -27,6 +27,11 @@ pub(super) const CHECKS: &[Check] = &[
         needs: keeps_order,
         run: |stage| Box::pin(many_keys(stage)),
     },
+    Check {
+        name: "a receive brings plenty while the heads of many keys are settled",
+        needs: |abilities| abilities.keeps_order && abilities.selects,
+        run: |stage| Box::pin(plenty(stage)),
+    },
 ];
 
 async fn several(stage: Stage) {
@@ -119,4 +124,23 @@ async fn many_keys(stage: Stage) {
         assert_eq!(seen, &expected);
     }
     assert_eq!(done.len(), KEYS);
+}
+
+async fn plenty(stage: Stage) {
+    stage.keep_order();
+    let count = stage.abilities.many;
+    let message = |n: usize| strict(&format!("m{n:06}"), &(n % (count / 4)).to_string());
+    for first in (0..count).step_by(500) {
+        stage.publish((first..count.min(first + 500)).map(message).collect()).await;
+    }
+    let (mut seen, mut calls) = (0, 0);
+    let end = Instant::now() + Duration::from_secs(120);
+    while seen < count && Instant::now() < end {
+        let some = stage.source().receive(Demand::any(100)).await.expect("it works");
+        stage.all_done(&some).await;
+        (seen, calls) = (seen + some.len(), calls + 1);
+    }
+    assert_eq!(seen, count);
+    // A half of what was asked for, on average.
+    assert!(calls <= count / 50, "{calls} receives for {count} messages");
 }
