@@ -30,15 +30,24 @@ pub const STUCK_ATTEMPTS: u32 = 10;
 pub const FAILING_ATTEMPTS: u32 = 3;
 /// How many messages are known that fail: some 3 MB. Further ones are told of when there is room.
 const MOST: usize = 10_000;
+/// The same of one pool, so that a large backlog that fails hides nobody else's.
+const MOST_OF_POOL: usize = 1_000;
 /// How long a message is known that nobody can look for.
 const KNOWN_FOR: Duration = Duration::from_secs(30 * 60);
 
 /// The messages whose last attempt failed.
 #[derive(Debug, Default)]
 pub struct Failing {
-    by_message: Mutex<HashMap<Named, Failures>>,
+    known: Mutex<Known>,
     /// How many there are: where nothing fails nobody takes the lock.
     count: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    by_message: HashMap<Named, Failures>,
+    /// How many of them each pool has.
+    by_pool: HashMap<Arc<str>, usize>,
 }
 
 /// A queue and a message of it.
@@ -62,6 +71,9 @@ pub struct Due {
     pub groups: Vec<Stuck>,
     /// The pools with messages that fail and hold nobody up, each once.
     pub pools: Vec<FailingPool>,
+    /// What nobody needs to hear of and has not failed for so long that it need not be known: if it fails again it is
+    /// known again.
+    pub forgotten: Vec<FailingMessage>,
 }
 
 /// A group whose head fails again and again.
@@ -133,17 +145,16 @@ impl Failing {
         let named = (Arc::clone(queue), Arc::clone(&message.id));
         let (pool, last) = (Arc::clone(pool), Instant::now());
         let error: Arc<str> = speakable(why, message).into();
-        let mut all = self.by_message.lock();
-        if let Some(known) = all.get_mut(&named) {
-            *known = Failures { pool, last, attempts, error, ..known.clone() };
-            return;
+        let mut known = self.known.lock();
+        let before = known.remove(&named);
+        if before.is_some() || known.has_room(&pool) {
+            let (group, begun, since) = match before {
+                Some(before) => (before.group, before.begun, before.since),
+                None => (message.group.clone(), last, now()),
+            };
+            known.add(named, Failures { pool, group, begun, since, last, attempts, error });
         }
-        if all.len() < MOST {
-            let (group, since) = (message.group.clone(), now());
-            let failures = Failures { pool, group, begun: last, since, last, attempts, error };
-            all.insert(named, failures);
-            self.count.store(all.len(), Memory::Relaxed);
-        }
+        self.count.store(known.by_message.len(), Memory::Relaxed);
     }
 
     /// A message is over, or gone.
@@ -151,9 +162,9 @@ impl Failing {
         if self.count.load(Memory::Relaxed) == 0 {
             return;
         }
-        let mut all = self.by_message.lock();
-        all.remove(&(Arc::clone(queue), Arc::clone(id)));
-        self.count.store(all.len(), Memory::Relaxed);
+        let mut known = self.known.lock();
+        known.remove(&(Arc::clone(queue), Arc::clone(id)));
+        self.count.store(known.by_message.len(), Memory::Relaxed);
     }
 
     /// What has failed for so long, or so often, that a person should hear of it.
@@ -164,13 +175,36 @@ impl Failing {
         let is_due = |failures: &Failures| {
             failures.attempts >= STUCK_ATTEMPTS || now - failures.begun >= STUCK_AFTER
         };
-        let all = self.by_message.lock();
-        let due = all.iter().filter(|(_, failures)| is_due(failures));
+        let known = self.known.lock();
+        let due = known.by_message.iter().filter(|(_, failures)| is_due(failures));
         let mut due: Vec<(Named, Failures)> =
             due.map(|(named, failures)| (named.clone(), failures.clone())).collect();
-        drop(all);
+        drop(known);
         due.sort_by(|(a, of_a), (b, of_b)| (of_a.begun, a).cmp(&(of_b.begun, b)));
         sorted_out(now, due, pool)
+    }
+}
+
+impl Known {
+    fn has_room(&self, pool: &Arc<str>) -> bool {
+        let of_pool = self.by_pool.get(pool).copied().unwrap_or_default();
+        self.by_message.len() < MOST && of_pool < MOST_OF_POOL
+    }
+
+    fn add(&mut self, named: Named, failures: Failures) {
+        *self.by_pool.entry(Arc::clone(&failures.pool)).or_default() += 1;
+        self.by_message.insert(named, failures);
+    }
+
+    fn remove(&mut self, named: &Named) -> Option<Failures> {
+        let failures = self.by_message.remove(named)?;
+        if let Some(count) = self.by_pool.get_mut(&failures.pool) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_pool.remove(&failures.pool);
+            }
+        }
+        Some(failures)
     }
 }
 
@@ -187,15 +221,18 @@ fn sorted_out(
     let mut found = Due::default();
     for ((queue, id), Failures { pool: code, group, since, last, attempts, error, .. }) in due {
         let settings = settings.entry(Arc::clone(&code)).or_insert_with(|| pool(&code));
-        let Some(settings) = settings.as_ref() else { continue };
         let is_forgotten = now.saturating_duration_since(last) >= KNOWN_FOR;
         let message = FailingMessage { queue, id, since, attempts, error, is_forgotten };
-        match key(settings, group) {
+        let key = settings.as_ref().map(|settings| key(settings, group));
+        let Some(key) = key.filter(|key| key.is_some() || attempts >= FAILING_ATTEMPTS) else {
+            found.forgotten.extend(is_forgotten.then_some(message));
+            continue;
+        };
+        match key {
             Some(group) if known.insert((Arc::clone(&code), Arc::clone(&group))) => {
                 found.groups.push(Stuck { pool: code, group, head: message });
             }
             Some(_) => {}
-            None if attempts < FAILING_ATTEMPTS => {}
             None => match places.get(&code) {
                 Some(place) => found.pools[*place].add(message),
                 None => {
@@ -248,7 +285,10 @@ impl fmt::Display for FailingPool {
         let FailingMessage { id, since, attempts, error, .. } = first;
         match count {
             1 => write!(f, "{id} of pool {pool} has failed")?,
-            _ => write!(f, "{count} messages of pool {pool} fail again and again, {id}")?,
+            _ => {
+                let more = if *count < MOST_OF_POOL { "" } else { " or more" };
+                write!(f, "{count}{more} messages of pool {pool} fail again and again, {id}")?;
+            }
         }
         write!(f, " since {since:.0} ({attempts} attempts): {error}")
     }
@@ -408,10 +448,46 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_fails_is_bounded() {
-        let scene = Scene::new();
-        for number in 0..MOST + 5 {
-            scene.fails(&number.to_string(), None, 1);
+        let mut scene = Scene::new();
+        let known = |scene: &Scene| scene.failing.known.lock().by_message.len();
+        for number in 0..MOST_OF_POOL + 5 {
+            scene.fails(&number.to_string(), None, 10);
         }
-        assert_eq!(scene.failing.by_message.lock().len(), MOST);
+        assert_eq!(known(&scene), MOST_OF_POOL);
+        let words = scene.due(Ordering::None).pools[0].to_string();
+        assert!(words.starts_with("1000 or more messages of pool P "), "{words:?}");
+        for pool in 1..15 {
+            scene.pool = format!("P{pool}").into();
+            for number in 0..MOST_OF_POOL {
+                scene.fails(&format!("{pool} {number}"), None, 10);
+            }
+        }
+        assert_eq!(known(&scene), MOST);
+        // There is room again, also where a message has come to another pool.
+        scene.fails("0", None, 11);
+        scene.attempt("1", None, 11, &Outcome::Done);
+        scene.pool = "P".into();
+        scene.fails("again", None, 1);
+        assert_eq!(known(&scene), MOST);
+        let of_pools: usize = scene.failing.known.lock().by_pool.values().sum();
+        assert_eq!(of_pools, MOST);
+    }
+
+    /// It may have left its queue without a word.
+    #[tokio::test(start_paused = true)]
+    async fn what_failed_once_and_long_ago_is_forgotten() {
+        let scene = Scene::new();
+        scene.fails("once", None, 1);
+        scene.fails("often", None, FAILING_ATTEMPTS);
+        tokio::time::advance(KNOWN_FOR).await;
+        let due = scene.due(Ordering::Batch);
+        assert_eq!((due.pools[0].count, due.forgotten.len()), (1, 1), "{due:?}");
+        assert_eq!(*due.forgotten[0].id, *"once");
+        // The pool is not there: nobody is told, and nothing is kept for it.
+        let due = scene.failing.due(Instant::now(), |_| None);
+        assert_eq!((due.groups.len(), due.pools.len(), due.forgotten.len()), (0, 0, 2));
+        // In order, it holds up its group.
+        let due = scene.due(Ordering::Strict);
+        assert_eq!((due.groups.len(), due.forgotten.len()), (1, 0), "{due:?}");
     }
 }

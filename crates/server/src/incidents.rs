@@ -88,7 +88,10 @@ fn watch_stuck(daemon: &Daemon) {
 /// Looks whether messages that fail are still there: one that is in no pool may have left its queue without a word,
 /// with the queue or by somebody else's hand.
 pub(crate) async fn watch_failing(daemon: Daemon) {
-    let Due { groups, pools } = due(&daemon);
+    let Due { groups, pools, forgotten } = due(&daemon);
+    for FailingMessage { queue, id, .. } in forgotten {
+        daemon.record().failing.over(&queue, &id);
+    }
     let heads = groups.into_iter().map(|stuck| stuck.head).take(Told::MOST);
     let others = pools.into_iter().flat_map(|pool| [vec![pool.first], pool.others].concat());
     for FailingMessage { queue, id, is_forgotten, .. } in heads.chain(others.take(Told::MOST)) {
