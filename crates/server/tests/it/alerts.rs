@@ -196,6 +196,11 @@ async fn a_new_critical_warning_does_not_wait_for_the_pause_of_a_webhook() {
     daemon.record().raise(Code::Configuration, Severity::Error, "old", "words");
     daemon.record().raise(Code::StateFailed, Severity::Critical, "known", "words");
     sleep(Duration::from_secs(30 * 60)).await;
+    // It has just been tried, and is left alone for some minutes.
+    let before = endpoint.count();
+    while endpoint.count() == before {
+        sleep(Duration::from_secs(1)).await;
+    }
     let tries = endpoint.count();
     sleep(Duration::from_secs(30)).await;
     daemon.record().raise(Code::Configuration, Severity::Error, "mild", "words");
