@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::lanes::Lanes;
 use super::publish::{self, Numbers};
-use super::row::group_of;
+use super::row::{Returned, group_of};
 use super::schema;
 use super::store::{Inner, Queue};
 use super::writer::{ROW_BYTES, Write};
@@ -39,7 +39,7 @@ pub(crate) async fn put_back(
     }
     let (queue, now) = (Arc::clone(queue), store.clock.now());
     let write = store.writer.write(|| Return { queue, messages, now });
-    write.await.map_err(PublishError::Source)
+    write.await.map(drop).map_err(PublishError::Source)
 }
 
 /// One of the messages that is out.
@@ -95,20 +95,20 @@ struct Return {
 }
 
 impl Return {
-    /// Puts one back; `true` if it was not there.
+    /// Puts one back; `None` if it is there already.
     fn one(
         &self,
         connection: &Connection,
         message: &PutBack,
         numbers: &mut Numbers,
         lanes: &mut Lanes,
-    ) -> rusqlite::Result<bool> {
+    ) -> rusqlite::Result<Option<Returned>> {
         let body = &message.publication.body;
         let of = &message.publication.message;
         let old = place_of(self.queue.id, &message.broker_id).filter(|&seq| seq < numbers.next);
         let there = old.map(|seq| occupant(connection, seq)).transpose()?.flatten();
         if there.as_ref() == Some(&of.id) {
-            return Ok(false);
+            return Ok(None);
         }
         // Without a place, or with another message in it, it goes to the end.
         let old = old.filter(|_| there.is_none());
@@ -116,7 +116,7 @@ impl Return {
         if old.is_none() {
             // Done again after a crash, it is there once.
             if !self.remember(connection, &message.name, seq, "IGNORE")? {
-                return Ok(false);
+                return Ok(None);
             }
             numbers.next += 1;
         }
@@ -124,7 +124,8 @@ impl Return {
         let (queue, high) = (self.queue.id, of.high_priority);
         publish::insert(connection, seq, queue, lane, &group, high, None, self.now, body)?;
         self.remember(connection, &of.id, seq, "REPLACE")?;
-        Ok(true)
+        let (pool, code, lane) = (lane.pool, Arc::clone(&of.pool), lane.id);
+        Ok(Some(Returned { seq, pool, code, lane, group, high }))
     }
 
     /// Remembers an id; `false` if it was remembered before and that is left as it is.
@@ -141,33 +142,41 @@ impl Return {
     }
 }
 
+/// What went back.
+struct Restored {
+    /// The first and the last number of those that went to the end.
+    numbers: (i64, i64),
+    messages: Vec<Returned>,
+}
+
 impl Write for Return {
-    type Answer = ();
+    type Answer = Restored;
 
     fn weight(&self) -> usize {
         let bytes = |message: &PutBack| message.publication.body.len();
         self.messages.len() + self.messages.iter().map(bytes).sum::<usize>() / ROW_BYTES
     }
 
-    fn write(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+    fn write(&mut self, connection: &Connection) -> rusqlite::Result<Restored> {
         let mut numbers = Numbers::take(connection, self.queue.id)?;
         let mut lanes = Lanes::of(self.queue.id);
         let first = numbers.next;
-        let mut stored = 0;
+        let mut messages = Vec::with_capacity(self.messages.len());
         for message in &self.messages {
-            stored += i64::from(self.one(connection, message, &mut numbers, &mut lanes)?);
+            messages.extend(self.one(connection, message, &mut numbers, &mut lanes)?);
         }
         let next = numbers.next;
         let mut update = connection
             .prepare_cached("UPDATE queues SET next = ?1, stored = stored + ?2 WHERE id = ?3")?;
-        if stored > 0 || next > first {
-            update.execute(params![next, stored, self.queue.id])?;
+        if !messages.is_empty() || next > first {
+            update.execute(params![next, messages.len(), self.queue.id])?;
         }
-        Ok(())
+        Ok(Restored { numbers: (first, next - 1), messages })
     }
 
-    fn written(&mut self, (): &()) {
-        self.queue.ahead.lock().put_back();
+    fn written(&mut self, restored: &Restored) {
+        let (first, last) = restored.numbers;
+        self.queue.ahead.lock().put_back(first, last, &restored.messages);
         self.queue.changed.notify_waiters();
     }
 }

@@ -1,7 +1,8 @@
 //! What is read from the file for the read-ahead of a queue, on one snapshot.
 //!
 //! Every statement goes through an index that it names, to as many rows as it answers: none of them takes longer
-//! for more messages, lanes or keys.
+//! for more messages, lanes or keys, but for one: where the first of high priority of a key has to wait for its time, the
+//! first that need not is searched for among those of that key (`first_of`).
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -370,7 +371,8 @@ pub(crate) fn next_of(
     Ok(due.or(regular.into_iter().chain([high]).min_by_key(|row| row.seq)))
 }
 
-/// The first of a key whose time comes by then.
+/// The first of a key whose time comes by then. Those before it are stepped over: every message of high priority
+/// would pay for an index that spares that.
 fn first_of(
     connection: &Connection,
     key: &Key,

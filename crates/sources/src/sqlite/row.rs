@@ -38,6 +38,18 @@ pub(crate) struct Raised {
     pub(crate) group: Arc<str>,
 }
 
+/// A message that was put back, to be handed out at once.
+#[derive(Clone, Debug)]
+pub(crate) struct Returned {
+    pub(crate) seq: i64,
+    pub(crate) pool: i64,
+    /// The pool's code.
+    pub(crate) code: Arc<str>,
+    pub(crate) lane: i64,
+    pub(crate) group: Arc<str>,
+    pub(crate) high: bool,
+}
+
 /// A message without its body.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {

@@ -17,6 +17,8 @@ mod others;
 #[cfg(test)]
 mod parked;
 #[cfg(test)]
+mod put_back;
+#[cfg(test)]
 mod sqlite;
 #[cfg(test)]
 mod stage;

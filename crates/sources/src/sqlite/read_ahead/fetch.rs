@@ -137,6 +137,7 @@ impl ReadAhead {
     fn choices(&mut self) -> Vec<Choice> {
         let keys = std::mem::take(&mut self.choosing);
         let choice = |key: Key| {
+            self.begin_choosing(&key);
             let lane = self.lane_of_head(&key);
             Choice { read: lane.map_or(i64::MAX, |lane| lane.reach(REGULAR)), key }
         };
@@ -239,12 +240,16 @@ impl ReadAhead {
         });
     }
 
+    /// A pool, which is made if it is not there.
+    pub(super) fn pool(&mut self, id: i64, code: &Arc<str>) -> &mut Pool {
+        let (order, base) = (&self.order, self.base);
+        let pool = self.pools.entry(id);
+        pool.or_insert_with(|| Pool::new(Arc::clone(code), order.of(code), base))
+    }
+
     /// A lane has messages that were not read.
     pub(super) fn touch(&mut self, touched: &Touched) {
-        let (order, base) = (&self.order, self.base);
-        self.pools
-            .entry(touched.pool)
-            .or_insert_with(|| Pool::new(Arc::clone(&touched.code), order.of(&touched.code), base));
+        self.pool(touched.pool, &touched.code);
         if let Some(due) = touched.due {
             self.await_due(touched.pool, touched.lane, due);
         }
@@ -393,7 +398,7 @@ impl ReadAhead {
         } else if is_current {
             self.make_ready(seq, row.high, key, asked.lane);
         }
-        if let Some(content) = content {
+        if let Some(content) = content.filter(|_| is_current) {
             self.change(asked.pool, |pool| pool.load(asked.lane, rank, content));
         }
     }

@@ -93,6 +93,22 @@ impl Lane {
         self.bare.range(..=(REGULAR, self.reach(REGULAR))).copied()
     }
 
+    /// A message was put back: whether it is found by number. One that the cursor has passed is not, unless it goes
+    /// back for it because too many such are known.
+    pub(super) fn finds(&mut self, (class, seq): Rank, too_many: bool) -> bool {
+        let is_passed = seq <= self.cursors[class];
+        // Whoever reads may pass it too, without having seen it.
+        if self.is_fetched || (is_passed && !too_many) {
+            return false;
+        }
+        self.cursors[class] = self.cursors[class].min(seq - 1);
+        self.unread[class] = true;
+        if self.numbers.back().is_some_and(|&last| seq < last) {
+            self.numbers.clear();
+        }
+        true
+    }
+
     /// As it is before anything was read: what is out stays out, and its share stays its share.
     pub(super) fn reset(&mut self, base: i64) {
         let time = self.turn.map_or(self.time, |turn| turn.time);

@@ -13,16 +13,20 @@
 //!
 //! A lane is a tenant of a pool. What is published tells which lanes it touched; what another process wrote is
 //! found by number and tells the same. Each lane is read by itself: by number with a cursor for each class
-//! of priority, by time with another. [`ReadAhead::take`] asks the pool that was served longest ago, and of it
-//! the lane that was served least. A pool whose next message must be read waits for that, and one that has no
-//! room is shut until it is said to be open: neither is looked at again before, and no other waits for them.
+//! of priority, by time with another. What is put back is told message by message, since it may lie before the
+//! cursor. [`ReadAhead::take`] asks the pool that was served longest ago, and of it the lane that was served least. A
+//! pool whose next message must be read waits for that, and one that has no room is shut until it is said to be open:
+//! neither is looked at again before, and no other waits for them.
 //!
 //! Invariants:
 //! 1. Of each message that is not out, either it is `ready` in its lane, or it lies beyond the lane's cursor,
 //!    or its time is beyond the lane's `due_cursor`, or its key has a head (where order is kept), and whichever
-//!    of these ends last brings it into `ready`: once.
+//!    of these ends last brings it into `ready`: once. What a lane's cursor reads again changes nothing, so it may go
+//!    back: it does for messages that are put back when more of them are known than are read ahead.
 //! 2. A key is in `heads` exactly while a message of it is ready, out, or waits for its time with
-//!    nothing of its key before it.
+//!    nothing of its key before it, or the next of it is looked up. A message that is put back and may go before the
+//!    head, or has none, has the next looked up on a snapshot that is younger than it; before a head that is out, once
+//!    that is out no more.
 //! 3. A message is out exactly while it is in `out`; its receipt is valid exactly as long.
 //! 4. A pool has a turn exactly while it is not shut, does not await reading and has a lane with a turn. A lane
 //!    has one exactly while it has anything to hand out or to read.
@@ -34,6 +38,7 @@ mod line;
 mod openings;
 mod order;
 mod pool;
+mod put_back;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -415,11 +420,7 @@ impl ReadAhead {
             // Whoever asks first finds them.
             return;
         }
-        if self.known + 1 >= first {
-            self.known = self.known.max(last);
-        } else {
-            self.fresh = true;
-        }
+        self.hear_of(first, last);
         for touched in touched {
             self.touch(touched);
             for raised in &touched.raised {
@@ -429,9 +430,13 @@ impl ReadAhead {
         }
     }
 
-    /// Messages came back to their places, perhaps before what was read: what is in memory is derived anew.
-    pub(crate) fn put_back(&mut self) {
-        self.rebuild();
+    /// It is told of the messages with these numbers. Of those before them it may not have been.
+    fn hear_of(&mut self, first: i64, last: i64) {
+        if self.known + 1 >= first {
+            self.known = self.known.max(last);
+        } else {
+            self.fresh = true;
+        }
     }
 
     /// Whether a message was handed out and is not settled.

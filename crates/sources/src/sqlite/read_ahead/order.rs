@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use sluicegate_dispatch::Order;
 
-use super::super::row::{Key, Raised, Row};
+use super::super::row::{Key, Raised, Returned, Row};
 use super::lane::{Lane, rank};
 use super::{Back, Lanes, Out, ReadAhead};
 
@@ -23,8 +23,11 @@ pub(super) struct HeadOf {
     held: bool,
     /// How many of the key are out.
     outs: u32,
-    /// They were out when order began to be kept: there may be several, and others before them.
+    /// They were out when order began to be kept, or something was put back before them: there may be several, and
+    /// others before them.
     inherited: bool,
+    /// Something was put back since the next was looked for: it is looked for again.
+    outdated: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +41,17 @@ enum Place {
 }
 
 impl HeadOf {
+    const fn new(seq: i64, lane: i64, high: bool, place: Place) -> Self {
+        let (held, outs, inherited, outdated) = (false, 0, false, false);
+        Self { seq, lane, place, high, held, outs, inherited, outdated }
+    }
+
+    /// Whether one that was put back may go before it.
+    const fn yields(&self, returned: &Returned) -> bool {
+        let is_raised = returned.high && (!self.high || matches!(self.place, Place::Delayed));
+        returned.seq < self.seq || (is_raised && !self.held && returned.seq != self.seq)
+    }
+
     pub(super) const fn is_out(&mut self) {
         self.place = Place::Out;
         self.held = true;
@@ -78,15 +92,8 @@ impl ReadAhead {
             }
             let head = self.heads.entry(out.key.clone()).or_insert_with(|| {
                 pool.heads += 1;
-                HeadOf {
-                    seq,
-                    lane: out.lane,
-                    place: Place::Out,
-                    high: out.high,
-                    held: true,
-                    outs: 0,
-                    inherited: true,
-                }
+                let head = HeadOf::new(seq, out.lane, out.high, Place::Out);
+                HeadOf { held: true, inherited: true, ..head }
             });
             head.outs += 1;
             head.seq = head.seq.min(seq);
@@ -136,7 +143,7 @@ impl ReadAhead {
         let Some(pool) = self.pools.get_mut(&pool_id) else { return };
         let waits = due.filter(|_| !pool.lane(lane).is_due(due, seq));
         let place = if waits.is_some() { Place::Delayed } else { Place::Ready };
-        let head = HeadOf { seq, lane, place, high, held, outs: 0, inherited: false };
+        let head = HeadOf { held, ..HeadOf::new(seq, lane, high, place) };
         let key = Key { pool: pool_id, group };
         if self.heads.insert(key.clone(), head).is_none() {
             pool.heads += 1;
@@ -191,11 +198,47 @@ impl ReadAhead {
         }
     }
 
+    /// A message of a key that has a head was put back.
+    pub(super) fn return_to_head(&mut self, key: &Key, returned: &Returned) {
+        let Some(head) = self.heads.get_mut(key) else { return };
+        let yields = head.yields(returned);
+        match head.place {
+            Place::Choosing => head.outdated = true,
+            Place::Out => head.inherited |= returned.seq < head.seq,
+            Place::Ready | Place::Delayed if yields => {
+                let (lane, passed) = (head.lane, rank(head.seq, head.high));
+                self.choose_again(key);
+                self.change(key.pool, |pool| pool.unready(lane, passed));
+            }
+            Place::Ready | Place::Delayed => {}
+        }
+    }
+
+    /// A message of a key that has no head was put back, where nobody finds it by number.
+    pub(super) fn return_without_head(&mut self, key: &Key, returned: &Returned) {
+        let Returned { seq, lane, high, .. } = *returned;
+        let Some(pool) = self.pools.get_mut(&key.pool) else { return };
+        pool.heads += 1;
+        self.heads.insert(key.clone(), HeadOf::new(seq, lane, high, Place::Choosing));
+        self.choosing.push(key.clone());
+    }
+
+    /// The next of a key is being looked up: what was put back until now is seen.
+    pub(super) fn begin_choosing(&mut self, key: &Key) {
+        if let Some(head) = self.heads.get_mut(key) {
+            head.outdated = false;
+        }
+    }
+
     /// The next of a key was looked up; `None` if there is none.
     pub(super) fn chosen(&mut self, key: &Key, next: Option<Row>) {
-        let is_choosing = |head: &HeadOf| head.place == Place::Choosing;
-        if !self.heads.get(key).is_some_and(is_choosing) {
-            return;
+        match self.heads.get(key) {
+            Some(HeadOf { place: Place::Choosing, outdated: false, .. }) => {}
+            Some(HeadOf { place: Place::Choosing, .. }) => {
+                self.choosing.push(key.clone());
+                return;
+            }
+            Some(_) | None => return,
         }
         match next {
             Some(next) => self.crown(key.pool, next),

@@ -10,6 +10,8 @@ use super::super::row::{Content, Key, Raised, Row, Touched};
 use super::super::schema::base;
 use super::{Back, Fetch, Fetched, Found, LaneFetched, ReadAhead};
 
+mod put_back;
+
 const WINDOW: Duration = Duration::from_secs(30);
 const BASE: i64 = base(1);
 const POOL: i64 = 1;
@@ -129,7 +131,7 @@ fn a_failed_fetch_is_done_again() {
     ahead.may_have_more();
     ahead.await_due(POOL, LANE, 5);
     let check = |fetch: &Fetch| {
-        assert_eq!(choosing(&fetch), [key()]);
+        assert_eq!(choosing(fetch), [key()]);
         assert!(fetch.beyond.is_some());
         let lane = &fetch.lanes[0];
         assert!(lane.cursors[1].is_some() && lane.due.is_some(), "{fetch:?}");
