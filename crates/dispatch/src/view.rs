@@ -35,6 +35,10 @@ pub struct PoolView {
     pub stats: Stats,
     /// How many messages may wait.
     pub capacity: u32,
+    /// How many messages were read ahead of it and wait until it has room; `stats` does not count them.
+    pub read_ahead: usize,
+    /// How long ago the oldest message was received that waits, here or ahead of it: one that runs does not wait.
+    pub oldest_waiting: Option<Duration>,
     /// How many groups have messages here.
     pub groups: usize,
     /// How many attempts succeeded.
@@ -141,10 +145,9 @@ impl Router {
     /// All pools, those that are leaving last.
     #[must_use]
     pub fn pool_views(&self) -> Vec<PoolView> {
-        let (groups, oldest) = (self.groups_by_pool(), self.oldest_by_pool());
+        let (groups, messages) = (self.groups_by_pool(), self.messages_by_pool());
         let view = |pool: &Arc<Pool>, phase| {
-            let oldest = oldest.get(&pool.id).map_or(Duration::ZERO, Instant::elapsed);
-            pool.view(phase, groups.get(&pool.code), oldest)
+            pool.view(phase, groups.get(&pool.code), messages.get(&pool.id))
         };
         let pools = self.pools.all();
         let mut all: Vec<PoolView> =
@@ -162,17 +165,27 @@ impl Router {
         groups
     }
 
-    /// When the oldest message of each pool came that is not done. What a sluice knows begins anew with each attempt.
-    fn oldest_by_pool(&self) -> BTreeMap<PoolId, Instant> {
-        let mut oldest = BTreeMap::new();
+    /// The messages of each pool that are not done. What a sluice knows of their age begins anew with each attempt.
+    fn messages_by_pool(&self) -> BTreeMap<PoolId, Messages> {
+        let mut pools: BTreeMap<PoolId, Messages> = BTreeMap::new();
         for tracked in self.queues.all().iter().flat_map(|queue| queue.owed.in_flight.each()) {
-            let Some(place) = tracked.entry.standing().place else { continue };
-            if !tracked.is_settling() {
-                let first = oldest.entry(place.pool).or_insert(tracked.received);
-                *first = tracked.received.min(*first);
+            if tracked.is_settling() {
+                continue;
+            }
+            let (received, standing) = (tracked.received, tracked.entry.standing());
+            let waits = !matches!(standing.now, Now::Running { .. });
+            match standing.place {
+                Some(place) => pools.entry(place.pool).or_default().add(received, waits),
+                // It is in a window, or on its way.
+                None => {
+                    let Some(pool) = self.pools.takes(&tracked.entry.message.pool) else {
+                        continue;
+                    };
+                    pools.entry(pool.id).or_default().add_ahead(received);
+                }
             }
         }
-        oldest
+        pools
     }
 
     /// How many messages of each queue are done, parked or going back, and not settled yet.
@@ -312,6 +325,36 @@ impl Router {
     }
 }
 
+/// The messages of a pool that are not done.
+#[derive(Clone, Copy, Debug, Default)]
+struct Messages {
+    /// When the oldest came that has a place.
+    oldest: Option<Instant>,
+    /// When the oldest came that does not run.
+    oldest_waiting: Option<Instant>,
+    /// How many have no place yet.
+    ahead: usize,
+}
+
+impl Messages {
+    fn add(&mut self, received: Instant, waits: bool) {
+        self.oldest = Some(self.oldest.map_or(received, |oldest| oldest.min(received)));
+        if waits {
+            self.wait(received);
+        }
+    }
+
+    fn add_ahead(&mut self, received: Instant) {
+        self.ahead += 1;
+        self.wait(received);
+    }
+
+    fn wait(&mut self, received: Instant) {
+        let oldest = self.oldest_waiting.map_or(received, |oldest| oldest.min(received));
+        self.oldest_waiting = Some(oldest);
+    }
+}
+
 impl Look<'_> {
     fn message(&self, queue: &Arc<str>, tracked: &InFlightMessage) -> MessageView {
         // What came or began since the look did so just now.
@@ -365,15 +408,18 @@ impl Pool {
         stats
     }
 
-    fn view(&self, phase: Phase, groups: Option<&usize>, oldest: Duration) -> PoolView {
+    fn view(&self, phase: Phase, groups: Option<&usize>, messages: Option<&Messages>) -> PoolView {
         let count = |count: &std::sync::atomic::AtomicU64| count.load(Memory::Relaxed);
+        let messages = messages.copied().unwrap_or_default();
         let mut stats = self.stats();
-        stats.gauges.oldest_wait = oldest;
+        stats.gauges.oldest_wait = messages.oldest.map_or(Duration::ZERO, |came| came.elapsed());
         PoolView {
             settings: self.settings(),
             phase,
             stats,
             capacity: self.sluice.capacity(),
+            read_ahead: messages.ahead,
+            oldest_waiting: messages.oldest_waiting.map(|came| came.elapsed()),
             groups: groups.copied().unwrap_or_default(),
             succeeded: count(&self.counts.succeeded),
             failed: count(&self.counts.failed),

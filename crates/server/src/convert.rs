@@ -7,12 +7,16 @@ use std::time::Duration;
 use ipnet::IpNet;
 use sluicegate_dispatch as dispatch;
 use sluicegate_executors as executors;
+use sluicegate_executors::http::OwnAddresses;
 
 use crate::plan::Layout;
 use crate::settings::{self, Desired};
 
-/// What calls over HTTP are told.
-pub(crate) fn http(http: &settings::HttpSettings) -> executors::http::HttpSettings {
+/// What calls over HTTP are told, and where they never go.
+pub(crate) fn http(
+    http: &settings::HttpSettings,
+    own: OwnAddresses,
+) -> executors::http::HttpSettings {
     executors::http::HttpSettings {
         timeout: http.timeout,
         connect_timeout: http.connect_timeout,
@@ -20,6 +24,7 @@ pub(crate) fn http(http: &settings::HttpSettings) -> executors::http::HttpSettin
         prior_knowledge: http.prior_knowledge,
         success: http.success,
         allow_targets: allowed(http),
+        own,
         breaker_scope: http.breaker.scope,
         breaker: dispatch::BreakerSettings {
             window: http.breaker.window,

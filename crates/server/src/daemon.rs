@@ -3,6 +3,7 @@
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use sluicegate_dispatch::{
     Publication, PublishError, Published, Router, ShutdownReport, SourceError,
 };
 use sluicegate_executors::Breakers;
-use sluicegate_executors::http::HttpExecutor;
+use sluicegate_executors::http::{HttpExecutor, OwnAddresses};
 use sluicegate_sources::sqlite::{OpenError, Store};
 use sluicegate_tasks::{Context, Invalid, TaskGroup};
 use tokio::sync::Mutex;
@@ -23,7 +24,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::alerts::Alerter;
 use crate::apply::{Applied, InEffect};
-use crate::failing::StuckGroups;
+use crate::failing::Told;
 use crate::fetch::Fetch;
 use crate::health::{Health, Outages, Probe, Pulse, StateFile, assess};
 use crate::names::Names;
@@ -47,6 +48,8 @@ pub(crate) struct Inner {
     pub(crate) router: Router,
     pub(crate) store: Store,
     http: Arc<HttpExecutor>,
+    /// Where its API is served: no message may call it there.
+    own: OwnAddresses,
     pub(crate) record: Arc<Record>,
     pub(crate) fetch: Fetch,
     pub(crate) pulse: Pulse,
@@ -54,7 +57,9 @@ pub(crate) struct Inner {
     /// Which queues are down.
     pub(crate) outages: Lock<Outages>,
     /// Which groups were said to be stuck.
-    pub(crate) stuck: Lock<StuckGroups>,
+    pub(crate) stuck_groups: Lock<Told>,
+    /// Which pools were said to have messages that fail.
+    pub(crate) failing_pools: Lock<Told>,
     /// Whether the state file can be written.
     pub(crate) state: Lock<StateFile>,
     /// Held while configuration is applied: one at a time.
@@ -138,8 +143,13 @@ const RECEIVERS: Duration = Duration::from_secs(25);
 const CHORES: Duration = Duration::from_millis(500);
 
 /// What goes on, is nowhere else among what health looks at, and is an issue.
-const INCIDENTS: [Code; 4] =
-    [Code::ConfigInvalid, Code::GroupBlocked, Code::GroupStuck, Code::BreakerOpen];
+const INCIDENTS: [Code; 5] = [
+    Code::ConfigInvalid,
+    Code::GroupBlocked,
+    Code::GroupStuck,
+    Code::MessagesFailing,
+    Code::BreakerOpen,
+];
 
 impl Daemon {
     /// Opens the state file and makes a router. Nothing is received before
@@ -152,7 +162,8 @@ impl Daemon {
         let store =
             Store::open_serving(&path).await.map_err(|cause| StartError::Store { path, cause })?;
         let record = Record::new(Arc::new(Wall));
-        let http = HttpExecutor::new(convert::http(&settings.http), record.clone())
+        let own = OwnAddresses::default();
+        let http = HttpExecutor::new(convert::http(&settings.http, own.clone()), record.clone())
             .map_err(StartError::Settings)?;
         let http = Arc::new(http);
         let router = Router::new(http.clone(), Arc::new(store.clone()), record.clone())
@@ -167,12 +178,14 @@ impl Daemon {
             router,
             store,
             http,
+            own,
             record,
             fetch,
             pulse: Pulse::new(),
             alerter,
             outages: Lock::default(),
-            stuck: Lock::default(),
+            stuck_groups: Lock::default(),
+            failing_pools: Lock::default(),
             state: Lock::default(),
             applied: Mutex::default(),
             in_effect: RwLock::default(),
@@ -304,6 +317,17 @@ impl Daemon {
     /// The private ranges that targets may be in.
     pub(crate) fn allowed(&self) -> Arc<[IpNet]> {
         Arc::clone(&self.inner.loaded.read().allowed)
+    }
+
+    /// Says where its API is served: no message calls it there from now on. Whoever binds the listener says so before
+    /// [`begin`](Daemon::begin), so that none is called before that.
+    pub fn listens_at(&self, bound: SocketAddr) {
+        self.inner.own.add(bound);
+    }
+
+    /// Where its API is served.
+    pub(crate) fn own_addresses(&self) -> &OwnAddresses {
+        &self.inner.own
     }
 
     /// The file that the settings came from.

@@ -8,7 +8,7 @@ use sluicegate_dispatch::{Finds, Phase, Severity};
 use tokio::time::{Instant, timeout};
 
 use crate::daemon::Daemon;
-use crate::failing::{Stuck, StuckChange, StuckGroups};
+use crate::failing::{self, Due, FailingMessage, Told};
 use crate::health::{Change, StateChange};
 use crate::time::Timestamp;
 use crate::warnings::Code;
@@ -62,44 +62,52 @@ fn watch_routing(daemon: &Daemon) {
     }
 }
 
-fn stuck(daemon: &Daemon) -> Vec<Stuck> {
-    daemon.record().failing.stuck(Instant::now(), |code| daemon.router().pool(code))
+fn due(daemon: &Daemon) -> Due {
+    daemon.record().failing.due(Instant::now(), |code| daemon.router().pool(code))
 }
 
 fn watch_stuck(daemon: &Daemon) {
-    let changes = daemon.inner.stuck.lock().look(&stuck(daemon));
+    let due = due(daemon);
+    let groups = daemon.inner.stuck_groups.lock().look(&due.groups);
+    let pools = daemon.inner.failing_pools.lock().look(&due.pools);
     let record = daemon.record();
-    for change in changes {
-        match change {
-            StuckChange::Stuck { subject, words } => {
-                record.raise(Code::GroupStuck, Severity::Warning, subject, words);
-            }
-            StuckChange::Over { subject } => {
-                record.resolve(Code::GroupStuck, &subject);
+    for (code, changes) in [(Code::GroupStuck, groups), (Code::MessagesFailing, pools)] {
+        for change in changes {
+            match change {
+                failing::Change::On { subject, words } => {
+                    record.raise(code, Severity::Warning, subject, words);
+                }
+                failing::Change::Over { subject } => {
+                    record.resolve(code, &subject);
+                }
             }
         }
     }
 }
 
-/// Looks whether the heads of stuck groups are still there: one that is in no pool may have left its queue without a
-/// word, with the queue or by somebody else's hand.
+/// Looks whether messages that fail are still there: one that is in no pool may have left its queue without a word,
+/// with the queue or by somebody else's hand.
 pub(crate) async fn watch_failing(daemon: Daemon) {
-    for Stuck { queue, head, is_forgotten, .. } in
-        stuck(&daemon).into_iter().take(StuckGroups::MOST)
-    {
-        if daemon.router().message(&head).is_some() {
+    let Due { groups, pools, forgotten } = due(&daemon);
+    for FailingMessage { queue, id, .. } in forgotten {
+        daemon.record().failing.over(&queue, &id);
+    }
+    let heads = groups.into_iter().map(|stuck| stuck.head).take(Told::MOST);
+    let others = pools.into_iter().flat_map(|pool| [vec![pool.first], pool.others].concat());
+    for FailingMessage { queue, id, is_forgotten, .. } in heads.chain(others.take(Told::MOST)) {
+        if daemon.router().message(&id).is_some() {
             continue;
         }
         let is_gone = match daemon.router().source(&queue) {
             None => true,
             Some(source) if source.profile().finds == Finds::All => {
-                matches!(timeout(LOOK, source.find(&head)).await, Ok(Ok(None)))
+                matches!(timeout(LOOK, source.find(&id)).await, Ok(Ok(None)))
             }
             Some(_) => is_forgotten,
         };
         // It may have been received while it was looked for.
-        if is_gone && daemon.router().message(&head).is_none() {
-            daemon.record().failing.over(&queue, &head);
+        if is_gone && daemon.router().message(&id).is_none() {
+            daemon.record().failing.over(&queue, &id);
         }
     }
 }

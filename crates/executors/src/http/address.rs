@@ -2,35 +2,108 @@
 //!
 //! Public ones, always. All others only where a range of `allow_targets` holds them. IPv6 is
 //! public only where it has been given out (2000::/3), so a range that gets a meaning later is
-//! refused until someone has thought about it.
+//! refused until someone has thought about it. Never those where the caller itself listens.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
 use ipnet::IpNet;
+use parking_lot::RwLock;
 use sluicegate_dispatch::Target;
 
 /// An address that is not allowed, and what is wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Forbidden {
-    pub(crate) address: IpAddr,
-    pub(crate) kind: &'static str,
+pub(crate) enum Forbidden {
+    /// It is in no range that is allowed.
+    Special { address: IpAddr, kind: &'static str },
+    /// It is the caller's own: a call there could bring the next one about, and so on.
+    Own(SocketAddr),
+}
+
+/// Where the program that makes the calls listens itself. Clones are the same.
+///
+/// ```
+/// use sluicegate_executors::http::OwnAddresses;
+///
+/// let own = OwnAddresses::default();
+/// own.add("0.0.0.0:8080".parse()?);
+/// assert!(own.are("[::1]:8080".parse()?));
+/// assert!(!own.are("127.0.0.1:8081".parse()?));
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct OwnAddresses(Arc<RwLock<Vec<SocketAddr>>>);
+
+impl OwnAddresses {
+    /// Adds the address that a listener was bound to.
+    pub fn add(&self, bound: SocketAddr) {
+        let mut all = self.0.write();
+        if !all.contains(&bound) {
+            all.push(bound);
+        }
+    }
+
+    /// Whether a connection to that address would come in here.
+    ///
+    /// Loopback is one place: `127.0.0.1` and `::1`. What listens on all addresses of the machine listens on all of
+    /// loopback; which other addresses the machine has is only seen when one is connected to.
+    #[must_use]
+    pub fn are(&self, address: SocketAddr) -> bool {
+        let ip = place(address.ip());
+        self.0.read().iter().any(|own| {
+            let is_there = match own.ip() {
+                bound if bound.is_unspecified() => ip.is_loopback(),
+                bound => ip == place(bound),
+            };
+            is_there && own.port() == address.port()
+        })
+    }
+
+    /// Whether a connection has come in here: both ends are on this machine, which listens there on all its addresses.
+    pub(crate) fn have(&self, near: SocketAddr, far: SocketAddr) -> bool {
+        near.ip().to_canonical() == far.ip().to_canonical()
+            && self.0.read().iter().any(|own| own.ip().is_unspecified() && own.port() == far.port())
+    }
+}
+
+/// An address in the one form in which places are compared.
+fn place(address: IpAddr) -> IpAddr {
+    let plain = address.to_canonical();
+    match embedded(plain).map_or(plain, IpAddr::V4) {
+        // What is dialled without an address is dialled on this machine.
+        ip if ip.is_unspecified() || ip == IpAddr::V6(Ipv6Addr::LOCALHOST) => {
+            IpAddr::V4(Ipv4Addr::LOCALHOST)
+        }
+        ip => ip,
+    }
 }
 
 /// Why a target may not be called, as far as its URL alone says: it names a forbidden address.
 ///
 /// Names are looked up when they are called, and not before; `localhost` needs no looking up.
 #[must_use]
-pub fn target_forbidden(target: &Target, allow: &[IpNet]) -> Option<String> {
-    let host = host_of(target.authority());
+pub fn target_forbidden(target: &Target, allow: &[IpNet], own: &OwnAddresses) -> Option<String> {
+    let authority = target.authority();
+    let host = host_of(authority);
     let address = literal(host).or_else(|| {
         let is_local = host.trim_end_matches('.').eq_ignore_ascii_case("localhost");
         is_local.then_some(IpAddr::V4(Ipv4Addr::LOCALHOST))
     })?;
-    forbidden(address, allow).map(|forbidden| forbidden.to_string())
+    let default = if target.is_secure() { 443 } else { 80 };
+    let port = port_of(authority).unwrap_or(default);
+    forbidden(SocketAddr::new(address, port), allow, own).map(|forbidden| forbidden.to_string())
 }
 
-/// What is wrong with an address, unless it is public or allowed.
-pub(crate) fn forbidden(address: IpAddr, allow: &[IpNet]) -> Option<Forbidden> {
+/// What is wrong with an address, unless it is public or allowed, and not the caller's own.
+pub(crate) fn forbidden(
+    address: SocketAddr,
+    allow: &[IpNet],
+    own: &OwnAddresses,
+) -> Option<Forbidden> {
+    not_allowed(address.ip(), allow).or_else(|| own.are(address).then_some(Forbidden::Own(address)))
+}
+
+fn not_allowed(address: IpAddr, allow: &[IpNet]) -> Option<Forbidden> {
     let plain = address.to_canonical();
     let kind = special(plain)?;
     // Loopback is one place, whatever family: `localhost` mostly has an address of each.
@@ -39,7 +112,7 @@ pub(crate) fn forbidden(address: IpAddr, allow: &[IpNet]) -> Option<Forbidden> {
     let allowed = |net: &IpNet| {
         [Some(address), Some(plain), within].into_iter().flatten().any(|ip| net.contains(&ip))
     };
-    (!allow.iter().any(allowed)).then_some(Forbidden { address, kind })
+    (!allow.iter().any(allowed)).then_some(Forbidden::Special { address, kind })
 }
 
 /// The host of an authority, without its port and without brackets.
@@ -48,6 +121,11 @@ pub(crate) fn host_of(authority: &str) -> &str {
         Some((host, _)) => host,
         None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
     }
+}
+
+/// The port of an authority, if it is written.
+fn port_of(authority: &str) -> Option<u16> {
+    authority.rsplit_once(':').and_then(|(_, port)| port.parse().ok())
 }
 
 /// The address that a host is, in any of the spellings that resolvers take for one: fewer than four
@@ -140,7 +218,13 @@ fn embedded(address: IpAddr) -> Option<Ipv4Addr> {
 
 impl std::fmt::Display for Forbidden {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { address, kind } = self;
-        write!(f, "the address {address} is {kind} and no range of allow_targets holds it")
+        match self {
+            Self::Special { address, kind } => {
+                write!(f, "the address {address} is {kind} and no range of allow_targets holds it")
+            }
+            Self::Own(address) => {
+                write!(f, "{address} is where this daemon itself listens: it would call itself")
+            }
+        }
     }
 }

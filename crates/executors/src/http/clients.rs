@@ -96,6 +96,7 @@ impl Clients {
         let h2c = wants_h2 && settings.prior_knowledge;
         let dialer = Dialer::new(Rules {
             allow: settings.allow_targets.clone(),
+            own: settings.own.clone(),
             resolver: settings.resolver.clone(),
             timeout: settings.connect_timeout,
         });

@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use tower_service::Service;
 
-use super::address::{Forbidden, forbidden, host_of, literal};
+use super::address::{Forbidden, OwnAddresses, forbidden, host_of, literal};
 use super::settings::Resolve;
 
 /// Why there is no connection.
@@ -60,6 +60,7 @@ pub(crate) struct Dialer {
 
 pub(crate) struct Rules {
     pub(crate) allow: Vec<IpNet>,
+    pub(crate) own: OwnAddresses,
     pub(crate) resolver: Option<Arc<dyn Resolve>>,
     pub(crate) timeout: Duration,
 }
@@ -146,7 +147,8 @@ impl Rules {
         if addresses.is_empty() {
             return Err(failed("it has no address".to_owned()));
         }
-        let wrong = addresses.iter().find_map(|address| forbidden(address.ip(), &self.allow));
+        let wrong =
+            addresses.iter().find_map(|address| forbidden(*address, &self.allow, &self.own));
         wrong.map_or(Ok(addresses), |wrong| Err(DialError::Forbidden(wrong)))
     }
 
@@ -160,6 +162,7 @@ impl Rules {
             let share = left / u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
             match timeout_at(Instant::now() + share, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => {
+                    self.is_not_own(&stream, *address)?;
                     // Requests are written in one piece; waiting for more only delays them.
                     if let Err(cause) = stream.set_nodelay(true) {
                         last = DialError::Refused { address: *address, cause };
@@ -172,6 +175,16 @@ impl Rules {
             }
         }
         Err(last)
+    }
+
+    /// Nothing has been sent yet: whoever listens sees a connection that comes and goes.
+    fn is_not_own(&self, stream: &TcpStream, address: SocketAddr) -> Result<(), DialError> {
+        match (stream.local_addr(), stream.peer_addr()) {
+            (Ok(near), Ok(far)) if self.own.have(near, far) => {
+                Err(DialError::Forbidden(Forbidden::Own(address)))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -23,7 +23,7 @@ use sluicegate_dispatch::{
 use sluicegate_tasks::Invalid;
 use tokio::time::{Instant, sleep, timeout};
 
-pub use address::target_forbidden;
+pub use address::{OwnAddresses, target_forbidden};
 pub use ipnet::IpNet;
 pub use settings::{HttpSettings, HttpVersion, Resolve, Roots, Success};
 

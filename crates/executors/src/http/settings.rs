@@ -9,6 +9,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use sluicegate_dispatch::{BoxFuture, BreakerSettings};
 
+use super::address::OwnAddresses;
 use crate::BreakerScope;
 
 /// The settings of an [`HttpExecutor`](super::HttpExecutor).
@@ -27,6 +28,8 @@ pub struct HttpSettings {
     pub success: Success,
     /// Ranges that a target may resolve to beside public addresses.
     pub allow_targets: Vec<IpNet>,
+    /// Where the caller itself listens, which is never called.
+    pub own: OwnAddresses,
     /// What shares a circuit breaker.
     pub breaker_scope: BreakerScope,
     /// When a circuit breaker opens and closes.
@@ -99,6 +102,7 @@ impl Default for HttpSettings {
             prior_knowledge: false,
             success: Success::default(),
             allow_targets: Vec::new(),
+            own: OwnAddresses::default(),
             breaker_scope: BreakerScope::default(),
             breaker: BreakerSettings::default(),
             retry_delays: vec![Duration::from_secs(1), Duration::from_secs(2)],
@@ -119,6 +123,7 @@ impl fmt::Debug for HttpSettings {
             .field("prior_knowledge", &self.prior_knowledge)
             .field("success", &self.success)
             .field("allow_targets", &self.allow_targets)
+            .field("own", &self.own)
             .field("breaker_scope", &self.breaker_scope)
             .field("breaker", &self.breaker)
             .field("retry_delays", &self.retry_delays)

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use sluicegate_dispatch::{CallStatus, Outcome, Rejection, Severity, Target};
-use sluicegate_executors::http::{HttpSettings, IpNet, target_forbidden};
+use sluicegate_executors::http::{HttpSettings, IpNet, OwnAddresses, target_forbidden};
 use sluicegate_testkit::endpoint::{Answer, Endpoint};
 
 use crate::stage::{Names, Stage, message, settings};
@@ -124,7 +124,7 @@ fn url(address: &str) -> String {
 }
 
 fn refusal(url: &str, allow: &[IpNet]) -> Option<String> {
-    target_forbidden(&Target::parse(url).expect("a target"), allow)
+    target_forbidden(&Target::parse(url).expect("a target"), allow, &OwnAddresses::default())
 }
 
 fn ranges(texts: &[&str]) -> Vec<IpNet> {
@@ -265,4 +265,85 @@ async fn redirects_are_not_followed() {
     }
     assert_eq!(endpoint.count(), 5);
     assert!(endpoint.asked().iter().all(|asked| asked.path == "/hook"));
+}
+
+fn own(bound: &str) -> OwnAddresses {
+    let own = OwnAddresses::default();
+    own.add(bound.parse().expect("an address"));
+    own
+}
+
+#[test]
+fn the_callers_own_address_is_forbidden_whatever_is_allowed() {
+    let everything = ranges(&["0.0.0.0/0", "::/0"]);
+    let cases: [(&str, &[&str], &[&str]); 6] = [
+        (
+            "127.0.0.1:80",
+            &["http://127.0.0.1/", "http://localhost/", "http://[::1]/", "http://0.0.0.0:80/"],
+            &["https://127.0.0.1/", "http://127.0.0.1:8080/", "http://127.0.0.2/"],
+        ),
+        ("[::1]:443", &["https://127.0.0.1/", "https://[::1]:443/"], &["http://[::1]/"]),
+        (
+            "0.0.0.0:81",
+            &["http://127.9.9.9:81/", "http://[::1]:81/", "http://[::ffff:127.0.0.1]:81/"],
+            &["http://10.0.0.1:81/", "http://127.0.0.1:80/"],
+        ),
+        ("[::]:81", &["http://127.0.0.1:81/", "http://[::1]:81/"], &["http://[fd00::1]:81/"]),
+        (
+            "10.0.0.1:81",
+            &["http://10.0.0.1:81/", "http://10.1:81/", "http://[::ffff:10.0.0.1]:81/"],
+            &["http://127.0.0.1:81/", "http://10.0.0.2:81/"],
+        ),
+        ("1.1.1.1:81", &["http://1.1.1.1:81/"], &["http://1.1.1.1/", "http://one.test:81/"]),
+    ];
+    for (bound, forbidden, fine) in cases {
+        let own = own(bound);
+        let why =
+            |url: &str| target_forbidden(&Target::parse(url).expect("a target"), &everything, &own);
+        for url in forbidden {
+            let why = why(url).unwrap_or_default();
+            assert!(why.contains("this daemon itself listens"), "{url} at {bound}: {why:?}");
+        }
+        for url in fine {
+            assert_eq!(why(url), None, "{url} at {bound}");
+        }
+    }
+}
+
+/// Only looking them up, or even connecting, says where names lead to.
+#[tokio::test]
+async fn the_callers_own_address_is_not_called_by_any_name() {
+    let endpoint = Endpoint::start().await;
+    let here = endpoint.address();
+    let elsewhere = SocketAddr::new(here.ip(), 9);
+    let names = [("own.test", &[here][..]), ("among.test", &[elsewhere, here][..])];
+    let resolver = Names::resolver(names);
+    let stage = Stage::new(HttpSettings { resolver, own: own(&here.to_string()), ..settings() });
+    for url in ["http://own.test/".to_owned(), "http://among.test/".to_owned(), endpoint.url("/")] {
+        let outcome = stage.execute(&message(&url)).await;
+        assert_refused(&stage, &outcome, "where this daemon itself listens: it");
+    }
+    assert_eq!(endpoint.connections(), 0);
+}
+
+/// An address of this machine that is not on loopback, if it has one. Nothing is sent.
+fn address_of_the_machine() -> Option<IpAddr> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("203.0.113.1:9").ok()?;
+    socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_loopback())
+}
+
+#[tokio::test]
+async fn who_listens_on_all_addresses_is_not_called_at_any_of_them() {
+    use tokio::io::AsyncReadExt;
+    let Some(machine) = address_of_the_machine() else { return };
+    let listener = tokio::net::TcpListener::bind("0.0.0.0:0").await.expect("a port");
+    let bound = listener.local_addr().expect("an address");
+    let own = own(&bound.to_string());
+    let stage =
+        Stage::new(HttpSettings { own, allow_targets: ranges(&["0.0.0.0/0"]), ..settings() });
+    let outcome = stage.execute(&message(&format!("http://{machine}:{}/", bound.port()))).await;
+    assert_refused(&stage, &outcome, "where this daemon itself listens: it");
+    let (mut came, _) = listener.accept().await.expect("it was connected to");
+    assert_eq!(came.read_to_end(&mut Vec::new()).await.expect("it ended"), 0, "nothing was sent");
 }

@@ -3,8 +3,10 @@
 //! 1. What is warned of is told when it begins and when it is over, once each and in this order.
 //! 2. While it goes on and happens again, it is told again, at most every so often.
 //! 3. A notice that was not taken is tried again, and so is the webhook as a whole, after pauses that
-//!    grow. One that is never taken holds up no other.
-//! 4. At most [`Notices::MOST`] are owed. Of more, the mildest and newest are given up and counted; the
+//!    grow. One that is never taken holds up no other. When the webhook takes one again, all others may leave.
+//! 4. A CRITICAL warning that begins does not wait for such a pause: the pauses begin anew with it, a second after the
+//!    last try at the earliest.
+//! 5. At most [`Notices::MOST`] are owed. Of more, the mildest and newest are given up and counted; the
 //!    next notice that leaves says how many.
 
 use std::cmp::Reverse;
@@ -12,6 +14,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use serde_json::Value;
+use sluicegate_dispatch::Severity;
 use tokio::time::Instant;
 
 use crate::warnings::Warning;
@@ -25,6 +28,10 @@ pub(super) struct Notices {
     dropped: u64,
     /// How often in a row the webhook took none.
     failures: u32,
+    /// Whether it took none several times in a row, since it last took one.
+    is_out: bool,
+    /// When it last took none.
+    refused_at: Option<Instant>,
     not_before: Option<Instant>,
     /// Whether this is the end: what would be told later is told now or never.
     is_last: bool,
@@ -82,6 +89,8 @@ pub(super) enum Next {
 const ANEW: Duration = Duration::from_secs(60);
 /// How often it is looked whether something happened again that was last told long enough ago.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// A webhook that refuses so often in a row is taken to be out of order, rather than not to like a notice.
+const OUT_AFTER: u32 = 2;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
 
@@ -95,6 +104,8 @@ impl Notices {
             by_id: BTreeMap::new(),
             dropped: 0,
             failures: 0,
+            is_out: false,
+            refused_at: None,
             not_before: None,
             is_last: false,
         }
@@ -107,9 +118,15 @@ impl Notices {
             matter.is_gone = !there.contains(id);
             matter.is_over |= matter.is_gone;
         }
+        let mut is_urgent = false;
         for warning in warnings {
+            let is_bad = warning.severity == Severity::Critical && warning.is_open();
             match self.by_id.get_mut(&warning.id) {
                 Some(matter) => {
+                    if matter.is_over && is_bad {
+                        is_urgent = true;
+                        (matter.tries, matter.not_before) = (0, None);
+                    }
                     matter.is_over = !warning.is_open();
                     matter.is_given_up &= !matter.is_over;
                     matter.warning = warning;
@@ -117,14 +134,24 @@ impl Notices {
                 // Who has taken note before it was told need not be told.
                 None if warning.acknowledged => {}
                 None => {
+                    is_urgent |= is_bad;
                     self.by_id.insert(warning.id, Matter::new(warning));
                 }
             }
+        }
+        if is_urgent {
+            self.begin_pauses_anew();
         }
         // Of what is gone only its end is owed, and that to those who heard of its beginning.
         self.by_id
             .retain(|_, matter| !matter.is_gone || matter.told.is_some_and(|told| !told.is_over));
         self.bound()
+    }
+
+    fn begin_pauses_anew(&mut self) {
+        self.failures = 0;
+        let soon = self.refused_at.map(|at| at + FIRST_PAUSE);
+        self.not_before = self.not_before.min(soon);
     }
 
     fn bound(&mut self) -> u64 {
@@ -224,6 +251,11 @@ impl Notices {
     /// It was taken.
     pub(super) fn taken(&mut self, notice: &Notice, now: Instant) {
         (self.failures, self.not_before, self.dropped) = (0, None, 0);
+        if std::mem::take(&mut self.is_out) {
+            for matter in self.by_id.values_mut() {
+                matter.not_before = None;
+            }
+        }
         let Some(matter) = self.by_id.get_mut(&notice.id) else { return };
         (matter.tries, matter.not_before) = (0, None);
         let is_over = notice.kind == Kind::Over;
@@ -234,6 +266,8 @@ impl Notices {
     /// It was not. `chance`, from 0 to 1, spreads the pause. Returns how long nothing is sent.
     pub(super) fn refused(&mut self, notice: &Notice, now: Instant, chance: f64) -> Duration {
         self.failures = self.failures.saturating_add(1);
+        self.is_out |= self.failures >= OUT_AFTER;
+        self.refused_at = Some(now);
         let rest = pause(self.failures, chance);
         self.not_before = Some(now + rest);
         if let Some(matter) = self.by_id.get_mut(&notice.id) {
@@ -270,7 +304,7 @@ impl Matter {
         }
     }
 
-    const fn rank(&self) -> (u32, Reverse<sluicegate_dispatch::Severity>, u64) {
+    const fn rank(&self) -> (u32, Reverse<Severity>, u64) {
         (self.tries, Reverse(self.warning.severity), self.warning.id)
     }
 

@@ -141,6 +141,53 @@ async fn pauses_grow_and_one_that_is_never_taken_holds_up_no_other() {
     assert_eq!(scene.sent(), ["later 1"]);
 }
 
+/// Refuses what is to be sent, again and again, and waits in between.
+async fn refuse(scene: &mut Scene, times: usize) -> Vec<String> {
+    let mut refused = Vec::new();
+    for _ in 0..times {
+        let notice = scene.notice();
+        refused.push(words(&notice));
+        let pause = scene.notices.refused(&notice, Instant::now(), 0.5);
+        advance(pause).await;
+    }
+    refused
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_critical_and_new_does_not_wait_for_a_long_pause() {
+    let mut scene = Scene::new();
+    scene.raise(Severity::Critical, "known");
+    refuse(&mut scene, 11).await;
+    let notice = scene.notice();
+    scene.notices.refused(&notice, Instant::now(), 0.5);
+    advance(Duration::from_millis(500)).await;
+    scene.raise(Severity::Error, "mild");
+    let late = Instant::now() + Duration::from_secs(299);
+    assert!(matches!(scene.next(), Next::Wait(Some(until)) if until > late), "as before");
+    scene.raise(Severity::Critical, "new");
+    let soon = Instant::now() + Duration::from_millis(500);
+    assert_eq!(scene.next(), Next::Wait(Some(soon)), "not within a second of the last try");
+    advance(Duration::from_millis(500)).await;
+    // It goes first, and then takes turns; and pauses grow anew.
+    let begun = Instant::now();
+    let tried = refuse(&mut scene, 4).await;
+    assert_eq!(tried, ["new 1", "mild 1", "new 1", "mild 1"]);
+    assert_eq!((Instant::now() - begun).as_secs(), 1 + 2 + 4 + 8);
+    // What is known changes nothing.
+    scene.raise(Severity::Critical, "new");
+    let notice = scene.notice();
+    scene.notices.refused(&notice, Instant::now(), 0.5);
+    let rest = Instant::now() + Duration::from_secs(16);
+    assert_eq!(scene.next(), Next::Wait(Some(rest)));
+    // It begins anew.
+    scene.warnings.resolve(Code::SourceDown, "new");
+    assert_eq!(scene.next(), Next::Wait(Some(rest)));
+    advance(Duration::from_secs(2)).await;
+    scene.raise(Severity::Critical, "new");
+    assert_eq!(words(&scene.notice()), "new 3");
+    assert_eq!(scene.sent(), ["new 3", "mild 1", "known 1"], "the webhook works: nobody waits");
+}
+
 #[tokio::test(start_paused = true)]
 async fn too_many_are_given_up_from_the_mildest_and_newest_and_counted() {
     let mut scene = Scene::new();

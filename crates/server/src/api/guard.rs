@@ -1,7 +1,7 @@
 //! Who may do what.
 //!
 //! 1. With a token set, whoever asks shows it, or the cookie of a login; health and the page that
-//!    asks for the token are open. The read token may only look.
+//!    asks for the token are open. The read token may only look, and log out.
 //! 2. Without one, only pages and programs of this machine are served: a foreign `Host` is a name
 //!    that somebody bent to this address, a foreign `Origin` is somebody else's page.
 //! 3. Tokens are compared by their codes under a key of this process: in a time that says nothing of
@@ -44,6 +44,9 @@ pub(crate) struct Guard {
     local: IpAddr,
 }
 
+/// Where a browser forgets its login: that changes nothing for anybody else.
+const LOGOUT: &str = "/logout";
+
 /// How long a login holds.
 const LOGIN: Duration = Duration::from_secs(12 * 60 * 60);
 
@@ -79,7 +82,7 @@ impl Guard {
             return Ok(Caller(role.ok()));
         }
         let role = role?;
-        if role == Role::Read && !is_safe(&request.method) {
+        if role == Role::Read && !is_safe(&request.method) && request.uri.path() != LOGOUT {
             let detail = "this token may only look: use the one of server.token";
             return Err(Problem::new(Code::Forbidden, detail));
         }

@@ -46,9 +46,9 @@ pub(crate) async fn publish(
 
 /// Refuses targets that name an address which no call would be made to.
 fn allow(api: &Api, publications: &[Publication]) -> Result<(), Problem> {
-    let allowed = api.daemon.allowed();
+    let (allowed, own) = (api.daemon.allowed(), api.daemon.own_addresses());
     let forbidden = |(index, publication): (usize, &Publication)| {
-        let why = target_forbidden(&publication.message.target, &allowed)?;
+        let why = target_forbidden(&publication.message.target, &allowed, own)?;
         Some(fault(index, &format!("mediationTarget is not allowed: {why}")))
     };
     let faults: Vec<_> = publications.iter().enumerate().filter_map(forbidden).collect();

@@ -92,7 +92,9 @@ impl Api {
 /// # Errors
 /// When the listener cannot be used.
 pub async fn serve(daemon: Daemon, listener: TcpListener, cx: &Context) -> io::Result<()> {
-    let api = Api::new(daemon, listener.local_addr()?, cx)?;
+    let bound = listener.local_addr()?;
+    daemon.listens_at(bound);
+    let api = Api::new(daemon, bound, cx)?;
     let errands = api.errands.clone();
     let routes = routes::router(api.clone());
     connections::accept(Site { api, routes }, listener, cx, connections::MOST).await?;

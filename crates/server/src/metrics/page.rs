@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, MetricEncoder, NoLabelSet};
@@ -30,6 +31,9 @@ struct PoolNow {
     view: PoolView,
     queued: u32,
     running: u32,
+    read_ahead: usize,
+    oldest: Duration,
+    oldest_waiting: Duration,
 }
 
 /// A queue at one moment.
@@ -57,13 +61,21 @@ fn by_code(views: Vec<PoolView>) -> BTreeMap<Arc<str>, PoolNow> {
     let mut pools: BTreeMap<Arc<str>, PoolNow> = BTreeMap::new();
     for view in views {
         let (queued, running) = (view.stats.gauges.queued, view.stats.gauges.running);
+        let (oldest, read_ahead) = (view.stats.gauges.oldest_wait, view.read_ahead);
+        let oldest_waiting = view.oldest_waiting.unwrap_or_default();
         let pool = pools.entry(Arc::clone(&view.settings.code)).or_insert(PoolNow {
             view,
             queued: 0,
             running: 0,
+            read_ahead: 0,
+            oldest: Duration::ZERO,
+            oldest_waiting: Duration::ZERO,
         });
         pool.queued += queued;
         pool.running += running;
+        pool.read_ahead += read_ahead;
+        pool.oldest = pool.oldest.max(oldest);
+        pool.oldest_waiting = pool.oldest_waiting.max(oldest_waiting);
     }
     pools
 }
@@ -96,11 +108,16 @@ impl Page {
         sheet.gauges("pool_running", "Messages that run", gauge(|pool| pool.running))?;
         let limit = gauge(|pool| pool.view.stats.gauges.limit);
         sheet.gauges("pool_limit", "Messages that may run at once", limit)?;
-        let oldest = pools().map(|(code, pool)| {
-            ([("pool", code)], pool.view.stats.gauges.oldest_wait.as_secs_f64())
-        });
+        let read_ahead = pools().map(|(code, pool)| ([("pool", code)], pool.read_ahead as u64));
+        let help = "Messages that were read ahead of the pool and wait until it has room";
+        sheet.gauges("pool_read_ahead", help, read_ahead)?;
+        let seconds = |value: fn(&PoolNow) -> Duration| {
+            pools().map(move |(code, pool)| ([("pool", code)], value(pool).as_secs_f64()))
+        };
         let help = "How long ago the oldest message came that is in the pool and not done, all its attempts included";
-        sheet.seconds("pool_oldest_wait", help, oldest)?;
+        sheet.seconds("pool_oldest_wait", help, seconds(|pool| pool.oldest))?;
+        let help = "How long ago the oldest message was received that waits, in the pool or read ahead of it";
+        sheet.seconds("pool_oldest_waiting", help, seconds(|pool| pool.oldest_waiting))?;
         let waits = pools().map(|(code, pool)| (code, Histogram::of(&pool.view.stats.wait_time)));
         let help = "How long messages waited in the pool before they started";
         sheet.histograms("pool_wait", help, waits)?;

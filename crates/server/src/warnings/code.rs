@@ -47,6 +47,8 @@ pub enum Code {
     GroupBlocked,
     /// The head of a group fails again and again, and the group waits behind it.
     GroupStuck,
+    /// Messages fail again and again, and no group waits behind them.
+    MessagesFailing,
     /// The state file cannot be written.
     StateFailed,
     /// The configuration file was to be read again and is wrong.
@@ -59,7 +61,7 @@ pub enum Code {
 
 impl Code {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::ConfigSyncFailed,
         Self::Routing,
         Self::QueueFull,
@@ -76,6 +78,7 @@ impl Code {
         Self::Parked,
         Self::GroupBlocked,
         Self::GroupStuck,
+        Self::MessagesFailing,
         Self::StateFailed,
         Self::ConfigInvalid,
         Self::SourceDown,
@@ -102,6 +105,7 @@ impl Code {
             Self::Parked => "PARKED",
             Self::GroupBlocked => "GROUP_BLOCKED",
             Self::GroupStuck => "GROUP_STUCK",
+            Self::MessagesFailing => "MESSAGES_FAILING",
             Self::StateFailed => "STATE_FAILED",
             Self::ConfigInvalid => "CONFIG_INVALID",
             Self::SourceDown => "SOURCE_DOWN",
@@ -118,6 +122,7 @@ impl Code {
             Self::Parked
                 | Self::GroupBlocked
                 | Self::GroupStuck
+                | Self::MessagesFailing
                 | Self::StateFailed
                 | Self::ConfigInvalid
                 | Self::SourceDown

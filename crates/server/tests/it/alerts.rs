@@ -177,3 +177,48 @@ async fn what_was_given_up_is_said_with_the_next_notice() {
     let dropped: u64 = asked[1..].iter().filter_map(|asked| asked.json()["dropped"].as_u64()).sum();
     assert_eq!(dropped, 500);
 }
+
+/// How long after it was raised a warning was told, for each time that it was.
+fn told_after(endpoint: &Endpoint, subject: &str, raised: Instant) -> Vec<Duration> {
+    let of = |asked: &sluicegate_testkit::endpoint::Asked| {
+        (asked.json()["subject"] == subject).then(|| asked.at - raised)
+    };
+    endpoint.asked().iter().filter_map(of).collect()
+}
+
+/// The webhook has failed for so long that it is left alone for minutes. Time is paused.
+#[tokio::test(start_paused = true)]
+async fn a_new_critical_warning_does_not_wait_for_the_pause_of_a_webhook() {
+    let endpoint = Endpoint::start().await;
+    endpoint.otherwise(Answer::status(500));
+    let (daemon, _folder) = daemon(&endpoint, "").await;
+    daemon.begin().await.expect("it begins");
+    daemon.record().raise(Code::Configuration, Severity::Error, "old", "words");
+    daemon.record().raise(Code::StateFailed, Severity::Critical, "known", "words");
+    sleep(Duration::from_secs(30 * 60)).await;
+    // It has just been tried, and is left alone for some minutes.
+    let before = endpoint.count();
+    while endpoint.count() == before {
+        sleep(Duration::from_secs(1)).await;
+    }
+    let tries = endpoint.count();
+    sleep(Duration::from_secs(30)).await;
+    daemon.record().raise(Code::Configuration, Severity::Error, "mild", "words");
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(endpoint.count(), tries, "others wait");
+    let raised = Instant::now();
+    daemon.record().raise(Code::StateFailed, Severity::Critical, "new", "words");
+    sleep(Duration::from_secs(15)).await;
+    let tried = told_after(&endpoint, "new", raised);
+    assert!(tried.first().is_some_and(|first| *first < Duration::from_secs(2)), "{tried:?}");
+    let tries = endpoint.count() - tries;
+    assert!((2..=6).contains(&tries), "{tries}: again soon, but not all the time");
+    endpoint.otherwise(Answer::ok());
+    let works = Instant::now();
+    sleep(Duration::from_secs(30)).await;
+    for subject in ["new", "known", "old", "mild"] {
+        let told = told_after(&endpoint, subject, works);
+        assert!(told.iter().any(|after| *after > Duration::ZERO), "{subject}: {told:?}");
+    }
+    daemon.shutdown().await;
+}

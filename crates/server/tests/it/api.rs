@@ -1,15 +1,18 @@
 //! The HTTP API, asked over loopback.
 
 mod access;
+mod backlog;
 mod bounds;
 mod config;
 mod drains;
 mod drift;
+mod failing;
 mod incidents;
 mod last_errors;
 mod messages;
 mod openapi;
 mod operate;
+mod own_address;
 mod pages;
 mod parking;
 pub(crate) mod schema;

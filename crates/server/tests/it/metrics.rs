@@ -17,7 +17,7 @@ use crate::scene::{Hands, Stock, every_fact, message, name, router};
 const MILLI: Duration = Duration::from_millis(1);
 
 /// The names of SURFACE that are the router's.
-const FAMILIES: [&str; 22] = [
+const FAMILIES: [&str; 24] = [
     "breaker_state",
     "deliveries",
     "delivery_seconds",
@@ -27,8 +27,10 @@ const FAMILIES: [&str; 22] = [
     "messages_parked",
     "pool_limit",
     "pool_oldest_wait_seconds",
+    "pool_oldest_waiting_seconds",
     "pool_panics",
     "pool_queued",
+    "pool_read_ahead",
     "pool_rejected",
     "pool_run_seconds",
     "pool_running",

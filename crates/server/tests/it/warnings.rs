@@ -79,6 +79,7 @@ fn codes_are_spelled_as_in_the_paper() {
         "PARKED",
         "GROUP_BLOCKED",
         "GROUP_STUCK",
+        "MESSAGES_FAILING",
         "STATE_FAILED",
         "CONFIG_INVALID",
         "SOURCE_DOWN",

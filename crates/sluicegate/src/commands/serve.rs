@@ -97,6 +97,7 @@ async fn serve(settings: Settings, file: Option<PathBuf>) -> Result<(), Failure>
         }
     };
     let bound = listener.local_addr()?;
+    daemon.listens_at(bound);
     let mut front = Front::start(&daemon, listener).await?;
     said.listening(&format!("{scheme}://{bound}"));
     tokio::select! {

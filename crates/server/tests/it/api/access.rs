@@ -158,11 +158,19 @@ async fn a_browser_logs_in() {
         for foreign in [("origin", "http://localhost:1"), ("sec-fetch-site", "same-site")] {
             asked(&stage, line, &with(&[foreign])).await.problem(403, "foreign_origin");
         }
-        let out = asked(&stage, "POST /logout", &with(&[])).await;
-        if token == OPERATE {
-            assert!(out.header("set-cookie").is_some_and(|set| set.contains("max-age=0")));
+        for foreign in [("origin", "http://localhost:1"), ("sec-fetch-site", "same-site")] {
+            let out = asked(&stage, "POST /logout", &with(&[foreign])).await;
+            out.problem(403, "foreign_origin");
         }
+        // Whoever may only look may also stop looking.
+        let out = asked(&stage, "POST /logout", &with(&[])).await;
+        assert_eq!((out.status, out.header("location")), (303, Some("/")), "{out:?}");
+        assert!(out.header("set-cookie").is_some_and(|set| set.contains("max-age=0")));
+        let bearer = format!("Bearer {token}");
+        let out = asked(&stage, "POST /logout", &[("authorization", &bearer)]).await;
+        assert_eq!(out.status, 303, "{out:?}");
     }
+    assert_eq!(asked(&stage, "POST /logout", &[]).await.status, 401);
 }
 
 /// The cookie of a login, as a browser sends it back.

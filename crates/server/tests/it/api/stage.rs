@@ -21,6 +21,8 @@ pub(crate) struct Stage {
     _group: TaskGroup,
 }
 
+const LOOPBACK: &str = "127.0.0.1:0";
+
 /// What came back.
 #[derive(Debug)]
 pub(crate) struct Reply {
@@ -42,24 +44,39 @@ pub(crate) struct Ask<'a> {
 impl Stage {
     /// A daemon by this file, which is there to be reloaded. `{STATE}` is the state file.
     pub(crate) async fn start(toml: &str) -> Self {
-        let stage = Self::open(toml).await;
+        Self::start_at(toml, LOOPBACK).await
+    }
+
+    /// The same, served at this address.
+    pub(crate) async fn start_at(toml: &str, listen: &str) -> Self {
+        let (daemon, folder) = Self::closed(toml).await;
+        let stage = Self::listening(daemon, folder, listen).await;
         stage.daemon.begin().await.expect("it begins");
         stage
     }
 
     /// A daemon that has not begun.
     pub(crate) async fn open(toml: &str) -> Self {
+        let (daemon, folder) = Self::closed(toml).await;
+        Self::of(daemon, folder).await
+    }
+
+    /// A daemon that is not served.
+    async fn closed(toml: &str) -> (Daemon, TempDir) {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("sluicegate.toml");
         std::fs::write(&file, with_state(&folder, toml)).expect("a file");
         let settings = Settings::load(&file).expect("sound settings");
-        let daemon = Daemon::open(settings, Some(file)).await.expect("a daemon");
-        Self::of(daemon, folder).await
+        (Daemon::open(settings, Some(file)).await.expect("a daemon"), folder)
     }
 
     /// This daemon, served.
     pub(crate) async fn of(daemon: Daemon, folder: TempDir) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        Self::listening(daemon, folder, LOOPBACK).await
+    }
+
+    async fn listening(daemon: Daemon, folder: TempDir, listen: &str) -> Self {
+        let listener = TcpListener::bind(listen).await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let group = TaskGroup::new("stage", 1).expect("a group");
         let (own, serving) = (daemon.clone(), Context::new());
