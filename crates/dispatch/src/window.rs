@@ -162,11 +162,14 @@ impl State {
         self.push(pool, items.into_iter().chain(rest));
     }
 
-    /// Takes out what waits for pools that are closed.
+    /// Takes out what waits for pools that are closed, and after it whatever waits behind another: perhaps behind that.
     pub(crate) fn take_closed(&mut self) -> Vec<Item> {
         let closed = self.by_pool.extract_if(.., |_, waiting| waiting.pool.is_closed());
-        let items: Vec<Item> = closed.flat_map(|(_, waiting)| waiting.items).collect();
+        let mut items: Vec<Item> = closed.flat_map(|(_, waiting)| waiting.items).collect();
         self.count -= items.len();
+        if !items.is_empty() {
+            items.append(&mut self.behind);
+        }
         items
     }
 }

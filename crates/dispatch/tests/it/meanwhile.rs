@@ -491,3 +491,24 @@ async fn what_waits_in_the_window_is_not_overtaken_while_its_pool_comes_back() {
     let started = rig.executor.started();
     assert!(at(&started, "m1#1") < at(&started, "m2#1"), "m2 came before m1: {started:?}");
 }
+
+/// docs/rules.md#settle-4: "One that fails is told again by itself and holds up no other."
+#[tokio::test(start_paused = true)]
+async fn a_row_that_cannot_be_kept_holds_up_no_other() {
+    let parked = Arc::new(OddParked { poison: Some("p"), ..OddParked::default() });
+    let (router, source, executor) = with_parked(parked.clone()).await;
+    executor.otherwise(rejects());
+    source.hand_out(["m1", "p", "m2"].iter().map(|id| delivery(grouped(id, "A", id))).collect());
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    source.hand_out(
+        (3..9).map(|n| delivery(grouped(&format!("m{n}"), "A", &format!("m{n}")))).collect(),
+    );
+    tokio::time::sleep(Duration::from_secs(24 * 3600)).await;
+    let kept = parked.kept.lock().clone();
+    assert_eq!(
+        kept.len(),
+        8,
+        "after a day these were kept: {kept:?}; in flight {}",
+        router.in_flight()
+    );
+}
