@@ -119,6 +119,12 @@ impl State {
         waiting.flat_map(|waiting| waiting.items).chain(behind).collect()
     }
 
+    /// What waits for other pools than this one, or for messages in other pools.
+    pub(crate) fn not_for(&self, pool: &Pool) -> impl Iterator<Item = &Item> {
+        let others = self.by_pool.iter().filter(|(id, _)| **id != pool.id);
+        others.flat_map(|(_, waiting)| &waiting.items).chain(&self.behind)
+    }
+
     /// Whether messages wait for a pool.
     pub(crate) fn awaits(&self, pool: &Pool) -> bool {
         self.by_pool.contains_key(&pool.id)
