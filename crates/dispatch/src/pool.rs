@@ -246,8 +246,8 @@ impl Pool {
 
     /// Lets nothing more in and hands back all that wait: docs/rules.md#pool-3.
     pub(crate) fn close(&self) {
-        for item in self.take_all() {
-            item.hand_back(Duration::ZERO, Reason::Draining);
+        for (item, rest) in self.take_all() {
+            item.hand_back(rest, Reason::Draining);
         }
     }
 
@@ -255,24 +255,36 @@ impl Pool {
     /// these it answers with, in order.
     pub(crate) fn leave(&self) -> Vec<Item> {
         let is_strict = self.settings().ordering == Ordering::Strict;
-        let stays = |item: &Item| is_strict && !item.held.source().keeps_order;
-        let (stay, back): (Vec<Item>, Vec<Item>) = self.take_all().into_iter().partition(stays);
-        for item in back {
-            item.hand_back(Duration::ZERO, Reason::Draining);
+        let mut stay = Vec::new();
+        for (item, rest) in self.take_all() {
+            match is_strict && !item.held.source().keeps_order {
+                true => stay.push(item),
+                false => item.hand_back(rest, Reason::Draining),
+            }
         }
         stay
     }
 
-    fn take_all(&self) -> Vec<Item> {
+    /// All that wait, in order; each with what is left of its delay, where its source may keep it and its order.
+    fn take_all(&self) -> Vec<(Item, Duration)> {
         self.closed.store(true, Memory::Release);
         let mut items = self.sluice.close();
         items.sort_by_key(|item| item.number);
-        for item in &items {
+        let now = Instant::now();
+        let with_rest = |item: Item| {
             self.places.started();
             let entry = &item.held.tracked().entry;
-            self.rests(&entry.set_now(Now::Waiting), &Now::Waiting);
+            let before = entry.set_now(Now::Waiting);
+            self.rests(&before, &Now::Waiting);
             self.left(&entry.message);
-        }
+            let rest = match before {
+                Now::Retrying { until, reason: Reason::Failed, .. } => until - now,
+                _ => Duration::ZERO,
+            };
+            let rest = if item.held.source().keeps_order { rest } else { Duration::ZERO };
+            (item, rest)
+        };
+        let items = items.into_iter().map(with_rest).collect();
         self.places.tell();
         items
     }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use sluicegate_dispatch::{Delivery, Ordering, PoolSettings};
-use sluicegate_testkit::scripted::{ScriptedSource, Step, grouped, message};
+use sluicegate_dispatch::{Delivery, Ordering, PoolSettings, Profile};
+use sluicegate_testkit::scripted::{ScriptedSource, Step, delivery, grouped, message};
 use tokio::time::Instant;
 
 use sluicegate_testkit::scripted::rig::{QUEUE, Rig, done_after, fails_for, pool};
@@ -54,6 +54,26 @@ async fn a_strict_head_that_waits_is_handed_back_with_its_tail() {
     let now = Instant::now();
     rig.router.shutdown(now + seconds(25), now + seconds(55)).await;
     assert_eq!(rig.sorted(), ["m1 again 0s draining #1", "m2 again 0s draining #0"]);
+}
+
+/// docs/rules.md#strict-2
+#[tokio::test(start_paused = true)]
+async fn a_strict_head_keeps_its_delay_where_its_source_keeps_its_order() {
+    let rig = Rig::new([pool("A", 1, Ordering::Strict)]).await;
+    let profile = Profile { keeps_order: true, ..Profile::new(seconds(3_600), 10) };
+    let keeps = ScriptedSource::with(profile);
+    assert!(rig.router.add_queue("keeps", QUEUE, keeps.clone()).await.unwrap());
+    rig.executor.on("m1", [fails_for(Some(500))]);
+    keeps.hand_out(vec![delivery(grouped("m1", "A", "g"))]);
+    rig.executor.until_started(1).await;
+    rig.pass(100).await;
+    let now = Instant::now();
+    rig.router.shutdown(now + seconds(25), now + seconds(55)).await;
+    let settled = keeps.settlements();
+    assert!(
+        ["m1 again 399s draining #1", "m1 again 400s draining #1"].contains(&&*settled[0]),
+        "{settled:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
