@@ -1,5 +1,6 @@
 //! Routing a batch, in the paper's three phases: dedupe, find the pool, admit.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering as Memory;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use crate::intake::{Begun, Entry as _, Held};
 use crate::places::AwaitsRoom;
 use crate::pool::{BatchGroup, Item, Pool};
 use crate::queue::Queue;
-use crate::routed::{InFlightMessage, Place, Routed};
+use crate::routed::{InFlightMessage, Place, Routed, RoutedKey};
 use crate::window::State;
 use crate::{
     DEFAULT_DELAY, DEFAULT_POOL, Delivery, Fact, MIN_DELAY, Malformed, Message, Ordering, Parked,
@@ -367,27 +368,27 @@ fn hold_behind(queue: &Queue, pool: &Pool, window: &mut State, items: Vec<Item>)
     if !queue.recipient.awaits_keys() || !items.iter().any(is_ordered) {
         return items;
     }
-    let elsewhere = elsewhere(queue, pool);
-    let mut free = Vec::with_capacity(items.len());
-    for item in items {
-        let entry = &item.held.tracked().entry;
-        let waits = window.behind.iter().any(|other| other.held.tracked().entry.same_key(entry));
-        match waits || elsewhere.iter().any(|other| other.entry.same_key(entry)) {
-            true => window.behind.push(item),
-            false => free.push(item),
-        }
-    }
+    let elsewhere = elsewhere(queue, pool, window);
+    let waits = |item: &Item| {
+        let key = item.held.tracked().entry.key();
+        key.is_some_and(|key| elsewhere.contains(&key))
+    };
+    let (behind, free): (Vec<Item>, Vec<Item>) = items.into_iter().partition(waits);
+    window.behind.extend(behind);
     free
 }
 
-/// The messages in other pools that some may have to wait for.
-fn elsewhere(queue: &Queue, pool: &Pool) -> Vec<InFlightMessage> {
-    let mut all = queue.owed.in_flight.each();
-    all.retain(|other| {
+/// The keys of messages that are in other pools, or wait for those: some may have to wait for them.
+fn elsewhere(queue: &Queue, pool: &Pool, window: &State) -> HashSet<RoutedKey> {
+    let is_elsewhere = |other: &InFlightMessage| {
         let place = if other.entry.ordered { other.entry.standing().place } else { None };
         place.is_some_and(|place| place.pool != pool.id)
-    });
-    all
+    };
+    let all = queue.owed.in_flight.each().into_iter();
+    let in_pools = all.filter(is_elsewhere).filter_map(|other| other.entry.key());
+    in_pools
+        .chain(window.not_for(pool).filter_map(|item| item.held.tracked().entry.key()))
+        .collect()
 }
 
 /// Lets in what waits for a pool of this code, now that it has room; and finds another pool for what waited for one

@@ -44,6 +44,9 @@ pub(crate) struct Place {
     pub(crate) item: ItemId,
 }
 
+/// A pool's code and a group of it, by which messages stay in order across deliveries.
+pub(crate) type RoutedKey = (Arc<str>, Option<Arc<str>>);
+
 /// A pool among all that ever were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PoolId(u64);
@@ -122,6 +125,13 @@ impl Routed {
         if let Some(places) = places {
             places.settled();
         }
+    }
+
+    /// What it stays in order with across deliveries, if with anything.
+    pub(crate) fn key(&self) -> Option<RoutedKey> {
+        let Message { pool, group, .. } = &self.message;
+        let group = group.as_ref().filter(|group| ***group != *DEFAULT_GROUP);
+        self.ordered.then(|| (Arc::clone(pool), group.cloned()))
     }
 
     fn group(&self) -> &str {

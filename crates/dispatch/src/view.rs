@@ -30,15 +30,13 @@ pub struct PoolView {
     pub settings: Arc<PoolSettings>,
     /// Where it is in its life.
     pub phase: Phase,
-    /// Its gauges, counters and histograms. `oldest_wait` counts from when the oldest message came that is here and not
-    /// done, whatever attempts were made since.
+    /// Its gauges, counters and histograms. `oldest_wait` counts from when the oldest message was received that waits,
+    /// here or read ahead, whatever attempts were made since; one that runs does not wait.
     pub stats: Stats,
     /// How many messages may wait.
     pub capacity: u32,
     /// How many messages were read ahead of it and wait until it has room; `stats` does not count them.
     pub read_ahead: usize,
-    /// How long ago the oldest message was received that waits, here or ahead of it: one that runs does not wait.
-    pub oldest_waiting: Option<Duration>,
     /// How many groups have messages here.
     pub groups: usize,
     /// How many attempts succeeded.
@@ -165,7 +163,7 @@ impl Router {
         groups
     }
 
-    /// The messages of each pool that are not done. What a sluice knows of their age begins anew with each attempt.
+    /// The messages that wait for each pool. What a sluice knows of their age begins anew with each attempt.
     fn messages_by_pool(&self) -> BTreeMap<PoolId, Messages> {
         let mut pools: BTreeMap<PoolId, Messages> = BTreeMap::new();
         for tracked in self.queues.all().iter().flat_map(|queue| queue.owed.in_flight.each()) {
@@ -175,7 +173,8 @@ impl Router {
             let (received, standing) = (tracked.received, tracked.entry.standing());
             let waits = !matches!(standing.now, Now::Running { .. });
             match standing.place {
-                Some(place) => pools.entry(place.pool).or_default().add(received, waits),
+                Some(place) if waits => pools.entry(place.pool).or_default().wait(received),
+                Some(_) => {}
                 // It is in a window, or on its way.
                 None => {
                     let Some(pool) = self.pools.takes(&tracked.entry.message.pool) else {
@@ -325,33 +324,23 @@ impl Router {
     }
 }
 
-/// The messages of a pool that are not done.
+/// The messages that wait for a pool.
 #[derive(Clone, Copy, Debug, Default)]
 struct Messages {
-    /// When the oldest came that has a place.
+    /// When the oldest came.
     oldest: Option<Instant>,
-    /// When the oldest came that does not run.
-    oldest_waiting: Option<Instant>,
     /// How many have no place yet.
     ahead: usize,
 }
 
 impl Messages {
-    fn add(&mut self, received: Instant, waits: bool) {
-        self.oldest = Some(self.oldest.map_or(received, |oldest| oldest.min(received)));
-        if waits {
-            self.wait(received);
-        }
-    }
-
     fn add_ahead(&mut self, received: Instant) {
         self.ahead += 1;
         self.wait(received);
     }
 
     fn wait(&mut self, received: Instant) {
-        let oldest = self.oldest_waiting.map_or(received, |oldest| oldest.min(received));
-        self.oldest_waiting = Some(oldest);
+        self.oldest = Some(self.oldest.map_or(received, |oldest| oldest.min(received)));
     }
 }
 
@@ -419,7 +408,6 @@ impl Pool {
             stats,
             capacity: self.sluice.capacity(),
             read_ahead: messages.ahead,
-            oldest_waiting: messages.oldest_waiting.map(|came| came.elapsed()),
             groups: groups.copied().unwrap_or_default(),
             succeeded: count(&self.counts.succeeded),
             failed: count(&self.counts.failed),

@@ -119,6 +119,12 @@ impl State {
         waiting.flat_map(|waiting| waiting.items).chain(behind).collect()
     }
 
+    /// What waits for other pools than this one, or for messages in other pools.
+    pub(crate) fn not_for(&self, pool: &Pool) -> impl Iterator<Item = &Item> {
+        let others = self.by_pool.iter().filter(|(id, _)| **id != pool.id);
+        others.flat_map(|(_, waiting)| &waiting.items).chain(&self.behind)
+    }
+
     /// Whether messages wait for a pool.
     pub(crate) fn awaits(&self, pool: &Pool) -> bool {
         self.by_pool.contains_key(&pool.id)
@@ -156,11 +162,14 @@ impl State {
         self.push(pool, items.into_iter().chain(rest));
     }
 
-    /// Takes out what waits for pools that are closed.
+    /// Takes out what waits for pools that are closed, and after it whatever waits behind another: perhaps behind that.
     pub(crate) fn take_closed(&mut self) -> Vec<Item> {
         let closed = self.by_pool.extract_if(.., |_, waiting| waiting.pool.is_closed());
-        let items: Vec<Item> = closed.flat_map(|(_, waiting)| waiting.items).collect();
+        let mut items: Vec<Item> = closed.flat_map(|(_, waiting)| waiting.items).collect();
         self.count -= items.len();
+        if !items.is_empty() {
+            items.append(&mut self.behind);
+        }
         items
     }
 }

@@ -45,7 +45,7 @@ pub(super) async fn run<R: Recipient>(intake: Arc<Intake<R>>, lane: usize, cx: C
                 failing.note(failed, pause);
             }
             () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => {
-                let (batch, pause) = failing.next(max);
+                let Paused { batch, pause, .. } = failing.next(max);
                 under_way.push(settle_after(&intake, batch, pause));
             }
             batch = lane.next(max), if is_free && !failing.is_down => {
@@ -55,8 +55,14 @@ pub(super) async fn run<R: Recipient>(intake: Arc<Intake<R>>, lane: usize, cx: C
     }
 }
 
-/// A batch, and how long it was put off the last time.
-type Paused<E> = (Vec<Settling<E>>, Duration);
+/// A batch that failed.
+struct Paused<E> {
+    batch: Vec<Settling<E>>,
+    /// How long it was put off the last time.
+    pause: Duration,
+    /// How many are tried together at most: fewer each time, where one may be why all failed.
+    most: usize,
+}
 
 /// What could not be settled yet. Each batch has its own pause: one that fails puts off no other.
 struct Failing<E> {
@@ -83,34 +89,47 @@ impl<E> Failing<E> {
         if failed.settlings.is_empty() {
             return;
         }
-        self.is_down |= failed.all;
+        self.is_down |= failed.all && !failed.splits;
         let pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-        self.add(Instant::now() + pause, failed.settlings, pause);
+        let again = Instant::now() + pause;
+        let mut batch = failed.settlings;
+        let mut most = usize::MAX;
+        if failed.splits {
+            most = batch.len().div_ceil(2);
+            let rest = batch.split_off(most);
+            if !rest.is_empty() {
+                self.add(again, Paused { batch: rest, pause, most });
+            }
+        }
+        self.add(again, Paused { batch, pause, most });
     }
 
-    fn add(&mut self, again: Instant, settlings: Vec<Settling<E>>, pause: Duration) {
+    fn add(&mut self, again: Instant, paused: Paused<E>) {
         self.count += 1;
-        self.batches.insert((again, self.count), (settlings, pause));
+        self.batches.insert((again, self.count), paused);
     }
 
     /// What is to be tried now, together, and after which pause.
     fn next(&mut self, max: usize) -> Paused<E> {
         self.is_down = false;
-        let (now, mut batch, mut pause) = (Instant::now(), Vec::new(), Duration::ZERO);
-        while batch.len() < max
-            && let Some(first) = self.batches.first_entry()
+        let now = Instant::now();
+        let mut next = Paused { batch: Vec::new(), pause: Duration::ZERO, most: max };
+        while let Some(first) = self.batches.first_entry()
             && first.key().0 <= now
+            && next.batch.len() < next.most.min(first.get().most)
         {
             let (again, _) = *first.key();
-            let (mut settlings, paused) = first.remove();
-            let rest = settlings.split_off(settlings.len().min(max - batch.len()));
-            batch.append(&mut settlings);
-            pause = pause.max(paused);
+            let mut paused = first.remove();
+            next.most = next.most.min(paused.most);
+            let room = next.most - next.batch.len();
+            let rest = paused.batch.split_off(paused.batch.len().min(room));
+            next.batch.append(&mut paused.batch);
+            next.pause = next.pause.max(paused.pause);
             if !rest.is_empty() {
-                self.add(again, rest, paused);
+                self.add(again, Paused { batch: rest, ..paused });
             }
         }
-        (batch, pause)
+        next
     }
 }
 
@@ -127,6 +146,8 @@ async fn settle_after<R: Recipient>(
 struct Failed<E> {
     settlings: Vec<Settling<E>>,
     all: bool,
+    /// Whether one of them may be why the others failed too.
+    splits: bool,
 }
 
 /// Settles one batch.
@@ -136,11 +157,11 @@ async fn settle<R: Recipient>(
 ) -> Failed<R::Entry> {
     let mut used = valid_receipts(intake, &mut batch);
     if batch.is_empty() {
-        return Failed { settlings: batch, all: false };
+        return Failed { settlings: batch, all: false, splits: false };
     }
     if let Err(error) = keep_parked(intake, &batch).await {
         intake.recipient.source_failed("park", &error);
-        return Failed { settlings: batch, all: true };
+        return Failed { settlings: batch, all: true, splits: true };
     }
     let settle = |(settling, receipt): (&Settling<_>, &Receipt)| Settle {
         receipt: receipt.clone(),
@@ -156,7 +177,7 @@ async fn settle<R: Recipient>(
         Ok(answers) => answers,
         Err(error) => {
             intake.recipient.source_failed("settle", &error);
-            return Failed { settlings: batch, all: true };
+            return Failed { settlings: batch, all: true, splits: false };
         }
     };
     let stale = answers.iter().filter(|answer| **answer == Settled::Stale).count();
@@ -174,7 +195,7 @@ async fn settle<R: Recipient>(
             answer => conclude(intake, settling, &answer, &used),
         }
     }
-    Failed { settlings: failed, all: false }
+    Failed { settlings: failed, all: false, splits: false }
 }
 
 /// The receipts that are valid now. What was superseded is nobody's any more, and leaves the batch.

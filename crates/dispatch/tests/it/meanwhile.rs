@@ -1,8 +1,8 @@
 //! What goes wrong, or is changed, in the middle of something: panics of others' code, queues that come and go
 //! together.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering as Memory};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -399,5 +399,116 @@ async fn a_queue_that_is_removed_while_it_is_restarted_ends() {
         (0, Vec::<String>::new()),
         "restarted: {restarted}; queues: {:?}; a queue that was removed receives for ever",
         rig.router.queues()
+    );
+}
+
+/// Waits, blocking this thread, until something was started, for two seconds at most.
+fn block_until_started(executor: &ScriptedExecutor, id: &str) {
+    let began = std::time::Instant::now();
+    while !executor.started().iter().any(|one| one == id) && began.elapsed().as_secs() < 2 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(20));
+}
+
+fn at(started: &[String], id: &str) -> usize {
+    started.iter().position(|one| one == id).unwrap_or_else(|| panic!("{id} never: {started:?}"))
+}
+
+/// docs/rules.md#strict-6. What waits in the window for a pool that goes is not seen by what comes meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_in_the_window_is_not_overtaken_while_its_pool_is_removed() {
+    let pools = [pool("S", 1, Ordering::Strict), pool("DEFAULT-POOL", 4, Ordering::Strict)];
+    let rig = Rig::new(pools).await;
+    let inner = ScriptedSource::new();
+    let source = Hooked::new(&inner);
+    assert!(rig.router.add_queue("h", QUEUE, source.clone()).await.expect("a queue"));
+    rig.executor.on("x0", [Step::Hang]);
+    inner.hand_out((0..51).map(|n| of(&format!("x{n}"), &format!("x{n}"), 0)).collect());
+    inner.hand_out(vec![of("m1", "g", 0)]);
+    rig.executor.until_started(1).await;
+    while rig.router.in_flight() < 52 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let executor = rig.executor.clone();
+    source.on_keep_order(move || {
+        inner.hand_out(vec![of("m2", "g", 0)]);
+        block_until_started(&executor, "m2#1");
+    });
+    rig.router.remove_pool("S");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let started = rig.executor.started();
+    assert!(at(&started, "m1#1") < at(&started, "m2#1"), "m2 came before m1: {started:?}");
+}
+
+/// Hands out a message of another queue when one was admitted, and waits until that runs.
+struct WhenAdmitted {
+    id: &'static str,
+    then: OnceLock<Hook>,
+}
+
+impl Observer for WhenAdmitted {
+    fn observe(&self, fact: &Fact<'_>) {
+        if let Fact::Admitted { message, .. } = fact
+            && &*message.id == self.id
+            && let Some(then) = self.then.get()
+        {
+            then();
+        }
+    }
+}
+
+/// docs/rules.md#strict-6. The same while its own pool comes back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_in_the_window_is_not_overtaken_while_its_pool_comes_back() {
+    let observer = Arc::new(WhenAdmitted { id: "y", then: OnceLock::new() });
+    let rig =
+        Rig::observed([pool("DEFAULT-POOL", 1, Ordering::Strict)], Some(observer.clone())).await;
+    let (first, second) = (ScriptedSource::new(), ScriptedSource::new());
+    assert!(rig.router.add_queue("1st", QUEUE, first.clone()).await.expect("a queue"));
+    assert!(rig.router.add_queue("2nd", QUEUE, second.clone()).await.expect("a queue"));
+    rig.executor.on("x0", [Step::Hang]);
+    rig.hand_out((0..51).map(|n| grouped(&format!("x{n}"), "T", &format!("x{n}"))));
+    rig.executor.until_started(1).await;
+    while rig.router.in_flight() < 51 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    first.hand_out(vec![of("y", "y", 0)]);
+    second.hand_out(vec![of("m1", "g", 0)]);
+    while rig.router.in_flight() < 53 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let executor = rig.executor.clone();
+    let then: Hook = Box::new(move || {
+        second.hand_out(vec![of("m2", "g", 0)]);
+        block_until_started(&executor, "m2#1");
+    });
+    assert!(observer.then.set(then).is_ok());
+    rig.router.set_pool(pool("S", 4, Ordering::Strict)).expect("sound");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let started = rig.executor.started();
+    assert!(at(&started, "m1#1") < at(&started, "m2#1"), "m2 came before m1: {started:?}");
+}
+
+/// docs/rules.md#settle-4: "One that fails is told again by itself and holds up no other."
+#[tokio::test(start_paused = true)]
+async fn a_row_that_cannot_be_kept_holds_up_no_other() {
+    let parked = Arc::new(OddParked { poison: Some("p"), ..OddParked::default() });
+    let (router, source, executor) = with_parked(parked.clone()).await;
+    executor.otherwise(rejects());
+    source.hand_out(["m1", "p", "m2"].iter().map(|id| delivery(grouped(id, "A", id))).collect());
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    source.hand_out(
+        (3..9).map(|n| delivery(grouped(&format!("m{n}"), "A", &format!("m{n}")))).collect(),
+    );
+    tokio::time::sleep(Duration::from_secs(24 * 3600)).await;
+    let kept = parked.kept.lock().clone();
+    assert_eq!(
+        kept.len(),
+        8,
+        "after a day these were kept: {kept:?}; in flight {}",
+        router.in_flight()
     );
 }

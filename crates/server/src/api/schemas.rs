@@ -174,7 +174,6 @@ fn views() -> Vec<Field> {
         ("rateLimitPerMinute", maybe_count()),
         ("ordering", one_of(&["batch", "strict", "none"])),
         ("oldestWaitMs", count()),
-        ("oldestWaitingMs", count()),
         ("succeeded", count()),
         ("failed", count()),
         ("retried", count()),

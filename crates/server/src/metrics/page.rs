@@ -33,7 +33,6 @@ struct PoolNow {
     running: u32,
     read_ahead: usize,
     oldest: Duration,
-    oldest_waiting: Duration,
 }
 
 /// A queue at one moment.
@@ -62,20 +61,17 @@ fn by_code(views: Vec<PoolView>) -> BTreeMap<Arc<str>, PoolNow> {
     for view in views {
         let (queued, running) = (view.stats.gauges.queued, view.stats.gauges.running);
         let (oldest, read_ahead) = (view.stats.gauges.oldest_wait, view.read_ahead);
-        let oldest_waiting = view.oldest_waiting.unwrap_or_default();
         let pool = pools.entry(Arc::clone(&view.settings.code)).or_insert(PoolNow {
             view,
             queued: 0,
             running: 0,
             read_ahead: 0,
             oldest: Duration::ZERO,
-            oldest_waiting: Duration::ZERO,
         });
         pool.queued += queued;
         pool.running += running;
         pool.read_ahead += read_ahead;
         pool.oldest = pool.oldest.max(oldest);
-        pool.oldest_waiting = pool.oldest_waiting.max(oldest_waiting);
     }
     pools
 }
@@ -111,13 +107,9 @@ impl Page {
         let read_ahead = pools().map(|(code, pool)| ([("pool", code)], pool.read_ahead as u64));
         let help = "Messages that were read ahead of the pool and wait until it has room";
         sheet.gauges("pool_read_ahead", help, read_ahead)?;
-        let seconds = |value: fn(&PoolNow) -> Duration| {
-            pools().map(move |(code, pool)| ([("pool", code)], value(pool).as_secs_f64()))
-        };
-        let help = "How long ago the oldest message came that is in the pool and not done, all its attempts included";
-        sheet.seconds("pool_oldest_wait", help, seconds(|pool| pool.oldest))?;
+        let oldest = pools().map(|(code, pool)| ([("pool", code)], pool.oldest.as_secs_f64()));
         let help = "How long ago the oldest message was received that waits, in the pool or read ahead of it";
-        sheet.seconds("pool_oldest_waiting", help, seconds(|pool| pool.oldest_waiting))?;
+        sheet.seconds("pool_oldest_wait", help, oldest)?;
         let waits = pools().map(|(code, pool)| (code, Histogram::of(&pool.view.stats.wait_time)));
         let help = "How long messages waited in the pool before they started";
         sheet.histograms("pool_wait", help, waits)?;

@@ -17,7 +17,7 @@ use crate::scene::{Hands, Stock, every_fact, message, name, router};
 const MILLI: Duration = Duration::from_millis(1);
 
 /// The names of SURFACE that are the router's.
-const FAMILIES: [&str; 24] = [
+const FAMILIES: [&str; 23] = [
     "breaker_state",
     "deliveries",
     "delivery_seconds",
@@ -27,7 +27,6 @@ const FAMILIES: [&str; 24] = [
     "messages_parked",
     "pool_limit",
     "pool_oldest_wait_seconds",
-    "pool_oldest_waiting_seconds",
     "pool_panics",
     "pool_queued",
     "pool_read_ahead",
