@@ -1,6 +1,7 @@
 //! Applying configuration: from the file, from a reload, from a sync. One at a time, and what fails
 //! fails alone.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sluicegate_dispatch::{Severity, Source, SourceError};
@@ -9,6 +10,7 @@ use tokio::time::Instant;
 use crate::brokers;
 use crate::convert;
 use crate::daemon::Daemon;
+use crate::health::QueueState;
 use crate::plan::{Layout, Plan, PoolLimits, plan};
 use crate::settings::synced::Synced;
 use crate::settings::{Fixed, Problems, QueueSettings, QueueUri, Settings, changes};
@@ -22,8 +24,16 @@ pub(crate) struct Applied {
     layout: Layout,
     /// The last good documents of the endpoints.
     documents: Vec<Synced>,
-    /// Whether a queue that was asked for could not be opened.
-    is_missing: bool,
+    /// Queues that are asked for and not open.
+    not_open: BTreeMap<String, NotOpen>,
+}
+
+/// A queue that is asked for and not open.
+#[derive(Clone, Debug)]
+pub(crate) struct NotOpen {
+    settings: QueueSettings,
+    /// Why it could not be opened; `None` while that is first tried.
+    pub(crate) why: Option<String>,
 }
 
 /// What was last put into effect, for those who only look: nobody waits for what is being applied.
@@ -33,12 +43,39 @@ pub(crate) struct InEffect {
     pub(crate) layout: Layout,
     /// The documents that were merged over the file.
     pub(crate) documents: Vec<Synced>,
+    /// Queues that are asked for and not open, by name. One may have been opened since.
+    pub(crate) not_open: BTreeMap<String, NotOpen>,
+}
+
+impl NotOpen {
+    /// Why it is not.
+    pub(crate) fn words(&self) -> &str {
+        self.why.as_deref().unwrap_or("it is being opened")
+    }
 }
 
 impl InEffect {
     /// Where a queue is, without credentials.
     pub(crate) fn queue_uri(&self, name: &str) -> Option<String> {
         self.layout.queues.get(name).map(|queue| queue.uri.to_string())
+    }
+
+    /// These queues and those that are not open, by name.
+    pub(crate) fn with_not_open(&self, open: Vec<Arc<str>>) -> Vec<Arc<str>> {
+        let not_open = self.not_open.keys().map(|name| Arc::from(name.as_str()));
+        let names: BTreeSet<Arc<str>> = open.into_iter().chain(not_open).collect();
+        names.into_iter().collect()
+    }
+
+    /// The queues that could not be opened, for health.
+    pub(crate) fn not_opened(&self) -> Vec<QueueState> {
+        let failed = self.not_open.iter().filter(|(_, queue)| queue.why.is_some());
+        let state = |(name, queue): (&String, &NotOpen)| QueueState {
+            name: name.as_str().into(),
+            connected: false,
+            trouble: queue.why.clone(),
+        };
+        failed.map(state).collect()
     }
 }
 
@@ -139,9 +176,9 @@ impl Daemon {
         let plan = plan(&applied.layout, &wanted, limits);
         self.pools(&plan, &mut applied.layout, &mut report);
         applied.documents = documents;
+        self.expect(&plan, &mut applied);
         self.show(&applied);
-        self.queues(&plan, &mut applied.layout, &mut report).await;
-        applied.is_missing = report.added_queues.len() < plan.add_queues.len();
+        self.queues(&plan, &mut applied, &mut report).await;
         self.show(&applied);
         for issue in &report.issues {
             tracing::warn!("configuration: {issue}");
@@ -151,7 +188,21 @@ impl Daemon {
 
     fn show(&self, applied: &Applied) {
         let (layout, documents) = (applied.layout.clone(), applied.documents.clone());
-        *self.inner.in_effect.write() = Arc::new(InEffect { layout, documents });
+        let not_open = applied.not_open.clone();
+        *self.inner.in_effect.write() = Arc::new(InEffect { layout, documents, not_open });
+    }
+
+    /// Notes which queues are to be opened: until they are, they are not unknown.
+    fn expect(&self, plan: &Plan, applied: &mut Applied) {
+        let mut before = std::mem::take(&mut applied.not_open);
+        for settings in &plan.add_queues {
+            let why = before.remove(&settings.name).and_then(|queue| queue.why);
+            let queue = NotOpen { settings: settings.clone(), why };
+            applied.not_open.insert(settings.name.clone(), queue);
+        }
+        for name in before.keys() {
+            self.inner.record.resolve(Code::ConsumerRestartFailed, name);
+        }
     }
 
     fn pools(&self, plan: &Plan, layout: &mut Layout, report: &mut ApplyReport) {
@@ -185,38 +236,58 @@ impl Daemon {
         }
     }
 
-    async fn queues(&self, plan: &Plan, layout: &mut Layout, report: &mut ApplyReport) {
+    async fn queues(&self, plan: &Plan, applied: &mut Applied, report: &mut ApplyReport) {
         for name in &plan.remove_queues {
             self.inner.router.remove_queue(name, Instant::now() + convert::LONG).await;
-            layout.queues.remove(name);
+            applied.layout.queues.remove(name);
             report.removed_queues.push(name.clone());
         }
         for settings in &plan.add_queues {
-            match self.add_queue(settings).await {
-                Ok(()) => {
-                    self.inner.record.resolve(Code::ConsumerRestartFailed, &settings.name);
-                    layout.queues.insert(settings.name.clone(), settings.clone());
-                    report.added_queues.push(settings.name.clone());
-                }
-                Err(why) => {
-                    let words = format!("queue {} was not opened: {why}", settings.name);
-                    let (code, name) = (Code::ConsumerRestartFailed, settings.name.as_str());
-                    self.inner.record.raise(code, Severity::Critical, name, &words[..]);
-                    report.issues.push(words);
-                }
+            match self.open_queue(settings, applied).await {
+                Ok(()) => report.added_queues.push(settings.name.clone()),
+                Err(words) => report.issues.push(words),
             }
         }
     }
 
-    /// Tries once more to open queues that could not be opened: someone may have helped.
-    pub(crate) async fn open_missing(&self) {
-        let (documents, is_missing) = {
-            let applied = self.inner.applied.lock().await;
-            (applied.documents.clone(), applied.is_missing)
+    /// Opens a queue that is asked for. What keeps it from that is warned of until it is open.
+    async fn open_queue(
+        &self,
+        settings: &QueueSettings,
+        applied: &mut Applied,
+    ) -> Result<(), String> {
+        let name = settings.name.as_str();
+        let Err(why) = self.add_queue(settings).await else {
+            self.inner.record.resolve(Code::ConsumerRestartFailed, name);
+            applied.not_open.remove(name);
+            applied.layout.queues.insert(name.to_owned(), settings.clone());
+            // Before anything is waited for: whoever gives up here leaves what is true.
+            self.show(applied);
+            self.connected(name).await;
+            return Ok(());
         };
-        if is_missing {
-            self.apply(documents).await;
+        let words = format!("queue {name} was not opened: {why}");
+        let code = Code::ConsumerRestartFailed;
+        self.inner.record.raise(code, Severity::Critical, name, &words[..]);
+        let queue = NotOpen { settings: settings.clone(), why: Some(why) };
+        applied.not_open.insert(name.to_owned(), queue);
+        self.show(applied);
+        Err(words)
+    }
+
+    /// Tries once more to open queues that could not be opened: someone may have helped. Returns whether some still
+    /// are not open.
+    pub(crate) async fn open_missing(&self) -> bool {
+        let names: Vec<String> = self.in_effect().not_open.keys().cloned().collect();
+        for name in names {
+            // Held for one queue at a time: whoever has something new to apply need not wait for all.
+            let mut applied = self.inner.applied.lock().await;
+            let Some(queue) = applied.not_open.get(&name) else { continue };
+            let settings = queue.settings.clone();
+            // Why not is warned of there.
+            self.open_queue(&settings, &mut applied).await.ok();
         }
+        !self.in_effect().not_open.is_empty()
     }
 
     async fn add_queue(&self, settings: &QueueSettings) -> Result<(), String> {
@@ -224,10 +295,7 @@ impl Daemon {
         let told = convert::queue(settings);
         let added = self.inner.router.add_queue(settings.name.as_str(), told, source).await;
         match added {
-            Ok(true) => {
-                self.connected(&settings.name).await;
-                Ok(())
-            }
+            Ok(true) => Ok(()),
             Ok(false) => Err("there is one of that name already".to_owned()),
             Err(invalid) => Err(invalid.to_string()),
         }

@@ -14,7 +14,7 @@ use crate::replays;
 use crate::warnings::Code;
 
 /// How many chores there are.
-pub(crate) const COUNT: u32 = 11;
+pub(crate) const COUNT: u32 = 12;
 
 /// How often queues that do not answer are looked for.
 pub const STALLED_SOURCES: Duration = Duration::from_secs(60);
@@ -27,6 +27,8 @@ const INCIDENTS: Duration = Duration::from_secs(1);
 const STATE_FILE: Duration = Duration::from_millis(500);
 const PARKED: Duration = Duration::from_secs(5);
 const REPLAYS: Duration = Duration::from_secs(60);
+/// How soon a queue that could not be opened is tried again, at first and at the latest.
+const OPEN_AGAIN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(15));
 
 /// Starts all of them.
 pub(crate) async fn start(daemon: &Daemon, group: &TaskGroup) {
@@ -48,6 +50,9 @@ pub(crate) async fn start(daemon: &Daemon, group: &TaskGroup) {
     let own = daemon.clone();
     // Refused only when the daemon is ending.
     group.submit_detached("replay follower", |cx| replays::follow(own, cx)).await.ok();
+    let own = daemon.clone();
+    // Refused only when the daemon is ending.
+    group.submit_detached("queue opener", |cx| open_missing(own, cx)).await.ok();
 }
 
 /// Does a chore every so often, until the daemon ends.
@@ -77,9 +82,21 @@ async fn sync(daemon: Daemon) {
     daemon.sync().await.ok();
 }
 
-/// Gives every queue that has not answered for a minute a new source, and those that never had one.
+/// Opens queues that could not be opened, the less often the longer that fails.
+async fn open_missing(daemon: Daemon, cx: Context) {
+    let (first, longest) = OPEN_AGAIN;
+    let mut pause = first;
+    while cx.until_interrupted(tokio::time::sleep(pause)).await.is_ok() {
+        match cx.until_interrupted(daemon.open_missing()).await {
+            Ok(true) => pause = (pause * 2).min(longest),
+            Ok(false) => pause = first,
+            Err(_) => return,
+        }
+    }
+}
+
+/// Gives every queue that has not answered for a minute a new source.
 async fn restart_stalled(daemon: Daemon) {
-    daemon.open_missing().await;
     for name in daemon.router().stalled_queues() {
         restart(&daemon, &name).await;
     }

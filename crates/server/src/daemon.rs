@@ -118,6 +118,13 @@ pub enum NotPublished {
         /// Those that there are.
         known: Vec<Arc<str>>,
     },
+    /// The queue is configured and could not be opened yet.
+    NotOpen {
+        /// Its name.
+        name: String,
+        /// Why.
+        why: String,
+    },
     /// Some of them ask for pools that do not exist, and that is not wanted.
     UnknownPools(Vec<UnknownPoolOf>),
     /// The queue did not take them.
@@ -269,20 +276,32 @@ impl Daemon {
         if self.is_ending() {
             return Err(NotPublished::ShuttingDown);
         }
+        // Looked at first: a queue that is opened meanwhile is not unknown.
+        let in_effect = self.in_effect();
         let router = &self.inner.router;
         let name: Arc<str> = match queue {
             Some(queue) => queue.into(),
-            None => match &router.queues()[..] {
+            None => match &in_effect.with_not_open(router.queues())[..] {
                 [only] => Arc::clone(only),
                 _ => "default".into(),
             },
         };
         let Some(source) = router.source(&name) else {
-            let (name, known) = (name.to_string(), router.queues());
-            return Err(NotPublished::UnknownQueue { name, known });
+            let name = name.to_string();
+            return Err(match in_effect.not_open.get(&name) {
+                Some(queue) => NotPublished::NotOpen { name, why: queue.words().to_owned() },
+                None => NotPublished::UnknownQueue { name, known: self.queue_names() },
+            });
         };
         self.refuse_unknown_pools(&messages)?;
         source.publish(messages).await.map_err(NotPublished::Refused)
+    }
+
+    /// The queues that there are, and those that are to be opened.
+    pub(crate) fn queue_names(&self) -> Vec<Arc<str>> {
+        // Looked at first: one that is opened meanwhile is in both, not in none.
+        let in_effect = self.in_effect();
+        in_effect.with_not_open(self.inner.router.queues())
     }
 
     fn refuse_unknown_pools(&self, messages: &[Publication]) -> Result<(), NotPublished> {
@@ -415,6 +434,7 @@ impl Daemon {
         inputs.started = self.inner.started.load(Ordering::Acquire);
         inputs.ending = self.is_ending();
         inputs.state = self.state_trouble();
+        inputs.queues.extend(self.in_effect().not_opened());
         if probe == Probe::Overall {
             let open = INCIDENTS.into_iter().flat_map(|code| self.record().warnings.open(code));
             inputs.incidents = open.map(|warning| warning.message.to_string()).collect();
@@ -453,6 +473,7 @@ impl fmt::Display for NotPublished {
                 let known: Vec<&str> = known.iter().map(|name| &**name).collect();
                 write!(f, "there is no queue `{name}`; there are: {}", known.join(", "))
             }
+            Self::NotOpen { name, why } => write!(f, "the queue `{name}` is not open yet: {why}"),
             Self::UnknownPools(unknown) => {
                 write!(f, "{} messages ask for pools that do not exist", unknown.len())
             }

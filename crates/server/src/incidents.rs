@@ -11,7 +11,7 @@ use crate::daemon::Daemon;
 use crate::failing::{self, Due, FailingMessage, Told};
 use crate::health::{Change, StateChange};
 use crate::time::Timestamp;
-use crate::warnings::Code;
+use crate::warnings::{Code, blocked_words, plain};
 
 /// How long after it was said a blocked group can be seen, at the latest.
 const SEEN_AFTER: SignedDuration = SignedDuration::from_secs(1);
@@ -147,8 +147,18 @@ fn watch_groups(daemon: &Daemon) {
             continue;
         }
         let groups = daemon.router().group_views(Some(&warning.subject));
-        if !groups.iter().any(|group| group.blocked) {
-            record.resolve(Code::GroupBlocked, &warning.subject);
+        let blocked = groups.iter().filter(|group| group.blocked);
+        let words: Vec<String> =
+            blocked.map(|group| blocked_words(&group.pool, &group.head)).collect();
+        match words.first() {
+            None => {
+                record.resolve(Code::GroupBlocked, &warning.subject);
+            }
+            // The one that is named was helped: another one is not.
+            Some(other) if !words.iter().any(|words| *plain(words) == *warning.message) => {
+                record.warnings.reword(warning.id, other);
+            }
+            Some(_) => {}
         }
     }
 }

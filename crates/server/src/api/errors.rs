@@ -29,6 +29,9 @@ impl From<NotPublished> for Problem {
             NotPublished::UnknownQueue { .. } => {
                 Self::new(Code::UnknownQueue, detail).with("field", "queue")
             }
+            NotPublished::NotOpen { .. } => {
+                Self::new(Code::StorageFailed, detail).with("field", "queue")
+            }
             NotPublished::UnknownPools(all) => {
                 let fault = |one: &UnknownPoolOf| {
                     let UnknownPoolOf { index, id, pool, instead } = one;
@@ -209,16 +212,18 @@ mod tests {
         let bad =
             |is_too_long| vec![BadMessage { index: 3, malformed: malformed.clone(), is_too_long }];
         let unknown = NotPublished::UnknownQueue { name: "q".to_owned(), known: Vec::new() };
+        let not_open = NotPublished::NotOpen { name: "q".to_owned(), why: id() };
         let no_pool = UnknownPoolOf { index: 0, id: "m".into(), pool: "P".into(), instead: id() };
         let wrong = Settings::parse("f.toml", "[[pool]]\n", &|_| None).unwrap_err();
         let behind = ReplayError::Behind { id: id(), earlier: "6".to_owned() };
         let other = ReplayError::NoQueue { id: id(), queue: "q".to_owned() };
         let not_taken = |error| NotReplayed::Queue { id: id(), queue: "q".to_owned(), error };
-        let table: [(Problem, u16, &str); 27] = [
+        let table: [(Problem, u16, &str); 28] = [
             (source(DISK_FULL).into(), 507, "storage_full"),
             (source("the disk failed").into(), 503, "storage_failed"),
             (NotPublished::ShuttingDown.into(), 503, "shutting_down"),
             (unknown.into(), 404, "unknown_queue"),
+            (not_open.into(), 503, "storage_failed"),
             (NotPublished::UnknownPools(vec![no_pool]).into(), 422, "unknown_pool"),
             (refused(PublishError::NotPublishable).into(), 422, "not_publishable"),
             (refused(PublishError::Source(source("x"))).into(), 503, "storage_failed"),

@@ -79,6 +79,8 @@ async fn look(api: &Api, id: &str) -> Result<MessageShape, Vec<NotAsked>> {
     if let Some(view) = router.message(id) {
         return Ok(MessageShape::of_view(&view, Seen::now()));
     }
+    // In this order: one that is opened meanwhile is asked, or named as not asked.
+    let in_effect = api.daemon.in_effect();
     let queues = router.queues();
     let looks = join_all(queues.iter().map(|queue| look_in(api, queue, id))).await;
     let mut not_asked = Vec::new();
@@ -89,12 +91,11 @@ async fn look(api: &Api, id: &str) -> Result<MessageShape, Vec<NotAsked>> {
             Err(queue) => not_asked.push(queue),
         }
     }
-    let in_effect = api.daemon.in_effect();
-    let wanted = in_effect.layout.queues.keys();
-    let missing = wanted.filter(|name| !queues.iter().any(|queue| **queue == ***name));
-    not_asked.extend(missing.map(|name| NotAsked {
-        queue: name.to_string(),
-        why: "it could not be opened".to_owned(),
+    let not_open = in_effect.not_open.iter();
+    let missing = not_open.filter(|(name, _)| !queues.iter().any(|queue| **queue == ***name));
+    not_asked.extend(missing.map(|(name, queue)| NotAsked {
+        queue: name.clone(),
+        why: format!("it is not open yet: {}", queue.words()),
         is_down: true,
     }));
     Err(not_asked)

@@ -19,7 +19,7 @@ pub(crate) fn pool(api: &Api, code: Option<&str>, nothing_found: bool) -> Result
 
 /// Passes if there is such a queue, or something of one that is gone by now.
 pub(crate) fn queue(api: &Api, name: Option<&str>, nothing_found: bool) -> Result<(), Problem> {
-    let queues = api.daemon.router().queues();
+    let queues = api.daemon.queue_names();
     match name.filter(|name| nothing_found && !queues.iter().any(|queue| **queue == **name)) {
         Some(name) => {
             let known: Vec<&str> = queues.iter().map(|queue| &**queue).collect();

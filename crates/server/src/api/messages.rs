@@ -36,7 +36,9 @@ pub(crate) async fn publish(
     let published = api.daemon.publish(query.get("queue"), publications).await;
     let published = published.map_err(|error| match error {
         // Its queues come with the first configuration.
-        NotPublished::UnknownQueue { .. } if !api.daemon.health(Probe::Startup).is_ok() => {
+        NotPublished::UnknownQueue { .. } | NotPublished::NotOpen { .. }
+            if !api.daemon.health(Probe::Startup).is_ok() =>
+        {
             Problem::new(Code::Starting, "the configuration has not been applied yet")
         }
         error => error.into(),

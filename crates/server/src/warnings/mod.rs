@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use crate::time::{Clock, Timestamp};
 
 pub use code::Code;
-pub(crate) use table::{cut, plain};
+pub(crate) use table::{blocked_words, cut, plain};
 pub use table::{over_for, speakable, warning_for};
 pub(crate) use unknown_fields::UnknownFields;
 
@@ -147,6 +147,15 @@ impl Warnings {
             self.changed.notify_one();
         }
         noted
+    }
+
+    /// Says an open one in other words: nothing happened again.
+    pub(crate) fn reword(&self, id: u64, message: &str) {
+        let mut kept = self.kept.lock();
+        let warning = kept.by_id.get_mut(&id).filter(|warning| warning.is_open());
+        if let Some(warning) = warning {
+            warning.message = plain(message).into();
+        }
     }
 
     /// Says that a matter is over, however bad it was. Returns those that were not over before.

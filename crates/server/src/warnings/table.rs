@@ -66,15 +66,17 @@ pub fn warning_for(fact: &Fact<'_>) -> Option<Raised> {
             format!("breaker {name} is open: calls are held back"),
         ),
         Fact::Parked { pool: Some(pool), id, code, .. } => return parked(pool, id, code),
-        Fact::Retrying { pool, id, after: None, .. } => Raised::new(
-            Code::GroupBlocked,
-            Severity::Error,
-            pool.clone(),
-            format!("{} of pool {pool} and its group wait until someone acts", cut(id)),
-        ),
+        Fact::Retrying { pool, id, after: None, .. } => {
+            Raised::new(Code::GroupBlocked, Severity::Error, pool.clone(), blocked_words(pool, id))
+        }
         _ => return None,
     };
     Some(raised)
+}
+
+/// What is said of a group that waits for a person, by its head.
+pub(crate) fn blocked_words(pool: &str, head: &str) -> String {
+    format!("{} of pool {pool} and its group wait until someone acts", cut(head))
 }
 
 fn unknown_field(queue: &Arc<str>, field: &str) -> Raised {

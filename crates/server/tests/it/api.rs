@@ -10,6 +10,7 @@ mod failing;
 mod incidents;
 mod last_errors;
 mod messages;
+mod not_open;
 mod openapi;
 mod operate;
 mod own_address;

@@ -143,6 +143,36 @@ async fn a_blocked_head_is_warned_of_until_someone_acts() {
     check(&warning(&stage, "GROUP_BLOCKED", true).await, "ERROR", "P", "m1");
 }
 
+/// Three groups are blocked; whichever is named is helped, until none is left.
+#[tokio::test]
+async fn a_warning_of_blocked_groups_names_one_that_still_is() {
+    let endpoint = Endpoint::start().await;
+    endpoint.otherwise(Answer::ok().body(r#"{"ack":false}"#));
+    let stage = Stage::start(&format!("{STRICT}on_exhausted = \"block\"\n")).await;
+    for group in ["a", "b", "c"] {
+        let (id, url) = (format!("m-{group}"), endpoint.url("/in"));
+        let body =
+            json!({ "id": id, "mediationTarget": url, "poolCode": "P", "messageGroupId": group });
+        assert_eq!(stage.post("/api/v1/messages", &body.to_string()).await.status, 202);
+    }
+    let mut left = vec!["m-a", "m-b", "m-c"];
+    let blocked = |reply: &Reply| reply.items().iter().filter(|one| one["blocked"] == true).count();
+    stage.until("/api/v1/groups", |reply| blocked(reply) == 3).await;
+    let mut raised = 0;
+    while !left.is_empty() {
+        let names_one = |text: &str| left.iter().any(|id| text.contains(id));
+        let health = stage.until("/health", |reply| names_one(&reply.body)).await;
+        assert_eq!(health.json()["issues"].as_array().map(Vec::len), Some(1), "{health:?}");
+        let open = warning(&stage, "GROUP_BLOCKED", false).await;
+        let named = left.iter().position(|id| open["message"].to_string().contains(id));
+        let id = left.remove(named.expect("one that is blocked is named"));
+        assert_eq!(stage.post(&format!("/api/v1/inflight/{id}/ack"), "").await.status, 200);
+        raised = open["count"].as_u64().unwrap_or_default();
+    }
+    let over = warning(&stage, "GROUP_BLOCKED", true).await;
+    assert_eq!((raised, &over["count"]), (3, &json!(3)), "one for each that was blocked");
+}
+
 #[tokio::test]
 async fn a_reload_that_failed_is_warned_of_until_the_next_good_one() {
     let stage = Stage::start("[[pool]]\ncode = \"A\"\n").await;

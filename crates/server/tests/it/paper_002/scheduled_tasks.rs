@@ -27,6 +27,7 @@ async fn the_table() {
         "incident watcher",
         "leak detector",
         "parked message watcher",
+        "queue opener",
         "replay follower",
         "replay forgetter",
         "stalled source restarter",
