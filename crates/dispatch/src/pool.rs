@@ -257,7 +257,8 @@ impl Pool {
         let is_strict = self.settings().ordering == Ordering::Strict;
         let mut stay = Vec::new();
         for (item, rest) in self.take_all() {
-            match is_strict && !item.held.source().keeps_order {
+            let is_acked = item.held.tracked().entry.is_acked();
+            match is_strict && !item.held.source().keeps_order && !is_acked {
                 true => stay.push(item),
                 false => item.hand_back(rest, Reason::Draining),
             }

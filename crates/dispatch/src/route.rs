@@ -431,8 +431,10 @@ pub(crate) fn bring_home(queue: &Arc<Queue>, code: &Arc<str>) {
         let take_out = |place: &Place| queue.recipient.pools.at(place)?.withdraw(place.item);
         let mut items: Vec<Item> = away.iter().rev().filter_map(take_out).collect();
         items.reverse();
-        let stays =
-            |item: &Item| item.held.tracked().entry.ordered && !item.held.source().keeps_order;
+        let stays = |item: &Item| {
+            let entry = &item.held.tracked().entry;
+            entry.ordered && !item.held.source().keeps_order && !entry.is_acked()
+        };
         let (stay, back): (Vec<Item>, Vec<Item>) = items.into_iter().partition(stays);
         for item in back {
             item.hand_back(Duration::ZERO, Reason::Draining);

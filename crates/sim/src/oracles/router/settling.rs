@@ -52,7 +52,8 @@ impl Oracles {
             return hold("settled", returns, || format!("m{serial} is still here: {settlement:?}"));
         } else if self.strays.contains_key(&delivery) {
             let seen = &self.letters[serial];
-            if self.is_replay(serial, settlement) {
+            // Told again, for the answer was lost, it changes nothing.
+            if effect == Effect::Stale || self.is_replay(serial, settlement) {
                 return Ok(());
             }
             let is_kept = !seen.letter.is_malformed || seen.is_parked;
@@ -63,7 +64,7 @@ impl Oracles {
             let seen = &self.letters[serial];
             match (self.ghosts.get(&delivery), &seen.here) {
                 (Some(ghost), _) => self.ghost_fits(serial, ghost, settlement)?,
-                (None, Some(here)) => self.fits(serial, here, settlement)?,
+                (None, Some(here)) => self.fits(now, serial, here, settlement)?,
                 (None, None) => {
                     return Err(Broken::new("settled", format!("m{serial} is not here")));
                 }
@@ -89,7 +90,13 @@ impl Oracles {
     }
 
     /// What a source is told is what follows.
-    fn fits(&self, serial: usize, here: &Here, settlement: Settlement) -> Result<(), Broken> {
+    fn fits(
+        &self,
+        now: Moment,
+        serial: usize,
+        here: &Here,
+        settlement: Settlement,
+    ) -> Result<(), Broken> {
         let words = || format!("m{serial}: {settlement:?}, though {here:?}");
         match settlement {
             Settlement::Park => hold("settled", false, words),
@@ -99,7 +106,7 @@ impl Oracles {
             }
             Settlement::Retry { after, attempts, reason } => {
                 hold("attempts", attempts == here.attempts, words)?;
-                hold("settled", self.may_return(serial, here, after, reason), words)
+                hold("settled", self.may_return(now, serial, here, (after, reason)), words)
             }
         }
     }
@@ -133,7 +140,13 @@ impl Oracles {
         }
     }
 
-    fn may_return(&self, serial: usize, here: &Here, after: Duration, reason: Reason) -> bool {
+    fn may_return(
+        &self,
+        now: Moment,
+        serial: usize,
+        here: &Here,
+        (after, reason): (Duration, Reason),
+    ) -> bool {
         let is_stopping = self.phase != Phase::Living;
         let place = here.place.as_ref();
         let is_closed = place.is_some_and(|place| self.pools.get(place.pool).is_closed);
@@ -148,10 +161,20 @@ impl Oracles {
             Standing::Over(Verdict::Gone(Cause::Tail)) => drains && (is_stopping || is_closed),
             Standing::Over(Verdict::Gone(_)) | Standing::Running(_) => false,
             Standing::Over(verdict) => told(verdict),
-            Standing::Retrying { after, reason, .. } => {
-                let is_told = told(Verdict::Again { after, reason });
+            Standing::Retrying { until, after: delay, reason: why } => {
+                let is_told = told(Verdict::Again { after: delay, reason: why });
+                let keeps_order = self.setup.queues[self.letters[serial].letter.queue];
                 // Where too many rest in a pool, one goes back to a source that keeps its order.
-                let rests_there = is_told && self.setup.queues[self.letters[serial].letter.queue];
+                let rests_there = is_told && keeps_order;
+                // And at the end of its pool with the rest of its own delay.
+                let rest =
+                    until.filter(|until| keeps_order && why == Reason::Failed && *until > now);
+                let drains = match rest {
+                    Some(until) => {
+                        reason == Reason::Draining && now + after >= until && after <= delay
+                    }
+                    None => drains || (reason == Reason::Draining && keeps_order && after <= delay),
+                };
                 (is_stopping || is_closed) && (drains || is_told) || rests_there
             }
             Standing::Waiting => match reason {
