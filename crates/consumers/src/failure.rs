@@ -1,6 +1,5 @@
 //! What a handler says when it did not work, and what class of error that is.
 
-use std::any::Any;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -108,13 +107,4 @@ impl fmt::Debug for Classes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Classes({})", self.0.len())
     }
-}
-
-/// What a panic said.
-pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
-    panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without words".to_owned())
 }

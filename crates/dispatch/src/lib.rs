@@ -51,6 +51,7 @@ pub use outcome::{
     DEFAULT_DELAY, FAST_FAIL_DELAY, MAX_DELAY, MIN_DELAY, Outcome, Reason, Rejection, Settlement,
     Severity, settlement_for,
 };
+pub use panicked::panic_words;
 pub use parked::{Parked, ParkedCode, ParkedStore};
 pub use queue::QueueSettings;
 pub use router::{AckError, Router, ShutdownReport};

@@ -19,7 +19,7 @@ use crate::routed::{Now, Routed};
 use crate::{
     Attempt, BoxFuture, Executor, Fact, LastError, Observer, OnExhausted, OnRejected, Ordering,
     Outcome, Parked, ParkedCode, ParkedStore, PoolSettings, Reason, Rejection, Settlement,
-    panicked, settlement_for,
+    panic_words, settlement_for,
 };
 
 /// How long a message of a paused host is away at most, where coming again costs it nothing.
@@ -206,7 +206,7 @@ impl Run<'_> {
         match AssertUnwindSafe(execute).catch_unwind().await {
             Ok(outcome) => outcome,
             Err(panic) => {
-                let what = panicked::words(&*panic);
+                let what = panic_words(&*panic);
                 let (pool, id) = (&self.pool.code, &message.id);
                 self.runner.observe(&Fact::Panicked { pool, id, what: &what });
                 let why = format!("panicked: {what}");

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use sluicegate_dispatch::intake::Begun;
-use sluicegate_dispatch::{Delivery, Envelope, Malformed, Settlement};
+use sluicegate_dispatch::{Delivery, Envelope, Malformed, Settlement, panic_words};
 use sluicegate_tasks::Entry;
 use tokio::time::Instant;
 
 use super::{Consuming, Engine};
-use crate::failure::words;
 use crate::metadata::Consumed;
 use crate::stats::add;
 
@@ -54,7 +53,7 @@ impl Consuming {
         };
         let key = match (&self.order, &bad) {
             (Some(order), None) => catch_unwind(AssertUnwindSafe(|| order.key(&envelope)))
-                .map_err(|panic| format!("order_by panicked: {}", words(&*panic))),
+                .map_err(|panic| format!("order_by panicked: {}", panic_words(&*panic))),
             _ => Ok(None),
         };
         let (key, bad) = match key {

@@ -10,13 +10,12 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use sluicegate_dispatch::intake::{Held, Settling, Tracked};
-use sluicegate_dispatch::{Reason, Settlement};
+use sluicegate_dispatch::{Reason, Settlement, panic_words};
 use sluicegate_tasks::{Context, Turn};
 use tokio::task::{consume_budget, yield_now};
 use tokio::time::Instant;
 
 use super::{Consuming, Engine};
-use crate::failure::words;
 use crate::metadata::{Consumed, Metadata};
 use crate::policy::{Attempted, Verdict, verdict};
 use crate::stats::add;
@@ -138,7 +137,7 @@ impl Worker<'_, '_> {
         let mut handled = match catch_unwind(AssertUnwindSafe(call)) {
             Ok(Ok(handled)) => pin!(AssertUnwindSafe(handled).catch_unwind()),
             Ok(Err(why)) => return Attempted::Poison { why },
-            Err(panic) => return core.panicked(&words(&*panic)),
+            Err(panic) => return core.panicked(&panic_words(&*panic)),
         };
         let answer = poll_fn(|poller| {
             let answer = handled.as_mut().poll(poller);
@@ -157,8 +156,8 @@ impl Worker<'_, '_> {
                 let class = core.settings().classes.of(&failure);
                 Attempted::Failed { class, why: failure.to_string() }
             }))
-            .unwrap_or_else(|panic| core.panicked(&words(&*panic))),
-            Err(panic) => core.panicked(&words(&*panic)),
+            .unwrap_or_else(|panic| core.panicked(&panic_words(&*panic))),
+            Err(panic) => core.panicked(&panic_words(&*panic)),
         }
     }
 

@@ -93,6 +93,27 @@ impl Source for Hooked {
     }
 }
 
+/// A queue with hooks, beside the rig's own.
+async fn hooked_queue(rig: &Rig) -> (Arc<ScriptedSource>, Arc<Hooked>) {
+    let inner = ScriptedSource::new();
+    let source = Hooked::new(&inner);
+    assert!(rig.router.add_queue("h", QUEUE, source.clone()).await.expect("a queue"));
+    (inner, source)
+}
+
+/// Does something while the router ends and a source takes its time to stop.
+async fn while_it_ends<A>(rig: &Rig, act: impl Future<Output = A>) -> A {
+    let slow = Hooked::stopping(&ScriptedSource::new(), Duration::from_secs(5));
+    assert!(rig.router.add_queue("slow", QUEUE, slow).await.expect("a queue"));
+    let now = Instant::now();
+    let ending = rig.router.shutdown(now + Duration::from_secs(10), now + Duration::from_secs(20));
+    let acting = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        act.await
+    };
+    tokio::join!(ending, acting).1
+}
+
 /// Does something on another thread, and waits for it.
 fn beside<F: Future<Output = ()> + Send>(
     work: impl Fn() -> F + Send + Sync,
@@ -111,7 +132,7 @@ fn of(id: &str, group: &str, generation: u64) -> Delivery {
     one
 }
 
-/// The same message, superseded while it runs, fails: nobody needs it to wait at the front.
+/// A message that was taken in again while it ran fails: nobody needs it to wait at the front.
 #[tokio::test(start_paused = true)]
 async fn a_superseded_message_that_fails_does_not_block_its_group() {
     let settings = PoolSettings {
@@ -155,9 +176,7 @@ async fn a_superseded_message_that_fails_does_not_park_its_group() {
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_settle_does_not_end_all_settling() {
     let rig = Rig::new([PoolSettings::new("A", 1)]).await;
-    let inner = ScriptedSource::new();
-    let source = Hooked::new(&inner);
-    assert!(rig.router.add_queue("h", QUEUE, source.clone()).await.expect("a queue"));
+    let (inner, source) = hooked_queue(&rig).await;
     source.panics_in_settle.store(1, Memory::SeqCst);
     inner.hand_out(vec![delivery(message("m1", "A"))]);
     rig.pass(60).await;
@@ -252,9 +271,7 @@ async fn a_panic_in_the_parked_list_does_not_end_all_parking() {
 #[tokio::test(start_paused = true)]
 async fn a_settlement_that_is_not_answered_is_told_again() {
     let rig = Rig::new([PoolSettings::new("A", 1)]).await;
-    let inner = ScriptedSource::new();
-    let source = Hooked::new(&inner);
-    assert!(rig.router.add_queue("h", QUEUE, source.clone()).await.expect("a queue"));
+    let (inner, source) = hooked_queue(&rig).await;
     source.answers_short.store(true, Memory::SeqCst);
     inner.hand_out(vec![delivery(message("m1", "A"))]);
     rig.pass(24 * 3600).await;
@@ -265,16 +282,9 @@ async fn a_settlement_that_is_not_answered_is_told_again() {
 #[tokio::test(start_paused = true)]
 async fn a_router_that_is_ending_takes_no_queue() {
     let rig = Rig::new([PoolSettings::new("A", 1)]).await;
-    let slow = Hooked::stopping(&ScriptedSource::new(), Duration::from_secs(5));
-    assert!(rig.router.add_queue("slow", QUEUE, slow).await.expect("a queue"));
     let late = ScriptedSource::new();
-    let now = Instant::now();
-    let ending = rig.router.shutdown(now + Duration::from_secs(10), now + Duration::from_secs(20));
-    let adding = async {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        rig.router.add_queue("late", QUEUE, late.clone()).await.expect("sound")
-    };
-    let (_, added) = tokio::join!(ending, adding);
+    let adding = rig.router.add_queue("late", QUEUE, late.clone());
+    let added = while_it_ends(&rig, adding).await.expect("sound");
     for n in 0..5 {
         late.hand_out(vec![delivery(message(&format!("m{n}"), "A"))]);
         rig.pass(60).await;
@@ -290,16 +300,9 @@ async fn a_router_that_is_ending_takes_no_queue() {
 #[tokio::test(start_paused = true)]
 async fn a_router_that_is_ending_restarts_no_queue() {
     let rig = Rig::new([PoolSettings::new("A", 1)]).await;
-    let slow = Hooked::stopping(&ScriptedSource::new(), Duration::from_secs(5));
-    assert!(rig.router.add_queue("slow", QUEUE, slow).await.expect("a queue"));
     let fresh = ScriptedSource::new();
-    let now = Instant::now();
-    let ending = rig.router.shutdown(now + Duration::from_secs(10), now + Duration::from_secs(20));
-    let restarting = async {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        rig.router.restart_queue("slow", fresh.clone()).await.expect("sound")
-    };
-    let (_, restarted) = tokio::join!(ending, restarting);
+    let restarting = rig.router.restart_queue("slow", fresh.clone());
+    let restarted = while_it_ends(&rig, restarting).await.expect("sound");
     for n in 0..5 {
         fresh.hand_out(vec![delivery(message(&format!("m{n}"), "A"))]);
     }
@@ -341,9 +344,7 @@ async fn a_queue_that_is_removed_while_its_successor_is_added_is_known_to_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sources_hear_last_what_holds() {
     let rig = Rig::new([PoolSettings::new("A", 1)]).await;
-    let inner = ScriptedSource::new();
-    let source = Hooked::new(&inner);
-    assert!(rig.router.add_queue("h", QUEUE, source.clone()).await.expect("a queue"));
+    let (inner, source) = hooked_queue(&rig).await;
     let router = rig.router.clone();
     // Just then: the caller has read what it is going to tell.
     source.on_keep_order(beside(move || {
@@ -420,9 +421,7 @@ fn at(started: &[String], id: &str) -> usize {
 async fn what_waits_in_the_window_is_not_overtaken_while_its_pool_is_removed() {
     let pools = [pool("S", 1, Ordering::Strict), pool("DEFAULT-POOL", 4, Ordering::Strict)];
     let rig = Rig::new(pools).await;
-    let inner = ScriptedSource::new();
-    let source = Hooked::new(&inner);
-    assert!(rig.router.add_queue("h", QUEUE, source.clone()).await.expect("a queue"));
+    let (inner, source) = hooked_queue(&rig).await;
     rig.executor.on("x0", [Step::Hang]);
     inner.hand_out((0..51).map(|n| of(&format!("x{n}"), &format!("x{n}"), 0)).collect());
     inner.hand_out(vec![of("m1", "g", 0)]);
