@@ -3,10 +3,9 @@
 //!
 //! Nobody waits for that: a note that comes too late is worth one attempt more after a crash.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use sluicegate_tasks::Context;
 use tokio::sync::Notify;
@@ -19,7 +18,7 @@ use crate::{Reason, Rest, Settled};
 /// What is to be noted: of each message the latest, so there is no more of it than is in flight.
 #[derive(Debug)]
 pub(crate) struct Resting<E> {
-    notes: Mutex<HashMap<u64, Note<E>, RandomState>>,
+    notes: Mutex<BTreeMap<u64, Note<E>>>,
     changed: Notify,
 }
 
@@ -56,8 +55,8 @@ impl<E: Entry> Resting<E> {
 
     fn take(&self, max: usize) -> Vec<Note<E>> {
         let mut notes = self.notes.lock();
-        let first: Vec<u64> = notes.keys().take(max).copied().collect();
-        first.into_iter().filter_map(|number| notes.remove(&number)).collect()
+        let first = std::iter::from_fn(|| notes.pop_first().map(|(_, note)| note));
+        first.take(max).collect()
     }
 
     /// It was not noted. A later note of the same message stands.

@@ -20,6 +20,8 @@ pub(super) struct Seen {
     pub(super) is_parked: bool,
     /// The source was told not to hand it out before.
     pub(super) not_before: Moment,
+    /// How many attempts the source knows of, at least.
+    pub(super) noted: u32,
     /// The router has it.
     pub(super) here: Option<Here>,
 }
