@@ -30,7 +30,8 @@ fn message(id: &str, group: &str, high: bool, endpoint: &Endpoint) -> Value {
     })
 }
 
-/// Killed after each failure, a head is tried as often as its pool says and no oftener, each time after its delay.
+/// docs/rules.md#strict-7: killed after each failure, a head is tried as often as its pool says and no oftener, each
+/// time after its delay.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_head_that_waits_keeps_its_attempts_and_its_delay() {
     let stage = Stage::new();
@@ -69,7 +70,7 @@ async fn a_head_that_waits_keeps_its_attempts_and_its_delay() {
     assert!(attempts.contains(&&json!(3)), "{parked}");
 }
 
-/// A message of high priority goes before those that wait, never before one that was called.
+/// docs/rules.md#strict-7: a message of high priority goes before those that wait, never before one that was called.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_head_that_was_called_stays_before_high_priority() {
     let stage = Stage::new();

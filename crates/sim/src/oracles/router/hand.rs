@@ -48,6 +48,8 @@ pub(super) struct Here {
     pub(super) told: Option<Reason>,
     /// The same of the delivery before: this one came before the router knew of that.
     pub(super) before: Option<Reason>,
+    /// Another opening of its queue may still have had it when it came: then it comes again later.
+    pub(super) may_be_known: bool,
 }
 
 /// A place in a pool.

@@ -225,11 +225,15 @@ impl Oracles {
         let disturbed = self.disturbed_until[queue];
         // What came by a queue that was removed since stays with it, until it has run.
         let keeps_order = self.setup.queues[queue];
-        let is_over = |here: &Here| self.is_over(keeps_order, here);
+        // What waited for room there goes back at its end, and nobody sees when.
+        let is_going = |here: &Here| here.opening != opening && here.place.is_none();
+        let is_over = |here: &Here| is_going(here) || self.is_over(keeps_order, here);
         let is_elsewhere = |here: &Here| here.opening != opening && !is_over(here);
         let own = self.letters[serial].here.as_ref();
         let is_known =
             own.is_some_and(is_elsewhere) || self.twins(serial).any(|(_, here)| is_elsewhere(here));
+        let may_be_known =
+            own.is_some_and(is_going) || self.twins(serial).any(|(_, here)| is_going(here));
         let is_twin = self.twins(serial).any(|(_, here)| here.opening == opening);
         let has_run = own.is_some_and(|here| here.opening != opening && is_over(here));
         if has_run && let Some(here) = self.letters[serial].here.take() {
@@ -271,6 +275,7 @@ impl Oracles {
             holds_key: false,
             told: None,
             before: None,
+            may_be_known,
         });
         self.here.insert(serial);
         Ok(())

@@ -166,6 +166,9 @@ impl Oracles {
         if here.before == Some(reason) && after == BEFORE_HEARD {
             return true;
         }
+        if here.may_be_known && (after, reason) == (POOL_FULL, Reason::Draining) {
+            return true;
+        }
         let drains = (after, reason) == (Duration::ZERO, Reason::Draining);
         let told = |verdict: Verdict| Verdict::Again { after, reason } == verdict;
         match here.standing {
