@@ -1,7 +1,7 @@
 //! Whose fault it was that the broker closed a channel.
 
-use lapin::ErrorKind;
 use lapin::protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError};
+use lapin::{ConnectionState, ErrorKind};
 
 use super::{Destination, Outgoing};
 
@@ -31,6 +31,12 @@ pub(super) fn is_of_frames(error: &lapin::Error) -> bool {
         AMQPErrorKind::Hard(AMQPHardError::UNEXPECTEDFRAME),
     ];
     matches!(error.kind(), ErrorKind::ProtocolError(said) if order.contains(said.kind()))
+}
+
+/// Whether it was not sent, as the connection had ended before: for other reasons than its own, and the
+/// library says no more about them.
+pub(super) fn is_unsent(error: &lapin::Error) -> bool {
+    matches!(error.kind(), ErrorKind::InvalidConnectionState(ConnectionState::Error))
 }
 
 pub(super) fn blame(
