@@ -17,6 +17,7 @@ pub(crate) const ACK: Method = (60, 80);
 pub(crate) const NACK: Method = (60, 120);
 pub(crate) const PUBLISH: Method = (60, 40);
 pub(crate) const CHANNEL_OPEN: Method = (20, 10);
+pub(crate) const CONFIRM_SELECT: Method = (85, 10);
 /// The end of a channel is counted by its cause, in place of its number.
 const CHANNEL_CLOSE: Method = (20, 40);
 

@@ -10,10 +10,10 @@ use sluicegate_sources::amqp::{
     AmqpAddress, AmqpSource, Binding, Connection, Exchange, ExchangeKind, Queue, Topology,
 };
 use sluicegate_testkit::conformance::source::publication;
-use tokio::sync::Semaphore;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::proxy::{CHANNEL_OPEN, PUBLISH, Proxy};
+use crate::proxy::{CHANNEL_OPEN, CONFIRM_SELECT, PUBLISH, Proxy};
 use crate::stage::{Other, PATIENCE, again, gone, name, receive, settings, settle, shared};
 
 fn envelope(text: &str) -> Envelope {
@@ -136,7 +136,7 @@ async fn a_copy_that_is_not_taken_fails_alone() {
 async fn a_connection_that_ends_for_one_message_fails_no_other() {
     let Some(url) = shared() else { return };
     let other = Other::at(url).await;
-    for method in [PUBLISH, CHANNEL_OPEN] {
+    for method in [PUBLISH, CHANNEL_OPEN, CONFIRM_SELECT] {
         let (proxy, going) = (Proxy::before(url).await, name("going"));
         let [queue, staying] = ["kept", "staying"].map(name);
         let topology = two_exchanges(&queue, &going, &staying);
@@ -178,16 +178,16 @@ async fn an_exchange_that_goes_away_fails_its_own_messages() {
     let topology = two_exchanges(&queue, &going, &staying);
     let connection = Connection::open(AmqpAddress::parse(url).unwrap(), topology).await.unwrap();
     let other = Other::at(url).await;
-    let deleted = Semaphore::new(0);
+    let (tell, deleted) = watch::channel(false);
     let publish = async |n: usize| {
         match n {
             1500 => {
                 let going = going.as_str().into();
                 other.channel.exchange_delete(going, Default::default()).await.unwrap();
-                deleted.close();
+                tell.send_replace(true);
             }
             // The last ones come when it is gone, however long that took.
-            2900.. => drop(deleted.acquire().await),
+            2900.. => drop(deleted.clone().wait_for(|is_deleted| *is_deleted).await),
             _ => {}
         }
         let to = [("", &*queue), (&*going, ""), (&*staying, "")][n % 3];

@@ -3,6 +3,7 @@
 //! What goes to queues and what goes to exchanges has a channel each: an exchange that is missing ends its
 //! channel, and with it the certainty about all that was not confirmed on it.
 
+mod answered;
 mod ending;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -22,6 +23,7 @@ use super::line::{ANSWER, Line, TICK};
 use super::{Destination, Outgoing, Publisher};
 use crate::amqp::delay_queues::DelayStep;
 use crate::amqp::intake::is_missing;
+use answered::answered;
 
 /// How many messages may be on their way at once.
 const WINDOW: usize = 1024;
@@ -303,9 +305,7 @@ impl<'a> Session<'a> {
     /// a message is confirmed, the confirmation that brings its return is here too.
     fn confirmed(&mut self, first: (u64, lapin::Result<Confirmation>)) -> Result<(), SourceError> {
         let mut batch = vec![first];
-        while let Some(Some(next)) = self.confirming.next().now_or_never() {
-            batch.push(next);
-        }
+        batch.extend(answered(&mut self.confirming));
         for (_, confirmed) in &batch {
             if let Ok(Confirmation::Ack(Some(back)) | Confirmation::Nack(Some(back))) = confirmed {
                 self.returned(back);
