@@ -108,9 +108,11 @@ impl Writer {
     ) -> Result<W::Answer, SourceError> {
         let permit = self.permits.acquire_owned(&self.cx).await.map_err(SourceError::new)?;
         let (reply, answer) = oneshot::channel();
-        let request = Request { write: make(), answer: None, reply: Some(reply), _permit: permit };
         let starts = {
             let mut line = self.line.lock();
+            // In line at once: what was made first is written first.
+            let write = make();
+            let request = Request { write, answer: None, reply: Some(reply), _permit: permit };
             line.waiting.push_back(Box::new(request));
             !mem::replace(&mut line.running, true)
         };
