@@ -72,8 +72,11 @@ pub(crate) struct Item {
     /// In which order it was let in, among all of its pool.
     pub(crate) number: u64,
     /// Those of its group that were received with it, if there are any and that matters.
-    pub(crate) batch: Option<Arc<BatchGroup>>,
+    pub(crate) batch: Batch,
 }
+
+/// Those that came with a message, if it matters.
+pub(crate) type Batch = Option<Arc<BatchGroup>>;
 
 /// The messages that came in one batch and are of one group.
 ///

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::intake::{Dropped, Entry as _, Intake, Recipient, Returned, Settling, Subject};
 use crate::places::{AwaitsRoom, BETWEEN_SMALL_ROOMS};
-use crate::pool::{Item, Pool};
+use crate::pool::{Batch, Item, Pool};
 use crate::pools::Pools;
 use crate::routed::Routed;
 use crate::window::Window;
@@ -185,8 +185,9 @@ impl RouterQueue {
         let mut homeless = Vec::new();
         for one in returned {
             match one {
-                Returned::Homeless(tracked) => {
-                    homeless.push(Item { held: queue.owed.hold(tracked), number: 0, batch: None });
+                Returned::Homeless(tracked, batch) => {
+                    let batch = batch.downcast::<Batch>().map_or(None, |batch| *batch);
+                    homeless.push(Item { held: queue.owed.hold(tracked), number: 0, batch });
                 }
                 Returned::Superseded(tracked) => Self::look_behind(queue, &tracked.entry),
             }

@@ -473,7 +473,7 @@ impl Run<'_> {
         self.becomes(&tracked, Now::Waiting);
         let stays = self.settings.ordering == Ordering::Strict && !item.held.source().keeps_order;
         match stays && !tracked.entry.is_acked() {
-            true => item.held.give_back(),
+            true => item.held.give_back(item.batch),
             false => item.hand_back(after, reason),
         }
     }

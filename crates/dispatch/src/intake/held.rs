@@ -35,8 +35,8 @@ pub struct Owed<E> {
 /// What comes back to its recipient. It is in flight, or was: so is it bounded.
 #[derive(Debug)]
 pub(crate) enum Returned<E> {
-    /// A message whose pool is gone.
-    Homeless(Arc<Tracked<E>>),
+    /// A message whose pool is gone, and what its recipient has put beside it.
+    Homeless(Arc<Tracked<E>>, Box<dyn Any + Send + Sync>),
     /// One that another entry stands for, and that has ended.
     Superseded(Arc<Tracked<E>>),
 }
@@ -322,9 +322,9 @@ impl<E: Entry> Held<E> {
     }
 
     /// Gives the message back to its recipient, which finds another place for it.
-    pub(crate) fn give_back(mut self) {
+    pub(crate) fn give_back(mut self, beside: impl Any + Send + Sync) {
         if let Some(tracked) = self.tracked.take() {
-            self.owed.give_back(Returned::Homeless(tracked));
+            self.owed.give_back(Returned::Homeless(tracked, Box::new(beside)));
         }
     }
 }

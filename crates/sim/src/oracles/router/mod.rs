@@ -315,14 +315,10 @@ impl Oracles {
         let is_known = *letter.pool == **code || self.pools.open(now, &letter.pool).is_err();
         hold("pools", is_known, || format!("m{serial} asked for {} and got {code}", letter.pool))?;
         let key = key(&settings, letter);
-        let is_steady = self.pools.get(pool).is_steady;
         let may_move = self.may_move(serial);
+        let gets_key = self.letters[serial].here.as_ref().is_some_and(|here| self.may_be_out(here));
         let here = self.hand_of(serial)?;
         let is_new = here.place.is_none() && here.is_waiting();
-        // Its pool kept order since, if only for a while: it is let in again, with its key if it has one now.
-        let gets_key = here.is_waiting()
-            && !is_steady
-            && here.place.as_ref().is_some_and(|place| place.pool == pool && place.key.is_none());
         hold("twice", is_new || may_move || gets_key, || {
             format!("m{serial} was let in twice: {here:?}")
         })?;
@@ -348,6 +344,14 @@ impl Oracles {
                 })
         };
         !keeps_order && seen.here.as_ref().is_some_and(waits)
+    }
+
+    /// Whether a message that was let in may wait in its window again: its pool kept order since, if only for a while, and
+    /// it is to be let in with its key.
+    fn may_be_out(&self, here: &Here) -> bool {
+        let is_keyless =
+            |place: &Place| place.key.is_none() && !self.pools.get(place.pool).is_steady;
+        here.is_waiting() && here.place.as_ref().is_some_and(is_keyless)
     }
 
     fn refuse(&mut self, now: Moment, code: &Arc<str>, count: u32) -> Result<(), Broken> {
