@@ -25,11 +25,28 @@ use super::shapes::{MessageShape, Seen, Whereabouts};
 const LOOK: Duration = Duration::from_secs(5);
 
 /// A queue that may have the message, as far as can be said.
-struct NotAsked {
-    queue: String,
-    why: String,
+pub(super) struct NotAsked {
+    pub(super) queue: String,
+    pub(super) why: String,
     /// Whether it may answer later.
-    is_down: bool,
+    pub(super) is_down: bool,
+}
+
+impl NotAsked {
+    /// It in words.
+    fn named(&self) -> String {
+        format!("{} ({})", self.queue, self.why)
+    }
+
+    /// All of them in words.
+    pub(super) fn words(all: &[Self]) -> String {
+        all.iter().map(Self::named).collect::<Vec<_>>().join(", ")
+    }
+
+    /// All of them for programs.
+    pub(super) fn list(all: &[Self]) -> Vec<Value> {
+        all.iter().map(|one| json!({ "queue": one.queue, "why": one.why })).collect()
+    }
 }
 
 /// `GET /api/v1/messages/{id}`
@@ -63,31 +80,44 @@ fn nowhere(id: &str, not_asked: &[NotAsked]) -> Problem {
     }
     let is_down = not_asked.iter().any(|queue| queue.is_down);
     let code = if is_down { Code::QueuesNotAsked } else { Code::UnknownMessage };
-    let named = |one: &NotAsked| format!("{} ({})", one.queue, one.why);
-    let queues: Vec<String> = not_asked.iter().map(named).collect();
     let detail = format!(
         "message {id} was not found; it may wait in a queue that could not be asked: {}",
-        queues.join(", ")
+        NotAsked::words(not_asked)
     );
-    let list = not_asked.iter().map(|one| json!({ "queue": one.queue, "why": one.why }));
-    Problem::new(code, detail).with("notAsked", list.collect::<Vec<Value>>())
+    Problem::new(code, detail).with("notAsked", NotAsked::list(not_asked))
 }
 
 /// A message that is in flight or in a queue; else the queues that could not be asked.
 async fn look(api: &Api, id: &str) -> Result<MessageShape, Vec<NotAsked>> {
-    let router = api.daemon.router();
-    if let Some(view) = router.message(id) {
+    if let Some(view) = api.daemon.router().message(id) {
         return Ok(MessageShape::of_view(&view, Seen::now()));
     }
+    let (all, not_asked) = in_queues(api, id).await;
+    for InQueue { queue, source, found } in all {
+        if let Some(shape) = stored(api, &queue, &*source, &found).await {
+            return Ok(shape);
+        }
+    }
+    Err(not_asked)
+}
+
+/// A message where a queue has it.
+pub(super) struct InQueue {
+    pub(super) queue: Arc<str>,
+    pub(super) source: Arc<dyn Source>,
+    pub(super) found: Found,
+}
+
+/// Looks for a message in all queues; names those that could not be asked.
+pub(super) async fn in_queues(api: &Api, id: &str) -> (Vec<InQueue>, Vec<NotAsked>) {
     // In this order: one that is opened meanwhile is asked, or named as not asked.
     let in_effect = api.daemon.in_effect();
-    let queues = router.queues();
+    let queues = api.daemon.router().queues();
     let looks = join_all(queues.iter().map(|queue| look_in(api, queue, id))).await;
-    let mut not_asked = Vec::new();
+    let (mut all, mut not_asked) = (Vec::new(), Vec::new());
     for look in looks {
         match look {
-            Ok(Some(shape)) => return Ok(shape),
-            Ok(None) => {}
+            Ok(found) => all.extend(found),
             Err(queue) => not_asked.push(queue),
         }
     }
@@ -98,11 +128,11 @@ async fn look(api: &Api, id: &str) -> Result<MessageShape, Vec<NotAsked>> {
         why: format!("it is not open yet: {}", queue.words()),
         is_down: true,
     }));
-    Err(not_asked)
+    (all, not_asked)
 }
 
 /// Looks for a message in one queue.
-async fn look_in(api: &Api, queue: &Arc<str>, id: &str) -> Result<Option<MessageShape>, NotAsked> {
+async fn look_in(api: &Api, queue: &Arc<str>, id: &str) -> Result<Option<InQueue>, NotAsked> {
     let Some(source) = api.daemon.router().source(queue) else { return Ok(None) };
     let not_asked = |why: String, is_down| NotAsked { queue: queue.to_string(), why, is_down };
     let found = match timeout(LOOK, source.find(id)).await {
@@ -113,7 +143,7 @@ async fn look_in(api: &Api, queue: &Arc<str>, id: &str) -> Result<Option<Message
         }
     };
     if let Some(found) = found {
-        return Ok(stored(api, queue, &*source, &found).await);
+        return Ok(Some(InQueue { queue: Arc::clone(queue), source, found }));
     }
     let can = match source.profile().finds {
         Finds::All => return Ok(None),
@@ -208,7 +238,7 @@ fn ready(api: &Api, queue: &str, message: &Message) -> WhyWaiting {
 }
 
 /// A message that was put aside, by its own id.
-async fn parked(api: &Api, id: &str) -> Result<Option<ParkedItem>, Problem> {
+pub(super) async fn parked(api: &Api, id: &str) -> Result<Option<ParkedItem>, Problem> {
     if api.daemon.store().parked_count() == 0 {
         return Ok(None);
     }

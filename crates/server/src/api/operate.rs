@@ -105,15 +105,6 @@ fn rate(value: &Value) -> Result<Option<u32>, Problem> {
     Ok(Some(number).filter(|number| *number > 0))
 }
 
-/// `POST /api/v1/inflight/{id}/ack`
-pub(crate) async fn acknowledge_message(
-    State(api): State<Api>,
-    Segment(id): Segment,
-) -> Result<Response, Problem> {
-    api.daemon.router().ack(&id)?;
-    Ok(reply(StatusCode::OK, &json!({ "id": id, "acked": true })))
-}
-
 /// `POST /api/v1/breakers/{name}/reset`
 pub(crate) async fn reset_breaker(
     State(api): State<Api>,

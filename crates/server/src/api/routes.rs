@@ -6,7 +6,8 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 
 use super::problem::{Code, Problem};
 use super::{
-    Api, dashboard, find, messages, openapi, operate, parked, parked_lines, probes, stream, views,
+    Api, ack, dashboard, find, messages, openapi, operate, parked, parked_lines, probes, stream,
+    views,
 };
 
 /// A route.
@@ -278,10 +279,16 @@ fn operating() -> Vec<Route> {
         route(
             "POST /api/v1/inflight/{id}/ack",
             What::Json("Acked"),
-            "Settles a waiting message as done",
-            operate::acknowledge_message,
+            "Settles a waiting message as done, here or in its queue",
+            ack::acknowledge_message,
         )
-        .problems(&[Code::NotInFlight, Code::Busy]),
+        .problems(&[
+            Code::NotInFlight,
+            Code::Busy,
+            Code::QueuesNotAsked,
+            Code::StorageFailed,
+            Code::StorageFull,
+        ]),
         route(
             "POST /api/v1/breakers/{name}/reset",
             What::Json("Breaker"),

@@ -1,6 +1,7 @@
 //! The HTTP API, asked over loopback.
 
 mod access;
+mod ack;
 mod backlog;
 mod bounds;
 mod config;

@@ -47,6 +47,7 @@ mod schema;
 mod settle;
 mod source;
 mod store;
+mod take_out;
 mod watch;
 mod writer;
 

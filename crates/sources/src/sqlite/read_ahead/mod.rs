@@ -34,6 +34,7 @@
 
 mod fetch;
 mod lane;
+mod leaving;
 mod line;
 mod openings;
 mod order;
@@ -56,6 +57,7 @@ use super::schema;
 pub(crate) use fetch::{Choice, Fetch, Fetched, Found, LaneFetch, LaneFetched};
 pub(crate) use lane::REGULAR;
 use lane::{Next, rank};
+pub(crate) use leaving::Leaving;
 use order::HeadOf;
 use pool::Pool;
 
@@ -129,6 +131,8 @@ pub(crate) struct ReadAhead {
     out: Map<i64, Out>,
     /// When each message that is out comes back.
     ends: BTreeSet<(Instant, i64)>,
+    /// What is being taken out by hand.
+    leaving: Map<i64, Leaving>,
     heads: Map<Key, HeadOf>,
     /// Keys whose head is gone: the next is looked up.
     choosing: Vec<Key>,
@@ -173,6 +177,7 @@ impl ReadAhead {
             bytes: 0,
             out: Map::default(),
             ends: BTreeSet::new(),
+            leaving: Map::default(),
             heads: Map::default(),
             choosing: Vec::new(),
             lanes: Lanes::Unknown,
@@ -202,8 +207,15 @@ impl ReadAhead {
         while taken.len() < demand.most()
             && let Some(&(_, id)) = self.turns.first()
         {
+            let Some(pool) = self.pools.get(&id) else { break };
+            let next = pool.next();
+            if let Some((lane, Next::Take)) = next
+                && self.passes_over(id, lane)
+            {
+                continue;
+            }
             let Some(pool) = self.pools.get_mut(&id) else { break };
-            match pool.next() {
+            match next {
                 Some((lane, Next::Take)) if demand.take(&pool.code) => {
                     taken.extend(self.hand_out(id, lane, now + visibility));
                 }

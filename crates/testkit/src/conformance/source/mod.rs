@@ -6,6 +6,7 @@
 
 mod delays;
 mod demand;
+mod discarding;
 mod life;
 mod load;
 mod order;
@@ -91,6 +92,8 @@ pub struct Abilities {
     pub dedupes: bool,
     /// It finds messages by their ids.
     pub finds: bool,
+    /// It takes out messages by their ids.
+    pub discards: bool,
     /// How many messages the longest check moves.
     pub many: usize,
     /// How many checks run side by side.
@@ -113,6 +116,7 @@ impl Abilities {
             selects: false,
             dedupes: true,
             finds: true,
+            discards: false,
             many: 10_000,
             at_once: 100,
         }
@@ -122,6 +126,12 @@ impl Abilities {
     #[must_use]
     pub const fn selecting(self) -> Self {
         Self { selects: true, ..self }
+    }
+
+    /// The same, and it takes out messages by their ids.
+    #[must_use]
+    pub const fn discarding(self) -> Self {
+        Self { discards: true, ..self }
     }
 }
 
@@ -147,6 +157,7 @@ pub fn checks() -> impl Iterator<Item = &'static Check> {
         priority::CHECKS,
         load::CHECKS,
         returning::CHECKS,
+        discarding::CHECKS,
     ]
     .into_iter()
     .flatten()
