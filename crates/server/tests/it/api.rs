@@ -10,6 +10,7 @@ mod drift;
 mod failing;
 mod incidents;
 mod last_errors;
+mod locked;
 mod messages;
 mod not_open;
 mod openapi;
