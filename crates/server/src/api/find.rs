@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sluicegate_dispatch::{
     Finds, Found, FoundState, Message, MessageState, Reason, Source, WhyWaiting,
 };
-use sluicegate_sources::sqlite::ParkedItem;
+use sluicegate_sources::sqlite::{Outlook, ParkedItem};
 use sluicegate_sources::wire;
 use tokio::time::timeout;
 
@@ -59,8 +59,14 @@ pub(crate) async fn show(
     if found.is_err()
         && let Some(item) = parked(&api, &id).await?
     {
-        let follows = api.daemon.store().parked_follows(&item.id).await?;
-        found = Ok(MessageShape::of_parked(&item, follows));
+        let outlook = api.daemon.store().parked_outlook(&item.id).await?;
+        let hint = parked_hint(&api, &item, &outlook);
+        found = Ok(MessageShape::of_parked(&item, outlook.follows, hint));
+    }
+    if found.is_err()
+        && let Some(shape) = in_removed_queue(&api, &id).await?
+    {
+        found = Ok(shape);
     }
     if matches!(&found, Err(not_asked) if !not_asked.iter().any(|queue| queue.is_down)) {
         // It may have been replayed between the two looks.
@@ -70,6 +76,72 @@ pub(crate) async fn show(
         Ok(shape) => Ok(reply(StatusCode::OK, &shape)),
         Err(not_asked) => Err(nowhere(&id, &not_asked)),
     }
+}
+
+/// What to do about a parked message.
+fn parked_hint(api: &Api, item: &ParkedItem, outlook: &Outlook) -> String {
+    let (id, queue) = (&item.id, &item.queue);
+    if outlook.follows {
+        return "it goes back to its queue by itself, after those before it".to_owned();
+    }
+    let replay = format!("`sluicegate replay {id}` gives it back to its queue");
+    if !api.daemon.replayable().contains(queue) {
+        return match api.daemon.in_effect().not_open.get(queue) {
+            Some(not_open) => {
+                format!("its queue {queue} is not open yet: {}; then {replay}", not_open.words())
+            }
+            None => format!(
+                "its queue {queue} is not configured any more: `sluicegate discard {id}` gives it up, and \
+                 once there is a queue of that name again, {replay}"
+            ),
+        };
+    }
+    let head = outlook.head.as_ref().zip(item.pool.as_ref().zip(item.group.as_ref()));
+    let Some((head, (pool, group))) = head else { return replay };
+    let (pool, group) = (quoted(pool), quoted(group));
+    let named = head.message_id.as_ref().map(|id| format!(" ({id})")).unwrap_or_default();
+    format!(
+        "it is behind {}{named} of its group: `sluicegate replay --pool {pool} --group {group}` gives \
+         the group back to its queue, in order",
+        head.id
+    )
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+/// A message that is in the state file, in a queue that is not configured any more.
+async fn in_removed_queue(api: &Api, id: &str) -> Result<Option<MessageShape>, Problem> {
+    let known = api.daemon.queue_names();
+    for (queue, found) in api.daemon.store().stored_in_any(id).await? {
+        if known.iter().any(|known| **known == *queue) {
+            continue;
+        }
+        let Ok(incoming) = wire::parse(found.body.as_bytes()) else { continue };
+        let detail = format!(
+            "its queue {queue} is not configured any more; it is kept in the state file, and comes when \
+             there is a queue {queue} again"
+        );
+        let why = WhyWaiting::new("no_queue", detail, None);
+        let message = &incoming.message;
+        let of = Whereabouts {
+            message,
+            queue: &queue,
+            pool: Some(&message.pool),
+            state: "waiting",
+            attempts: found.attempts,
+            age: found.age,
+            why: Some(&why),
+        };
+        return Ok(Some(MessageShape::new(&of, Seen::now())));
+    }
+    Ok(None)
 }
 
 /// What is said of a message that was not found: only who could look everywhere may say that it is gone.
@@ -166,7 +238,9 @@ async fn stored(
     let incoming = wire::parse(found.body.as_bytes()).ok()?;
     let message = &incoming.message;
     let (state, why) = match &found.state {
-        FoundState::Delayed { rest, reason } => ("delayed", WhyWaiting::delayed(*reason, *rest)),
+        FoundState::Delayed { rest, reason } => {
+            ("delayed", WhyWaiting::delayed_at_source(message, *reason, *rest))
+        }
         FoundState::Behind(head) => ("waiting", behind(api, queue, source, head).await),
         FoundState::Out => ("waiting", WhyWaiting::new("ready", "it is being taken in", None)),
         _ => ("waiting", ready(api, queue, message)),
@@ -213,7 +287,7 @@ async fn behind(api: &Api, queue: &Arc<str>, source: &dyn Source, head: &Arc<str
     };
     match found.state {
         FoundState::Delayed { rest, reason: Reason::Scheduled } => {
-            let detail = format!("group head {head} is to be delivered later, first");
+            let detail = format!("group head {head} is to be delivered first");
             WhyWaiting::new("group_retrying", detail, Some(rest))
         }
         FoundState::Delayed { rest, .. } => retries(Some(rest)),

@@ -15,6 +15,7 @@ mod messages;
 mod not_open;
 mod openapi;
 mod operate;
+mod outlook;
 mod own_address;
 mod pages;
 mod parking;
