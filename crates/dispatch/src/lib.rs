@@ -61,7 +61,7 @@ pub use settings::{
 };
 pub use source::{
     BoxFuture, Depth, Discarded, Finds, Found, FoundState, Profile, Publication, PublishError,
-    Published, PutBack, Settle, Settled, Source, SourceError,
+    Published, PutBack, Rest, Settle, Settled, Source, SourceError,
 };
 pub use view::{GroupView, MessageState, MessageView, PauseView, Phase, PoolView, QueueView};
 pub use why::WhyWaiting;

@@ -420,6 +420,10 @@ impl Run<'_> {
         outcome: &Outcome,
     ) -> Next {
         let until = Instant::now() + after;
+        // Where no call was made there is nothing to note.
+        if reason != Reason::BreakerOpen {
+            turn.value().held.rests(after, reason);
+        }
         let breaker = match outcome {
             Outcome::BreakerOpen { name, .. } => Some(Arc::clone(name)),
             _ => None,
@@ -441,6 +445,7 @@ impl Run<'_> {
 
     fn block(&self, turn: Turn<Item>, tracked: &Tracked<Routed>) -> Next {
         self.becomes(tracked, Now::Blocked);
+        turn.value().held.rests(Duration::ZERO, Reason::Failed);
         self.pool.places.waits_again();
         match turn.retry_at(None) {
             Ok(_) => {

@@ -28,15 +28,17 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 ///    [`Settled::Done`], that is durable. Each settlement is answered by itself: one that fails holds
 ///    up no other.
 /// 5. A receipt of an earlier delivery settles nothing: it is [`Settled::Stale`].
-/// 6. [`Settlement::Park`] keeps the message where this source keeps dead letters, if
+/// 6. [`rest`](Source::rest) notes what became of deliveries that stay out: where the source
+///    [keeps that](Profile::keeps_rests), they come again after a crash, or when their windows end, as if they had been
+///    settled like that.
+/// 7. [`Settlement::Park`] keeps the message where this source keeps dead letters, if
 ///    [it does](Profile::keeps_dead_letters); else the message is gone.
-///
-/// 7. [`discard`](Source::discard) takes out what waits, if the source can: when it has answered
+/// 8. [`discard`](Source::discard) takes out what waits, if the source can: when it has answered
 ///    [`Discarded::Done`], the message is gone durably, and what waited behind it goes on. What is handed out it leaves
 ///    alone.
 ///
 /// **Order**
-/// 8. A source that [keeps order](Profile::keeps_order) hands out a later message of a key that
+/// 9. A source that [keeps order](Profile::keeps_order) hands out a later message of a key that
 ///    [`keep_order`](Source::keep_order) names only once the earlier ones are over, to whomever.
 ///
 /// Calls may be made at once from several tasks.
@@ -63,6 +65,15 @@ pub trait Source<M = Message>: Send + Sync + 'static {
     /// Begins the visibility windows of deliveries anew. The answers are in the order of the
     /// receipts.
     fn extend(&self, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>>;
+
+    /// Notes how often deliveries were tried and when they may be tried again, though they stay out. The answers are
+    /// in the order of the questions.
+    ///
+    /// # Errors
+    /// None of them was noted, as far as is known.
+    fn rest(&self, rests: Vec<Rest>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
+        Box::pin(async move { Ok(vec![Settled::Done; rests.len()]) })
+    }
 
     /// How many messages it holds.
     fn depth(&self) -> BoxFuture<'_, Result<Depth, SourceError>>;
@@ -127,6 +138,8 @@ pub struct Profile {
     pub keeps_order: bool,
     /// Whether it keeps what is parked with it.
     pub keeps_dead_letters: bool,
+    /// Whether it keeps what [`rest`](Source::rest) notes.
+    pub keeps_rests: bool,
     /// Whether it hands out by pool.
     pub selects: bool,
     /// What [`find`](Source::find) can see.
@@ -154,6 +167,7 @@ impl Profile {
             settle_batch,
             keeps_order: false,
             keeps_dead_letters: false,
+            keeps_rests: false,
             selects: false,
             finds: Finds::Nothing,
         }
@@ -181,6 +195,19 @@ impl Settle {
     pub const fn park(receipt: Receipt) -> Self {
         Self { receipt, settlement: Settlement::Park }
     }
+}
+
+/// A delivery that stays out and is to be tried again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rest {
+    /// Which delivery.
+    pub receipt: Receipt,
+    /// Not before this has passed.
+    pub after: Duration,
+    /// How many attempts were made by now.
+    pub attempts: u32,
+    /// Why it is to be tried again.
+    pub reason: Reason,
 }
 
 /// What became of a settlement or an extension.

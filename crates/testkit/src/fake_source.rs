@@ -14,7 +14,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sluicegate_dispatch::{
     BoxFuture, Delivery, Demand, Depth, Finds, Found, Malformed, Order, Profile, Publication,
-    PublishError, Published, PutBack, Receipt, Settle, Settled, Source, SourceError,
+    PublishError, Published, PutBack, Receipt, Rest, Settle, Settled, Source, SourceError,
 };
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -215,6 +215,7 @@ impl Source for FakeSource {
     fn profile(&self) -> Profile {
         Profile {
             keeps_order: true,
+            keeps_rests: true,
             selects: true,
             finds: Finds::All,
             ..Profile::new(self.visibility, SETTLE_BATCH)
@@ -231,6 +232,17 @@ impl Source for FakeSource {
 
     fn extend(&self, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
         Box::pin(async move { self.extend_now(&receipts) })
+    }
+
+    fn rest(&self, rests: Vec<Rest>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
+        let now = Instant::now();
+        let mut shelf = self.shared.shelf.lock();
+        let answers = match shelf.fault(Fault::Settle) {
+            Ok(()) => Ok(rests.iter().map(|rest| shelf.rest(rest, now)).collect()),
+            Err(error) => Err(error),
+        };
+        drop(shelf);
+        Box::pin(async { answers })
     }
 
     fn depth(&self) -> BoxFuture<'_, Result<Depth, SourceError>> {

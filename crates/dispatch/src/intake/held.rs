@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::in_flight::{Entry, InFlight, Stray, Tracked};
+use super::resting::Resting;
 use crate::{Parked, Profile, Reason, Receipt, Settlement};
 
 /// What a source is owed: settlements that it has not been told of.
@@ -22,6 +24,8 @@ pub struct Owed<E> {
     acks: Lane<E>,
     retries: Lane<E>,
     parks: Lane<E>,
+    /// What rests here, for the source to note.
+    pub(crate) resting: Resting<E>,
     dropped: Dropped,
     profile: Profile,
 }
@@ -79,6 +83,7 @@ impl<E: Entry> Owed<E> {
             acks: Lane::new(),
             retries: Lane::new(),
             parks: Lane::new(),
+            resting: Resting::default(),
             dropped,
             profile,
         })
@@ -225,6 +230,13 @@ impl<E: Entry> Held<E> {
     /// What its source can do.
     pub fn source(&self) -> Profile {
         self.owed.profile
+    }
+
+    /// The message stays here and is tried again after a while: its source notes that, where it can.
+    pub(crate) fn rests(&self, after: Duration, reason: Reason) {
+        if self.owed.profile.keeps_rests {
+            self.owed.resting.push(self.tracked(), Instant::now() + after, reason);
+        }
     }
 
     /// Ends the delivery.

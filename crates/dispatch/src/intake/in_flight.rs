@@ -79,7 +79,7 @@ pub struct Tracked<E> {
     /// When it was taken in.
     pub received: Instant,
     /// How many were taken in before it.
-    number: u64,
+    pub(super) number: u64,
     state: Mutex<State>,
 }
 

@@ -12,6 +12,7 @@
 mod held;
 mod in_flight;
 mod questions;
+mod resting;
 mod settler;
 
 use std::sync::Arc;
@@ -125,7 +126,7 @@ impl<R: Recipient> Intake<R> {
             recipient,
             owed: Owed::new(dropped, source.profile()),
             life: Mutex::new(Life::new(&name, receivers, source)?),
-            background: TaskGroup::new(format!("{name}: background"), 5)?,
+            background: TaskGroup::new(format!("{name}: background"), 6)?,
             living: Context::new(),
             name,
             receivers,
@@ -143,6 +144,8 @@ impl<R: Recipient> Intake<R> {
         }
         let intake = Arc::clone(self);
         self.background.submit(&self.living, |cx| keep_alive(intake, cx)).await.ok();
+        let intake = Arc::clone(self);
+        self.background.submit(&self.living, |cx| resting::run(intake, cx)).await.ok();
         let intake = Arc::clone(self);
         self.background.submit(&self.living, |cx| R::background(intake, cx)).await.ok();
         self.receive().await;

@@ -8,6 +8,7 @@ mod operations;
 mod outside;
 mod parking;
 mod publish;
+mod resting;
 mod serve;
 mod soak;
 mod soon;

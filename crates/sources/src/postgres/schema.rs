@@ -7,26 +7,30 @@ use super::link::Broken;
 use crate::OpenError;
 
 /// The version of the tables that this daemon works with.
-const KNOWN: i32 = 2;
+const KNOWN: i32 = 3;
 
 const TABLES: &str = include_str!("sql/tables.sql");
 const MESSAGES: &str = include_str!("sql/messages.sql");
 const INDEXES: &str = include_str!("sql/indexes.sql");
-const FUNCTIONS: [&str; 4] = [
+const FUNCTIONS: [&str; 5] = [
     include_str!("sql/keys.sql"),
     include_str!("sql/publish.sql"),
     include_str!("sql/settle.sql"),
+    REST,
     include_str!("sql/claim.sql"),
 ];
+const REST: &str = include_str!("sql/rest.sql");
 /// The old tables are put aside, and then taken over.
 const FROM_1: &str = include_str!("sql/from_1.sql");
 const COPY_1: &str = include_str!("sql/copy_1.sql");
+const FROM_2: &str = include_str!("sql/from_2.sql");
 
 /// What makes the tables of [`KNOWN`] out of those of a version.
 fn steps(found: i32) -> Vec<&'static str> {
     let mut steps = match found {
         0 => vec![TABLES, MESSAGES, INDEXES],
         1 => vec![FROM_1, MESSAGES, COPY_1, INDEXES],
+        2 => return vec![FROM_2, REST],
         _ => return Vec::new(),
     };
     steps.extend(FUNCTIONS);

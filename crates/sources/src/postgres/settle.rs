@@ -3,8 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
-use sluicegate_dispatch::{Receipt, Settle, Settled, Settlement, SourceError};
+use sluicegate_dispatch::{Receipt, Rest, Settle, Settled, Settlement, SourceError};
+use tokio_postgres::Row;
 
+use super::link::Values;
 use super::shared::{Shared, micros};
 
 /// How a delivery ends, as the database knows it.
@@ -28,7 +30,7 @@ impl From<Settlement> for End {
             Settlement::Park => Self::Buried,
             Settlement::Retry { after, attempts, reason } => Self::Again {
                 after: micros(after),
-                attempts: i32::try_from(attempts).unwrap_or(i32::MAX),
+                attempts: tries(attempts),
                 reason: reason.label(),
             },
         }
@@ -132,11 +134,35 @@ pub(crate) async fn extend(
     sorted.dedup_by_key(|&mut (seq, _)| seq);
     let (seqs, marks): (Vec<i64>, Vec<i64>) = sorted.into_iter().unzip();
     let rows = shared.link.rows(&shared.sql.extend, &[&seqs, &marks, &span]).await?;
+    Ok(answers(receipts.iter(), &rows))
+}
+
+/// Notes what rests; the answers are in the order of the questions.
+pub(crate) async fn rest(shared: &Shared, rests: Vec<Rest>) -> Result<Vec<Settled>, SourceError> {
+    let mut sorted: Vec<&Rest> = rests.iter().collect();
+    sorted.sort_by_key(|rest| (rest.receipt.tag, Reverse(rest.receipt.generation)));
+    sorted.dedup_by_key(|rest| rest.receipt.tag);
+    let (seqs, marks): (Vec<i64>, Vec<i64>) = sorted.iter().map(|rest| key(&rest.receipt)).unzip();
+    let afters: Vec<i64> = sorted.iter().map(|rest| micros(rest.after)).collect();
+    let tries: Vec<i32> = sorted.iter().map(|rest| tries(rest.attempts)).collect();
+    let reasons: Vec<&str> = sorted.iter().map(|rest| rest.reason.label()).collect();
+    let values: Values<'_> = &[&seqs, &marks, &afters, &tries, &reasons];
+    let rows = shared.link.rows(&shared.sql.rest, values).await?;
+    Ok(answers(rests.iter().map(|rest| &rest.receipt), &rows))
+}
+
+/// Which receipts were valid.
+fn answers<'a>(receipts: impl Iterator<Item = &'a Receipt>, rows: &[Row]) -> Vec<Settled> {
     let valid: HashSet<(i64, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
     let answer = |receipt: &Receipt| {
         if valid.contains(&key(receipt)) { Settled::Done } else { Settled::Stale }
     };
-    Ok(receipts.iter().map(answer).collect())
+    receipts.map(answer).collect()
+}
+
+/// A number of attempts as the database keeps it.
+fn tries(attempts: u32) -> i32 {
+    i32::try_from(attempts).unwrap_or(i32::MAX)
 }
 
 /// A message's number, and the mark of its claim.

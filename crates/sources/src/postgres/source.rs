@@ -8,7 +8,8 @@ use futures_util::FutureExt;
 use futures_util::future::OptionFuture;
 use sluicegate_dispatch::{
     BoxFuture, Delivery, Demand, Depth, Discarded, Finds, Found, Message, Order, Profile,
-    Publication, PublishError, Published, PutBack, Receipt, Settle, Settled, Source, SourceError,
+    Publication, PublishError, Published, PutBack, Receipt, Rest, Settle, Settled, Source,
+    SourceError,
 };
 use sluicegate_tasks::TaskGroup;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -117,6 +118,7 @@ impl<M: Content> Source<M> for PostgresSource<M> {
         Profile {
             keeps_order: true,
             keeps_dead_letters: true,
+            keeps_rests: true,
             selects: true,
             finds: Finds::All,
             ..Profile::new(self.shared.settings.visibility, SETTLE_BATCH)
@@ -137,6 +139,10 @@ impl<M: Content> Source<M> for PostgresSource<M> {
             receipts,
             claimer::span(self.shared.settings.visibility),
         ))
+    }
+
+    fn rest(&self, rests: Vec<Rest>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
+        Box::pin(settle::rest(&self.shared, rests))
     }
 
     fn depth(&self) -> BoxFuture<'_, Result<Depth, SourceError>> {

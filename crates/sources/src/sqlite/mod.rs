@@ -42,6 +42,7 @@ mod replay;
 mod replay_error;
 mod replay_notes;
 mod replay_plan;
+mod rest;
 mod row;
 mod schema;
 mod settle;

@@ -7,6 +7,7 @@ use sluicegate_dispatch::{Publication, Published, Reason};
 
 use super::clock::Clock;
 use super::lanes::{LaneOf, Lanes};
+use super::rest::hold_head;
 use super::row::{Raised, Touched, group_of};
 use super::store::Queue;
 use super::writer::{ROW_BYTES, Write};
@@ -61,6 +62,9 @@ impl Write for Publish {
             let (lane, high) = (lanes.lane_of(connection, message)?, message.high_priority);
             let group = group_of(message);
             insert(connection, seq, self.queue.id, lane, &group, high, due, self.now, body)?;
+            if high {
+                hold_head(connection, &self.queue, lane.pool, &group)?;
+            }
             let touched = lanes.touched(lane);
             touched.add(high, due);
             if high && due.is_none() {

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::lanes::Lanes;
 use super::publish::{self, Numbers};
+use super::rest::hold_head;
 use super::row::{Returned, group_of};
 use super::schema;
 use super::store::{Inner, Queue};
@@ -124,6 +125,9 @@ impl Return {
         let (queue, high) = (self.queue.id, of.high_priority);
         publish::insert(connection, seq, queue, lane, &group, high, None, self.now, body)?;
         self.remember(connection, &of.id, seq, "REPLACE")?;
+        if high {
+            hold_head(connection, &self.queue, lane.pool, &group)?;
+        }
         let (pool, code, lane) = (lane.pool, Arc::clone(&of.pool), lane.id);
         Ok(Some(Returned { seq, pool, code, lane, group, high }))
     }

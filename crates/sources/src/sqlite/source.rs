@@ -7,13 +7,15 @@ use std::time::Duration;
 use rusqlite::params;
 use sluicegate_dispatch::{
     BoxFuture, Delivery, Demand, Depth, Discarded, Finds, Found, Order, Profile, Publication,
-    PublishError, Published, PutBack, Receipt, Settle, Settled, Source, SourceError,
+    PublishError, Published, PutBack, Receipt, Rest, Settle, Settled, Source, SourceError,
 };
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
+use super::clock::Clock;
 use super::find::find;
 use super::put_back::put_back;
+use super::rest::{Resting, Rests};
 use super::settle::Settlements;
 use super::store::{Inner, Queue};
 use super::take_out::take_out;
@@ -115,6 +117,20 @@ impl SqliteSource {
         self.store.writer.write(write).await
     }
 
+    async fn rest_all(&self, rests: Vec<Rest>) -> Result<Vec<Settled>, SourceError> {
+        let write = || {
+            let (now, time) = (Instant::now(), self.store.clock.now());
+            let mut ahead = self.queue.ahead.lock();
+            let item = |rest: Rest| {
+                let due = (!rest.after.is_zero()).then(|| Clock::after(time, rest.after));
+                let until = due.map(|due| (now + rest.after, due));
+                ahead.rest(&rest.receipt, now, until).map(|seq| Resting { seq, due, rest })
+            };
+            Rests { items: rests.into_iter().map(item).collect() }
+        };
+        self.store.writer.write(write).await
+    }
+
     async fn count(&self) -> Result<Depth, SourceError> {
         let (queue, now) = (self.queue.id, self.store.clock.now());
         let (stored, delayed): (u64, u64) = self
@@ -128,7 +144,10 @@ impl SqliteSource {
                 statement.query_row(params![queue, now], |row| Ok((row.get(0)?, row.get(1)?)))
             })
             .await?;
-        let out = self.queue.ahead.lock().out(Instant::now()) as u64;
+        let mut ahead = self.queue.ahead.lock();
+        let out = ahead.out(Instant::now()) as u64;
+        // What rests is out, though it has a time.
+        let delayed = delayed.saturating_sub(ahead.resting(now) as u64);
         Ok(Depth { waiting: stored.saturating_sub(delayed + out), delayed, out })
     }
 }
@@ -137,6 +156,7 @@ impl Source for SqliteSource {
     fn profile(&self) -> Profile {
         Profile {
             keeps_order: true,
+            keeps_rests: true,
             selects: true,
             finds: Finds::All,
             ..Profile::new(self.visibility, SETTLE_BATCH)
@@ -160,6 +180,10 @@ impl Source for SqliteSource {
         };
         let answers = receipts.iter().map(extend).collect();
         Box::pin(async { Ok(answers) })
+    }
+
+    fn rest(&self, rests: Vec<Rest>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
+        Box::pin(self.rest_all(rests))
     }
 
     fn depth(&self) -> BoxFuture<'_, Result<Depth, SourceError>> {

@@ -120,10 +120,12 @@ impl Writer {
     ) -> Result<W::Answer, SourceError> {
         let permit = self.permits.acquire_owned(&self.cx).await.map_err(SourceError::new)?;
         let (reply, answer) = oneshot::channel();
-        let (write, since) = (make(), Instant::now());
-        let request = Request { write, answer: None, reply: Some(reply), since, _permit: permit };
         let starts = {
             let mut line = self.line.lock();
+            // In line at once: what was made first is written first.
+            let (write, since) = (make(), Instant::now());
+            let reply = Some(reply);
+            let request = Request { write, answer: None, reply, since, _permit: permit };
             line.waiting.push_back(Box::new(request));
             !mem::replace(&mut line.running, true)
         };

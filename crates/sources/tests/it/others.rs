@@ -1,5 +1,6 @@
 //! Other processes at the same file.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -140,6 +141,36 @@ impl Busy {
     fn end(self) {
         self.0.execute_batch("COMMIT").unwrap();
     }
+}
+
+/// While it is not known whether a message is gone nobody gets it; where it is not, it comes as before.
+#[tokio::test]
+async fn what_could_not_be_discarded_comes_as_before() {
+    let mut settings = StoreSettings::default();
+    settings.busy = Some(Duration::from_secs(2));
+    let stage = Stage::open_with(tempfile::tempdir().unwrap(), settings).await;
+    stage.queue.keep_order(&Arc::new(Order::of_pools(["STRICT"])));
+    stage.publish(&["m1", "m2"]).await;
+    let sent = vec![strict("a1", "a"), strict("a2", "a"), strict("b1", "b")];
+    stage.queue.publish(sent).await.unwrap();
+    let busy = Busy::begin(&stage);
+    let meanwhile = async {
+        // Both wait for the file by then.
+        sleep(Duration::from_millis(500)).await;
+        stage.take(10).await
+    };
+    let (m1, a1, taken) =
+        tokio::join!(stage.queue.discard("m1"), stage.queue.discard("a1"), meanwhile);
+    for failed in [m1, a1] {
+        assert!(failed.unwrap_err().cause.contains("nothing was written"));
+    }
+    let mut others = ids(&taken);
+    others.sort();
+    assert_eq!(others, ["b1", "m2"]);
+    busy.end();
+    let mut back = stage.take_ids(10).await;
+    back.sort();
+    assert_eq!(back, ["a1", "m1"]);
 }
 
 #[tokio::test]

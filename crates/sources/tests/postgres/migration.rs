@@ -1,8 +1,8 @@
-//! Tables of version 1 become those of version 2, with all that is in them.
+//! Tables of earlier versions become those of the latest, with all that is in them.
 
 use std::time::Duration;
 
-use sluicegate_dispatch::{FoundState, Order, Settle, Settled, Source};
+use sluicegate_dispatch::{FoundState, Order, Reason, Rest, Settle, Settled, Source};
 use tokio::time::Instant;
 
 use crate::stage::{PATIENCE, Sql, database, done, gone, id, ids, lent, open, receive};
@@ -108,7 +108,7 @@ async fn everything_is_taken_over() {
     assert!(matches!(late, FoundState::Delayed { rest, .. } if rest > PATIENCE), "{late:?}");
 }
 
-/// A daemon of version 1 that goes on beside one of version 2 is told so, and changes nothing.
+/// A daemon of version 1 that goes on beside a new one is told so, and changes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_daemon_can_neither_claim_nor_publish() {
     let Some(server) = lent() else { return };
@@ -125,4 +125,33 @@ async fn an_old_daemon_can_neither_claim_nor_publish() {
         assert!(error.contains(why), "{error}");
     }
     assert_eq!(source.depth().await.unwrap().waiting, 4);
+}
+
+/// The tables of version 2 become the latest while a daemon still works with them, and nobody notices.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_second_version_goes_on_under_a_daemon_that_runs() {
+    let Some(server) = lent() else { return };
+    let url = database(server.url()).await;
+    let sql = Sql::connect(&url).await;
+    let window = Duration::from_secs(60);
+    let running = open(&url, window).await;
+    let message = sluicegate_testkit::conformance::source::publication;
+    running.publish(["m1", "m2", "m3"].map(message).into()).await.unwrap();
+    let out = receive(&running, 2).await;
+    running.extend(vec![out[0].receipt.clone()]).await.unwrap();
+    sql.run(
+        "ALTER TABLE sluicegate.messages DROP COLUMN rests;
+         DROP FUNCTION sluicegate.rest(bigint[], bigint[], bigint[], int[], text[]);
+         UPDATE sluicegate.version SET number = 2;",
+    )
+    .await;
+    let source = open(&url, window).await;
+    assert_eq!(sql.number("SELECT max(number)::bigint FROM sluicegate.version").await, 3);
+    assert_eq!(ids(&receive(&source, 1).await), ["m3"]);
+    let receipts = out.iter().map(|delivery| delivery.receipt.clone()).collect();
+    assert_eq!(running.extend(receipts).await.unwrap(), [Settled::Done, Settled::Done]);
+    let (receipt, reason) = (out[0].receipt.clone(), Reason::Failed);
+    let rest = Rest { receipt, after: window, attempts: 1, reason };
+    assert_eq!(source.rest(vec![rest]).await.unwrap(), [Settled::Done]);
+    done(&running, &out).await;
 }

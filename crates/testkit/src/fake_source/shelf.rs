@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use sluicegate_dispatch::{
     DEFAULT_GROUP, Delivery, Demand, Depth, Found, FoundState, Malformed, Message, Order,
-    Publication, Reason, Receipt, Settle, Settled, Settlement, SourceError,
+    Publication, Reason, Receipt, Rest, Settle, Settled, Settlement, SourceError,
 };
 use tokio::time::Instant;
 
@@ -50,6 +50,8 @@ struct Stored {
     state: State,
     /// It was handed back, so that nothing goes before it any more.
     is_held: bool,
+    /// Until when it rests with whoever has it, and why.
+    rests: Option<(Instant, Reason)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,14 +144,20 @@ impl Shelf {
         };
         let key = message.as_ref().ok().and_then(|message| self.key_of(message));
         let is_high = message.as_ref().is_ok_and(|message| message.high_priority);
-        let stored = Stored { message, body, attempts: 0, since: now, state, is_held: false };
+        let (attempts, is_held, rests) = (0, false, None);
+        let stored = Stored { message, body, attempts, since: now, state, is_held, rests };
         self.stored.insert(number, stored);
         if let State::Delayed(until, _) = state {
             self.delayed.insert((until, number));
         }
         match key {
             Some(key) => {
-                self.keys.entry(key.clone()).or_default().all.insert((Reverse(is_high), number));
+                let line = self.keys.entry(key.clone()).or_default();
+                line.all.insert((Reverse(is_high), number));
+                let head = line.head.filter(|_| is_high && line.outs > 0);
+                if let Some(head) = head.and_then(|head| self.stored.get_mut(&head)) {
+                    head.is_held = true;
+                }
                 self.choose(&key, now);
             }
             None => self.place(number),
@@ -328,8 +336,9 @@ impl Shelf {
     fn give_back(&mut self, number: u64, now: Instant) {
         let (is_behind, chooses) = self.comes_in(number);
         let Some(stored) = self.stored.get_mut(&number) else { return };
+        let rests = stored.rests.take().filter(|(until, _)| *until > now);
         if matches!(stored.state, State::Out { .. }) {
-            stored.state = State::Behind;
+            stored.state = rests.map_or(State::Behind, |(at, reason)| State::Delayed(at, reason));
         }
         if !is_behind || matches!(stored.state, State::Delayed(..)) {
             self.place(number);
@@ -377,6 +386,7 @@ impl Shelf {
                 let Some(stored) = self.stored.get_mut(&number) else { return Settled::Stale };
                 stored.attempts = attempts;
                 stored.is_held = true;
+                stored.rests = None;
                 if !after.is_zero() {
                     stored.state = State::Delayed(now + after, reason);
                 }
@@ -412,6 +422,18 @@ impl Shelf {
         if let Some(stored) = self.stored.get_mut(&receipt.tag) {
             stored.state = State::Out { generation: receipt.generation, until };
         }
+        Settled::Done
+    }
+
+    pub(super) fn rest(&mut self, rest: &Rest, now: Instant) -> Settled {
+        self.advance(now);
+        if self.until(&rest.receipt).is_none() {
+            return Settled::Stale;
+        }
+        let Some(stored) = self.stored.get_mut(&rest.receipt.tag) else { return Settled::Stale };
+        stored.attempts = rest.attempts;
+        stored.is_held = true;
+        stored.rests = Some((now + rest.after, rest.reason));
         Settled::Done
     }
 

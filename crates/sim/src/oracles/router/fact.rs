@@ -151,6 +151,15 @@ pub enum Fact {
         /// What that does.
         effect: Effect,
     },
+    /// A source notes how often a message that stays out was tried.
+    Rested {
+        /// The queue.
+        queue: usize,
+        /// The message's number there.
+        number: u64,
+        /// How many attempts were made.
+        attempts: u32,
+    },
     /// The router hears what became of that.
     Answered {
         /// The queue.

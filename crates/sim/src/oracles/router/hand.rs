@@ -20,6 +20,8 @@ pub(super) struct Seen {
     pub(super) is_parked: bool,
     /// The source was told not to hand it out before.
     pub(super) not_before: Moment,
+    /// How many attempts the source knows of, at least.
+    pub(super) noted: u32,
     /// The router has it.
     pub(super) here: Option<Here>,
 }
@@ -46,6 +48,8 @@ pub(super) struct Here {
     pub(super) told: Option<Reason>,
     /// The same of the delivery before: this one came before the router knew of that.
     pub(super) before: Option<Reason>,
+    /// Another opening of its queue may still have had it when it came: then it comes again later.
+    pub(super) may_be_known: bool,
 }
 
 /// A place in a pool.

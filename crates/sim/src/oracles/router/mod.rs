@@ -152,6 +152,10 @@ impl Oracles {
             Fact::Told { queue, number, generation, settlement, effect } => {
                 return self.tell(now, (queue, number, generation), settlement, effect);
             }
+            Fact::Rested { queue, number, attempts } => {
+                let serial = self.serial(queue, number)?;
+                self.letters[serial].noted = attempts;
+            }
             Fact::Answered { queue, number, generation, settled } => {
                 return self.answer((queue, number, generation), settled);
             }
@@ -189,6 +193,7 @@ impl Oracles {
             is_finished: false,
             is_parked: false,
             not_before: Moment::ZERO,
+            noted: 0,
             here: None,
         });
     }
@@ -219,12 +224,18 @@ impl Oracles {
         let serial = self.serial(queue, number)?;
         let disturbed = self.disturbed_until[queue];
         // What came by a queue that was removed since stays with it, until it has run.
-        let is_elsewhere = |here: &Here| here.opening != opening && !self.is_over(here);
+        let keeps_order = self.setup.queues[queue];
+        // What waited for room there goes back at its end, and nobody sees when.
+        let is_going = |here: &Here| here.opening != opening && here.place.is_none();
+        let is_over = |here: &Here| is_going(here) || self.is_over(keeps_order, here);
+        let is_elsewhere = |here: &Here| here.opening != opening && !is_over(here);
         let own = self.letters[serial].here.as_ref();
         let is_known =
             own.is_some_and(is_elsewhere) || self.twins(serial).any(|(_, here)| is_elsewhere(here));
+        let may_be_known =
+            own.is_some_and(is_going) || self.twins(serial).any(|(_, here)| is_going(here));
         let is_twin = self.twins(serial).any(|(_, here)| here.opening == opening);
-        let has_run = own.is_some_and(|here| here.opening != opening && self.is_over(here));
+        let has_run = own.is_some_and(|here| here.opening != opening && is_over(here));
         if has_run && let Some(here) = self.letters[serial].here.take() {
             self.ghosts.insert((queue, number, here.generation), here);
             self.here.remove(&serial);
@@ -235,6 +246,8 @@ impl Oracles {
         // One that was under way when the source was disturbed may come late.
         let may_come = seen.in_source || taken <= disturbed;
         hold("settled", may_come, || format!("m{serial} was gone"))?;
+        let knows = attempts >= seen.noted;
+        hold("attempts", knows, || format!("m{serial} was tried {} times", seen.noted))?;
         if is_known {
             self.strays.insert((queue, number, generation), Some(attempts));
             return Ok(());
@@ -262,6 +275,7 @@ impl Oracles {
             holds_key: false,
             told: None,
             before: None,
+            may_be_known,
         });
         self.here.insert(serial);
         Ok(())
@@ -277,11 +291,16 @@ impl Oracles {
     }
 
     /// Whether nothing is left to do with a message but to tell its source.
-    fn is_over(&self, here: &Here) -> bool {
+    fn is_over(&self, keeps_order: bool, here: &Here) -> bool {
         let is_out = match &here.place {
             // It waits for room.
             None => false,
-            Some(place) => self.pools.get(place.pool).is_closed || self.has_failed(here),
+            Some(place) => {
+                let pool = self.pools.get(place.pool);
+                // What would lose its place in its group stays for another pool.
+                let stays = pool.settings.ordering == Ordering::Strict && !keeps_order;
+                (pool.is_closed && !stays) || self.has_failed(here)
+            }
         };
         let is_back = here.told.is_some() && !here.is_running();
         matches!(here.standing, Standing::Over(_)) || is_back || (is_out && !here.is_running())

@@ -7,7 +7,7 @@ use sluicegate_dispatch::{Reason, Settled, Settlement};
 use sluicegate_schedule::Moment;
 
 use super::hand::{Cause, Here, Seen, Standing, Verdict};
-use super::{Broken, Delivery, Effect, KeyName, Oracles, Phase, gone, hold};
+use super::{Broken, Delivery, Effect, KeyName, Letter, Oracles, Phase, gone, hold};
 
 /// How long those wait that came with a failure.
 const CASCADE: Duration = Duration::from_secs(10);
@@ -30,9 +30,20 @@ impl Oracles {
             let other = &twin.letter;
             other.serial != serial && other.queue == own.queue && other.id == own.id
         };
+        // It follows another of its key, and nobody has seen yet that it is parked too.
+        let follows = |letter: &Letter, here: &Here| {
+            let key = here.place.as_ref().and_then(|place| {
+                let code = &self.pools.get(place.pool).settings.code;
+                Some((Arc::clone(&letter.queue_name), Arc::clone(code), place.key.clone()?))
+            });
+            key.is_some_and(|key| self.parked_keys.get(&key).is_some_and(|those| !those.is_empty()))
+        };
+        let is_parking = |twin: &Seen| {
+            let of = |here: &Here| is_parked(here) || follows(&twin.letter, here);
+            twin.is_parked || twin.here.as_ref().is_some_and(of)
+        };
         let mut twins = self.letters.iter().filter(is_twin);
-        after == BEFORE_HEARD
-            && twins.any(|twin| twin.is_parked || twin.here.as_ref().is_some_and(is_parked))
+        after == BEFORE_HEARD && twins.any(is_parking)
     }
 
     pub(super) fn tell(
@@ -84,7 +95,9 @@ impl Oracles {
             Settlement::Ack | Settlement::Park => {
                 (seen.in_source, seen.is_finished) = (false, true)
             }
-            Settlement::Retry { after, .. } => seen.not_before = now + after,
+            Settlement::Retry { after, attempts, .. } => {
+                (seen.not_before, seen.noted) = (now + after, attempts);
+            }
         }
         Ok(())
     }
@@ -153,6 +166,9 @@ impl Oracles {
         if here.before == Some(reason) && after == BEFORE_HEARD {
             return true;
         }
+        if here.may_be_known && (after, reason) == (POOL_FULL, Reason::Draining) {
+            return true;
+        }
         let drains = (after, reason) == (Duration::ZERO, Reason::Draining);
         let told = |verdict: Verdict| Verdict::Again { after, reason } == verdict;
         match here.standing {
@@ -175,7 +191,10 @@ impl Oracles {
                     }
                     None => drains || (reason == Reason::Draining && keeps_order && after <= delay),
                 };
-                (is_stopping || is_closed) && (drains || is_told) || rests_there
+                // Its time has come, and its host is to be left alone.
+                let is_due = until.is_some_and(|until| until <= now);
+                let is_put_off = is_due && reason == Reason::Throttled && self.is_paused(here);
+                (is_stopping || is_closed) && (drains || is_told) || rests_there || is_put_off
             }
             Standing::Waiting => match reason {
                 Reason::Cascade => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering as Memory};
 
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Demand, Depth, Order, Profile, Receipt, Settle, Settled, Source,
+    BoxFuture, Delivery, Demand, Depth, Order, Profile, Receipt, Rest, Settle, Settled, Source,
     SourceError,
 };
 use sluicegate_testkit::{FakeSource, Fault};
@@ -141,6 +141,23 @@ impl Wire {
         Ok(answers)
     }
 
+    async fn rest_lot(&self, lot: Vec<Rest>) -> Result<Vec<Settled>, SourceError> {
+        self.begin().await;
+        let (now, troubles) = (self.world.now(), self.world.troubles(self.queue));
+        if now < troubles.settle {
+            return Err(SourceError::new("cannot note"));
+        }
+        let answers = self.source.rest(lot.clone()).await?;
+        for (rest, answer) in lot.iter().zip(&answers) {
+            if *answer == Settled::Done {
+                let (queue, number, attempts) = (self.queue, rest.receipt.tag, rest.attempts);
+                self.world.see(Fact::Rested { queue, number, attempts });
+            }
+        }
+        self.life.live(self.world.delay(troubles.slow)).await;
+        Ok(answers)
+    }
+
     async fn extend_lot(&self, lot: Vec<Receipt>) -> Result<Vec<Settled>, SourceError> {
         self.begin().await;
         let (now, troubles) = (self.world.now(), self.world.troubles(self.queue));
@@ -157,7 +174,11 @@ impl Wire {
 impl Source for Wire {
     fn profile(&self) -> Profile {
         let keeps_order = self.plan.keeps_order;
-        Profile { keeps_order, ..Profile::new(self.plan.window, self.plan.settle_batch) }
+        Profile {
+            keeps_order,
+            keeps_rests: keeps_order,
+            ..Profile::new(self.plan.window, self.plan.settle_batch)
+        }
     }
 
     fn receive(&self, demand: Demand) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {
@@ -170,6 +191,10 @@ impl Source for Wire {
 
     fn extend(&self, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
         Box::pin(self.extend_lot(receipts))
+    }
+
+    fn rest(&self, rests: Vec<Rest>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
+        Box::pin(self.rest_lot(rests))
     }
 
     fn depth(&self) -> BoxFuture<'_, Result<Depth, SourceError>> {

@@ -22,6 +22,8 @@ CREATE TABLE {s}.messages (
     -- It is out as the head of its key.
     keyed boolean NOT NULL DEFAULT false,
     reason text,
+    -- Until when it rests with whoever has it: it is out for so long, whatever becomes of that one.
+    rests timestamptz,
     id bytea NOT NULL,
     pool bytea NOT NULL,
     grp bytea NOT NULL,

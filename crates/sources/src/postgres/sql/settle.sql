@@ -1,4 +1,4 @@
--- Version 2: settling and extending.
+-- Version 2: settling.
 
 -- Locks the keys of deliveries that are out as heads.
 CREATE FUNCTION {s}.lock_keys(
@@ -73,33 +73,8 @@ BEGIN
 END
 $$;
 
--- Begins windows anew. No number comes twice. Answers those that were valid.
-CREATE FUNCTION {s}.extend(seqs bigint[], marks bigint[], span bigint) RETURNS TABLE (seq bigint, mark bigint)
-LANGUAGE plpgsql
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-AS $$
-#variable_conflict use_column
-DECLARE
-    ends timestamptz := clock_timestamp() + span * interval '1 microsecond';
-    locked record;
-    kept bigint[];
-BEGIN
-    locked := {s}.lock_keys(seqs, marks);
-    WITH updated AS (
-        UPDATE {s}.messages m SET until = ends
-        WHERE m.seq = ANY (seqs) AND m.token = marks[array_position(seqs, m.seq)]
-        RETURNING m.seq
-    )
-    SELECT array_agg(seq) INTO kept FROM updated;
-    IF locked.rows IS NOT NULL THEN
-        UPDATE {s}.keys k SET state = 1, until = ends, stamp = NULL
-        WHERE k.ctid = ANY (locked.rows) AND k.head = ANY (kept);
-    END IF;
-    RETURN QUERY SELECT d.seq, marks[array_position(seqs, d.seq)] FROM unnest(kept) AS d (seq);
-END
-$$;
-
--- Ends the claims of those that died. They are expired, not undone: the heads of their keys stay heads.
+-- Ends the claims of those that died, but for what rests. They are expired, not undone: the heads of their keys
+-- stay heads.
 -- A server that has just started has not seen anybody yet. Answers how many claims ended.
 CREATE FUNCTION {s}.bury_the_dead() RETURNS bigint
 LANGUAGE plpgsql AS $$

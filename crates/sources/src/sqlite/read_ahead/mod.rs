@@ -90,6 +90,8 @@ struct Out {
     until: Instant,
     /// It is being settled: it stays out until that has ended.
     settling: bool,
+    /// Until when it rests with whoever has it, by either clock.
+    rests: Option<(Instant, i64)>,
     lane: i64,
     key: Key,
     high: bool,
@@ -251,7 +253,8 @@ impl ReadAhead {
         }
         let high = class == lane::HIGH;
         self.ends.insert((until, seq));
-        self.out.insert(seq, Out { generation, until, settling: false, lane, key, high });
+        let (settling, rests) = (false, None);
+        self.out.insert(seq, Out { generation, until, settling, rests, lane, key, high });
         Some(Delivery {
             broker_id: schema::within(seq).to_string().into(),
             receipt: Receipt { tag: seq.cast_unsigned(), generation, handle: None },
@@ -322,8 +325,9 @@ impl ReadAhead {
         {
             self.ends.pop_first();
             // One that is being settled is looked at again when that has ended.
-            if self.out.get(&seq).is_some_and(|out| !out.settling) {
-                self.back(seq, Back::Now);
+            if let Some(out) = self.out.get(&seq).filter(|out| !out.settling) {
+                let rests = out.rests.filter(|(until, _)| *until > now);
+                self.back(seq, rests.map_or(Back::Now, |(_, due)| Back::At(due)));
             }
         }
     }
@@ -350,6 +354,28 @@ impl ReadAhead {
         }
         out.settling = true;
         Some(seq)
+    }
+
+    /// A message that is out rests until then: answers whether the receipt is valid.
+    pub(crate) fn rest(
+        &mut self,
+        receipt: &Receipt,
+        now: Instant,
+        until: Option<(Instant, i64)>,
+    ) -> Option<i64> {
+        self.expire(now);
+        let seq = receipt.tag.cast_signed();
+        let out = self.out.get_mut(&seq).filter(|out| out.generation == receipt.generation)?;
+        if out.settling {
+            return None;
+        }
+        out.rests = until;
+        Some(seq)
+    }
+
+    /// How many that are out rest beyond a time.
+    pub(crate) fn resting(&self, time: i64) -> usize {
+        self.out.values().filter(|out| out.rests.is_some_and(|(_, due)| due > time)).count()
     }
 
     /// It could not be settled: its receipt is valid again, until its window ends.

@@ -137,6 +137,12 @@ impl ReadAhead {
         head.map(|head| head.seq)
     }
 
+    /// The head of a key, if it is out.
+    pub(crate) fn head_out(&self, key: &Key) -> Option<i64> {
+        let head = self.heads.get(key).filter(|head| head.place == Place::Out);
+        head.map(|head| head.seq)
+    }
+
     /// Makes a message the head of its key.
     pub(super) fn crown(&mut self, pool_id: i64, row: Row) {
         let Row { seq, lane, group, high, due, held } = row;

@@ -86,6 +86,8 @@ pub struct Abilities {
     pub in_order: bool,
     /// It keeps order across deliveries for the pools it is told.
     pub keeps_order: bool,
+    /// It keeps what is noted of deliveries that rest.
+    pub keeps_rests: bool,
     /// It hands out by pool and tenant, as far as there is demand.
     pub selects: bool,
     /// Ids that were seen shortly before are not stored again.
@@ -113,6 +115,7 @@ impl Abilities {
             counts_at_once: true,
             in_order: true,
             keeps_order: true,
+            keeps_rests: false,
             selects: false,
             dedupes: true,
             finds: true,
@@ -122,10 +125,10 @@ impl Abilities {
         }
     }
 
-    /// The same, and it hands out by demand.
+    /// The same, and it hands out by demand and keeps rests.
     #[must_use]
     pub const fn selecting(self) -> Self {
-        Self { selects: true, ..self }
+        Self { selects: true, keeps_rests: true, ..self }
     }
 
     /// The same, and it takes out messages by their ids.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use sluicegate_dispatch::{
-    Delivery, Demand, Message, Order, Publication, Reason, Receipt, Settle, Settled, Settlement,
-    Source, Target,
+    Delivery, Demand, Message, Order, Publication, Reason, Receipt, Rest, Settle, Settled,
+    Settlement, Source, Target,
 };
 use tokio::time::{Instant, timeout};
 
@@ -221,6 +221,20 @@ impl Stage {
 
     pub(super) async fn bring_back(&self, delivery: &Delivery, after: Duration) {
         assert_eq!(self.settle(&delivery.receipt, again(after)).await, Settled::Done);
+    }
+
+    /// A delivery that failed rests with whoever has it.
+    pub(super) async fn rest(
+        &self,
+        delivery: &Delivery,
+        after: Duration,
+        attempts: u32,
+    ) -> Settled {
+        let (receipt, reason) = (delivery.receipt.clone(), Reason::Failed);
+        let rests = vec![Rest { receipt, after, attempts, reason }];
+        let mut answers = self.source().rest(rests).await.expect("it notes");
+        assert_eq!(answers.len(), 1);
+        answers.remove(0)
     }
 
     pub(super) async fn extend(&self, receipt: &Receipt) -> Settled {
