@@ -243,9 +243,9 @@ impl Run {
         if error.sqlite_error_code() != Some(ErrorCode::DatabaseBusy) {
             return self.end(batch, Err(&cause(error)));
         }
-        let is_over =
-            |request: &Box<dyn Pending>| request.since().elapsed() >= self.writer.patience;
-        let (over, younger): (Vec<_>, Vec<_>) = batch.into_iter().partition(is_over);
+        let patience = self.writer.patience;
+        let (over, younger): (Vec<_>, Vec<_>) =
+            batch.into_iter().partition(|request| request.since().elapsed() >= patience);
         {
             let mut line = self.writer.line.lock();
             for request in younger.into_iter().rev() {
