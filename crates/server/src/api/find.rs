@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use http::StatusCode;
 use serde_json::{Value, json};
 use sluicegate_dispatch::{
-    Finds, Found, FoundState, Message, MessageState, Reason, Source, WhyWaiting,
+    DEFAULT_GROUP, Finds, Found, FoundState, Message, MessageState, Reason, Source, WhyWaiting,
 };
 use sluicegate_sources::sqlite::{Outlook, ParkedItem};
 use sluicegate_sources::wire;
@@ -96,9 +96,8 @@ fn parked_hint(api: &Api, item: &ParkedItem, outlook: &Outlook) -> String {
             ),
         };
     }
-    let head = outlook.head.as_ref().zip(item.pool.as_ref().zip(item.group.as_ref()));
-    let Some((head, (pool, group))) = head else { return replay };
-    let (pool, group) = (quoted(pool), quoted(group));
+    let Some((head, pool)) = outlook.head.as_ref().zip(item.pool.as_ref()) else { return replay };
+    let (pool, group) = (quoted(pool), quoted(item.group.as_deref().unwrap_or(DEFAULT_GROUP)));
     let named = head.message_id.as_ref().map(|id| format!(" ({id})")).unwrap_or_default();
     format!(
         "it is behind {}{named} of its group: `sluicegate replay --pool {pool} --group {group}` gives \

@@ -75,6 +75,7 @@ async fn what_cannot_be_acknowledged_says_what_to_do() {
     let url = endpoint.url("/in");
     publish(&stage, json!([{ "id": "parked", "mediationTarget": url }])).await;
     let parked = stage.until("/api/v1/parked", |reply| !reply.items().is_empty()).await.items();
+    stage.until("/api/v1/messages/parked", |reply| reply.json()["state"] == "parked").await;
     publish(&stage, json!([{ "id": "runs", "mediationTarget": url }])).await;
     endpoint.wait_for(2).await;
     let number = parked[0]["id"].as_str().expect("an id");

@@ -52,27 +52,33 @@ async fn park(stage: &Stage, queue: &str, at: usize, url: &str) {
 /// Of a message behind a parked one the head is named, and what replays both.
 #[tokio::test]
 async fn a_message_behind_a_parked_one_names_the_head_and_what_works() {
-    let endpoint = Endpoint::start().await;
-    endpoint.then([Answer::status(200).body(json!({ "ack": false }).to_string())]);
-    let stage = Stage::start(STRICT).await;
-    let url = endpoint.url("/in");
-    let message = |id: &str| json!({ "id": id, "poolCode": "P", "mediationTarget": url, "messageGroupId": "order 7" });
-    publish(&stage, json!([message("m1"), message("m2"), message("m3")])).await;
-    let parked = stage.until("/api/v1/parked", |reply| reply.items().len() == 3).await.items();
-    let why = stage.get("/api/v1/messages/m3").await.json();
-    let hint = words(&why, "/parked/hint");
-    let head = format!("{} (m1)", parked[0]["id"].as_str().expect("an id"));
-    assert!(hint.contains(&head), "{why}");
-    assert!(hint.contains("`sluicegate replay --pool P --group 'order 7'`"), "{why}");
-    let first = stage.get("/api/v1/messages/m1").await.json();
-    let alone = format!("`sluicegate replay {}`", parked[0]["id"].as_str().expect("an id"));
-    assert!(words(&first, "/parked/hint").contains(&alone), "{first}");
-    // It is as it says.
-    let body = json!({ "pool": "P", "group": "order 7" }).to_string();
-    let replayed = stage.post("/api/v1/parked/replay", &body).await.json();
-    assert_eq!(replayed["replayed"], 3, "{replayed}");
-    endpoint.wait_for(4).await;
-    assert_eq!(endpoint.ids_of("/in"), ["m1", "m1", "m2", "m3"]);
+    for (group, said, named) in
+        [(json!("order 7"), "'order 7'", "order 7"), (Value::Null, "__DEFAULT__", "__DEFAULT__")]
+    {
+        let endpoint = Endpoint::start().await;
+        endpoint.then([Answer::status(200).body(json!({ "ack": false }).to_string())]);
+        let stage = Stage::start(STRICT).await;
+        let url = endpoint.url("/in");
+        let message = |id: &str| json!({ "id": id, "poolCode": "P", "mediationTarget": url, "messageGroupId": group });
+        publish(&stage, json!([message("m1"), message("m2"), message("m3")])).await;
+        let parked = stage.until("/api/v1/parked", |reply| reply.items().len() == 3).await.items();
+        let head = words(&parked[0], "/id");
+        let is_parked = |reply: &Reply| reply.json()["state"] == "parked";
+        let why = stage.until("/api/v1/messages/m3", is_parked).await.json();
+        let hint = words(&why, "/parked/hint");
+        assert!(hint.contains(&format!("{head} (m1)")), "{why}");
+        let command = format!("`sluicegate replay --pool P --group {said}`");
+        assert!(hint.contains(&command), "{why}");
+        let first = stage.until("/api/v1/messages/m1", is_parked).await.json();
+        let alone = format!("`sluicegate replay {head}`");
+        assert!(words(&first, "/parked/hint").contains(&alone), "{first}");
+        // It is as it says.
+        let body = json!({ "pool": "P", "group": named }).to_string();
+        let replayed = stage.post("/api/v1/parked/replay", &body).await.json();
+        assert_eq!(replayed["replayed"], 3, "{replayed}");
+        endpoint.wait_for(4).await;
+        assert_eq!(endpoint.ids_of("/in"), ["m1", "m1", "m2", "m3"]);
+    }
 }
 
 /// A message that was replayed and is parked again says why it is now.

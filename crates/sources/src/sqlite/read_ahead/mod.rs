@@ -30,7 +30,8 @@
 //! 3. A message is out exactly while it is in `out`; its receipt is valid exactly as long.
 //! 4. A pool has a turn exactly while it is not shut, does not await reading and has a lane with a turn. A lane
 //!    has one exactly while it has anything to hand out or to read.
-//! 5. No step takes longer for more lanes, pools, keys or messages, but by the depth of a tree.
+//! 5. What is being taken out by hand is not handed out until it is known whether the file let it go.
+//! 6. No step takes longer for more lanes, pools, keys or messages, but by the depth of a tree.
 
 mod fetch;
 mod lane;
