@@ -9,5 +9,6 @@ mod moving;
 mod ordering;
 mod routing;
 mod settling;
+mod turns;
 mod views;
 mod worst;

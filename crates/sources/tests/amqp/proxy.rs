@@ -15,6 +15,9 @@ use tokio::sync::Notify;
 pub(crate) type Method = (u16, u16);
 pub(crate) const ACK: Method = (60, 80);
 pub(crate) const NACK: Method = (60, 120);
+pub(crate) const PUBLISH: Method = (60, 40);
+pub(crate) const CHANNEL_OPEN: Method = (20, 10);
+pub(crate) const CONFIRM_SELECT: Method = (85, 10);
 /// The end of a channel is counted by its cause, in place of its number.
 const CHANNEL_CLOSE: Method = (20, 40);
 
@@ -33,6 +36,8 @@ struct Shared {
     is_muting: AtomicBool,
     /// What we say on any line does not reach the broker.
     is_mute: AtomicBool,
+    /// The method of ours at which the line ends.
+    ends_at: Mutex<Option<Method>>,
     /// Methods by who sent them.
     from_us: Mutex<HashMap<Method, usize>>,
     from_broker: Mutex<HashMap<Method, usize>>,
@@ -97,6 +102,17 @@ impl Proxy {
         self.shared.is_mute.store(is_mute, Ordering::SeqCst);
     }
 
+    /// When we next say this, the connection ends as a broker ends it that finds frames on a channel
+    /// which it has closed.
+    pub(crate) fn end_at(&self, method: Method) {
+        *self.shared.ends_at.lock() = Some(method);
+    }
+
+    /// Whether no connection waits for its end.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.shared.ends_at.lock().is_none()
+    }
+
     pub(crate) fn sent(&self, method: Method) -> usize {
         self.shared.from_us.lock().get(&method).copied().unwrap_or(0)
     }
@@ -119,23 +135,46 @@ async fn connect(ours: TcpStream, target: String, shared: &Shared) {
     let Ok(theirs) = TcpStream::connect(target).await else { return };
     ours.set_nodelay(true).unwrap();
     theirs.set_nodelay(true).unwrap();
-    let ((our_read, our_write), (their_read, their_write)) =
+    let ((mut our_read, mut our_write), (their_read, their_write)) =
         (ours.into_split(), theirs.into_split());
-    tokio::select! {
-        () = forward(our_read, their_write, &shared.from_us, 8, is_lost) => {}
-        () = forward(their_read, our_write, &shared.from_broker, 0, || false) => {}
-        () = cut => {}
+    let is_end = |method| shared.ends_at.lock().take_if(|end| *end == method).is_some();
+    let is_ended = tokio::select! {
+        ended = forward(&mut our_read, their_write, &shared.from_us, 8, is_lost, is_end) => ended,
+        ended = forward(their_read, &mut our_write, &shared.from_broker, 0, || false, |_| false) =>
+            ended,
+        () = cut => false,
+    };
+    if is_ended && our_write.write_all(&connection_close()).await.is_ok() {
+        // What still comes is ignored, until we hang up.
+        tokio::io::copy(&mut our_read, &mut tokio::io::sink()).await.ok();
     }
 }
 
-/// Passes bytes on and counts the methods in them. A line begins with a header of so many bytes.
+/// What a broker says that finds a message on a channel which is not open.
+fn connection_close() -> Vec<u8> {
+    let text = b"CHANNEL_ERROR - expected 'channel.open'";
+    let mut method = vec![0, 10, 0, 50];
+    method.extend(504u16.to_be_bytes());
+    method.push(u8::try_from(text.len()).unwrap());
+    method.extend(text);
+    method.extend([0, 60, 0, 40]);
+    let mut frame = vec![1, 0, 0];
+    frame.extend(u32::try_from(method.len()).unwrap().to_be_bytes());
+    frame.extend(method);
+    frame.push(0xce);
+    frame
+}
+
+/// Passes bytes on and counts the methods in them, up to one at which it ends; answers whether it came
+/// that far. A line begins with a header of so many bytes.
 async fn forward(
     mut from: impl AsyncReadExt + Unpin,
     mut to: impl AsyncWriteExt + Unpin,
     seen: &Mutex<HashMap<Method, usize>>,
     header: usize,
     is_lost: impl Fn() -> bool,
-) {
+    is_end: impl Fn(Method) -> bool,
+) -> bool {
     let (mut buffer, mut skip) = (Vec::new(), header);
     let mut chunk = vec![0; 64 * 1024];
     while let Ok(count @ 1..) = from.read(&mut chunk).await {
@@ -152,12 +191,16 @@ async fn forward(
                     method => method,
                 };
                 *seen.lock().entry(method).or_default() += 1;
+                if is_end(method) {
+                    return true;
+                }
             }
             at += size + 8;
         }
         buffer.drain(..at);
         if !is_lost() && to.write_all(&chunk[..count]).await.is_err() {
-            return;
+            return false;
         }
     }
+    false
 }

@@ -9,7 +9,7 @@ use sluicegate_dispatch::{Demand, Envelope, Settled, Source};
 use sluicegate_sources::amqp::{AmqpAddress, AmqpConsume, AmqpSource, Connection, Topology};
 
 use crate::proxy::{ACK, NACK, Proxy};
-use crate::stage::{Other, again, eventually, gone, name, receive, settings, shared};
+use crate::stage::{Other, again, consuming, eventually, gone, name, receive, settings, shared};
 
 fn envelopes(count: usize) -> Vec<Envelope> {
     let envelope = |n: usize| Envelope { body: format!("m{n}").into(), ..Envelope::default() };
@@ -45,6 +45,7 @@ async fn acks_of_parallel_handlers_are_told_together() {
     let (proxy, queue) = (Proxy::before(url).await, name("together"));
     let consume = AmqpConsume::new(&*queue).with_hold(Duration::from_millis(200));
     let source = on(&proxy, url, consume).await;
+    consuming(&source).await;
     const COUNT: usize = 5_000;
     source.connection().publish("", &queue, envelopes(COUNT)).await.unwrap();
     let deliveries = stream::repeat_with(|| source.receive(Demand::any(100)))
@@ -102,6 +103,7 @@ async fn nothing_is_told_twice() {
         .with_hold(Duration::from_millis(2))
         .with_visibility(Duration::from_millis(1500));
     let source = on(&proxy, url, consume).await;
+    consuming(&source).await;
     source.connection().publish("", &queue, envelopes(2_000)).await.unwrap();
     let work = |worker: usize| {
         let source = &source;

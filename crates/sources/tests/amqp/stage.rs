@@ -119,6 +119,15 @@ pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool)
     }
 }
 
+/// Begins to consume. Until a source does, receiving fails once its wait is over, which a slow machine may
+/// need to begin.
+pub(crate) async fn consuming<M: Content>(source: &AmqpSource<M>) {
+    eventually("it consumes", async || {
+        source.receive(Demand::any(0)).await.is_ok() && source.health().is_ok()
+    })
+    .await;
+}
+
 /// Exactly `count` deliveries, however many calls and failures it takes.
 pub(crate) async fn receive<M: Content + std::fmt::Debug>(
     source: &AmqpSource<M>,

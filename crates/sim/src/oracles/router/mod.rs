@@ -315,10 +315,17 @@ impl Oracles {
         let is_known = *letter.pool == **code || self.pools.open(now, &letter.pool).is_err();
         hold("pools", is_known, || format!("m{serial} asked for {} and got {code}", letter.pool))?;
         let key = key(&settings, letter);
+        let is_steady = self.pools.get(pool).is_steady;
         let may_move = self.may_move(serial);
         let here = self.hand_of(serial)?;
         let is_new = here.place.is_none() && here.is_waiting();
-        hold("twice", is_new || may_move, || format!("m{serial} was let in twice: {here:?}"))?;
+        // Its pool kept order since, if only for a while: it is let in again, with its key if it has one now.
+        let gets_key = here.is_waiting()
+            && !is_steady
+            && here.place.as_ref().is_some_and(|place| place.pool == pool && place.key.is_none());
+        hold("twice", is_new || may_move || gets_key, || {
+            format!("m{serial} was let in twice: {here:?}")
+        })?;
         // In its new pool it is tried at once.
         here.standing = Standing::Waiting;
         here.place = Some(Place { pool, key, number, at: now, settings });
@@ -409,6 +416,8 @@ impl Oracles {
             pool.pause(&host, now + *after);
         }
         let is_closed = pool.is_closed;
+        // It would lose its place in its group: it waits for another pool.
+        let moves = is_closed && !self.setup.queues[self.letters[serial].letter.queue];
         let standing = match outcome.as_ref().map(fate) {
             None => again(Duration::from_secs(30), Reason::Failed),
             Some(Fate::Done) => gone(Cause::Done),
@@ -419,10 +428,12 @@ impl Oracles {
                 let attempts = here.attempts + u32::from(counts);
                 let is_strict = settings.ordering == Ordering::Strict;
                 if counts && settings.max_attempts > 0 && attempts >= settings.max_attempts {
-                    self.exhaust(serial, settings, place, is_closed)
+                    self.exhaust(serial, settings, place, is_closed, moves)
                 } else if !is_strict || outcome == Some(Outcome::Interrupted) {
                     self.fail(serial, &here, settings);
                     again(after, reason)
+                } else if moves {
+                    Standing::Waiting
                 } else if is_closed {
                     again(after, reason)
                 } else {

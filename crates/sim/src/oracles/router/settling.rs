@@ -82,13 +82,13 @@ impl Oracles {
             }
         }
         let seen = &mut self.letters[serial];
-        if effect == Effect::Stale {
-            return Ok(());
-        }
         let own = seen.here.as_mut().filter(|here| here.generation == generation);
         if let (Settlement::Retry { reason, .. }, Some(here)) = (settlement, own) {
-            // Also where it is lost: the source says so, and the router believes it.
+            // Also where it is lost or stale: the router believes that it is the source's again.
             here.told = Some(reason);
+        }
+        if effect == Effect::Stale {
+            return Ok(());
         }
         match settlement {
             _ if effect == Effect::Lost => {}

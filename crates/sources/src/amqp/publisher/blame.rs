@@ -1,7 +1,7 @@
 //! Whose fault it was that the broker closed a channel.
 
-use lapin::ErrorKind;
 use lapin::protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError};
+use lapin::{ConnectionState, ErrorKind};
 
 use super::{Destination, Outgoing};
 
@@ -31,6 +31,18 @@ pub(super) fn is_of_frames(error: &lapin::Error) -> bool {
         AMQPErrorKind::Hard(AMQPHardError::UNEXPECTEDFRAME),
     ];
     matches!(error.kind(), ErrorKind::ProtocolError(said) if order.contains(said.kind()))
+}
+
+/// Whether a message was not sent, as its connection was ending already: not for this message, and the
+/// library does not say for what.
+pub(super) fn is_unsent(error: &lapin::Error) -> bool {
+    match error.kind() {
+        ErrorKind::InvalidConnectionState(state) => {
+            matches!(state, ConnectionState::Closing | ConnectionState::Error)
+        }
+        ErrorKind::InvalidChannelState(..) => true,
+        _ => false,
+    }
 }
 
 pub(super) fn blame(
@@ -67,7 +79,47 @@ fn divide<T>(messages: Vec<T>, is_named: impl Fn(&T) -> bool) -> Blame<T> {
 
 #[cfg(test)]
 mod tests {
+    use lapin::ChannelState;
+    use lapin::protocol::AMQPError;
+
     use super::*;
+
+    fn said(kind: AMQPErrorKind) -> lapin::Error {
+        ErrorKind::ProtocolError(AMQPError::new(kind, "why".into())).into()
+    }
+
+    #[test]
+    fn errors_tell_what_ended() {
+        let cases = [
+            (said(AMQPSoftError::NOTFOUND.into()), (true, false, false)),
+            (said(AMQPHardError::CHANNELERROR.into()), (false, true, false)),
+            (said(AMQPHardError::UNEXPECTEDFRAME.into()), (false, true, false)),
+            (said(AMQPHardError::CONNECTIONFORCED.into()), (false, false, false)),
+            // Seen from `confirm.select`, with the connection about to end.
+            (ErrorKind::InvalidChannelState(ChannelState::Closing, "").into(), (true, false, true)),
+            (
+                ErrorKind::InvalidConnectionState(ConnectionState::Closing).into(),
+                (false, false, true),
+            ),
+            (
+                ErrorKind::InvalidConnectionState(ConnectionState::Error).into(),
+                (false, false, true),
+            ),
+            // Who waits for a confirmation hears this too.
+            (
+                ErrorKind::InvalidConnectionState(ConnectionState::Closed).into(),
+                (false, false, false),
+            ),
+            (
+                std::io::Error::from(std::io::ErrorKind::ConnectionReset).into(),
+                (false, false, false),
+            ),
+        ];
+        for (error, expected) in cases {
+            let told = (is_of_channel(&error), is_of_frames(&error), is_unsent(&error));
+            assert_eq!(told, expected, "{error}");
+        }
+    }
 
     #[test]
     fn the_bad_one_is_found_by_its_name_or_by_halves() {

@@ -1,5 +1,6 @@
 //! The connection that is published on.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,13 +45,13 @@ impl Line {
     }
 
     /// A channel on which the broker confirms what it takes.
-    pub(super) async fn confirming(&self) -> Result<lapin::Channel, SourceError> {
+    pub(super) async fn confirming(&self) -> lapin::Result<lapin::Channel> {
         let opening = async {
             let channel = self.0.create_channel().await?;
             channel.confirm_select(ConfirmSelectOptions::default()).await?;
-            Ok::<_, lapin::Error>(channel)
+            Ok(channel)
         };
-        self.within(opening).await?.map_err(SourceError::new)
+        self.within(opening).await?
     }
 
     /// Has a delay queue made. A broker with much to do may fail to make one; nothing was published by then,
@@ -68,7 +69,7 @@ impl Line {
                     Err(_) => Ok(()),
                 }
             };
-            match self.within(making).await? {
+            match self.within(making).await.map_err(SourceError::new)? {
                 Ok(()) => return Ok(()),
                 Err(error) if tries == TRIES => return Err(SourceError::new(error)),
                 Err(_) => tries += 1,
@@ -78,7 +79,7 @@ impl Line {
     }
 
     /// Waits for an answer. Time in which the broker takes nothing does not count.
-    async fn within<T>(&self, work: impl Future<Output = T>) -> Result<T, SourceError> {
+    async fn within<T>(&self, work: impl Future<Output = T>) -> lapin::Result<T> {
         let mut work = std::pin::pin!(work);
         let mut since = Instant::now();
         loop {
@@ -89,7 +90,8 @@ impl Line {
             if self.is_blocked() {
                 since = Instant::now();
             } else if since.elapsed() > ANSWER {
-                return Err(SourceError::new("the broker does not answer"));
+                let late = io::Error::new(io::ErrorKind::TimedOut, "the broker does not answer");
+                return Err(late.into());
             }
         }
     }

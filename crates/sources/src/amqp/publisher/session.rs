@@ -3,6 +3,9 @@
 //! What goes to queues and what goes to exchanges has a channel each: an exchange that is missing ends its
 //! channel, and with it the certainty about all that was not confirmed on it.
 
+mod answered;
+mod ending;
+
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +18,12 @@ use lapin::{Confirmation, ErrorKind};
 use sluicegate_dispatch::{BoxFuture, SourceError};
 use tokio::time::{Instant, sleep};
 
-use super::blame::{Blame, blame, is_of_channel, is_of_frames};
+use super::blame::{Blame, blame, is_of_channel};
 use super::line::{ANSWER, Line, TICK};
 use super::{Destination, Outgoing, Publisher};
 use crate::amqp::delay_queues::DelayStep;
 use crate::amqp::intake::is_missing;
+use answered::answered;
 
 /// How many messages may be on their way at once.
 const WINDOW: usize = 1024;
@@ -58,8 +62,8 @@ pub(super) struct Session<'a> {
     missing: HashMap<Arc<str>, (Instant, SourceError)>,
     /// How many channels were opened. The numbers of those that the broker closes are not used again.
     opened: usize,
-    /// What was on its way when the broker ended the connection over the order of frames.
-    carried: Vec<Numbered>,
+    /// What the connection's end left unanswered, and what the library said about it.
+    lost: Vec<(Numbered, lapin::Error)>,
     /// When the broker last confirmed something, or had nothing to confirm.
     progress: Instant,
     /// How many are not waited for any more, though the broker may still confirm them.
@@ -113,7 +117,7 @@ impl<'a> Session<'a> {
             known: HashSet::new(),
             missing: HashMap::new(),
             opened: 0,
-            carried: Vec::new(),
+            lost: Vec::new(),
             progress: Instant::now(),
             given_up: 0,
         }
@@ -123,7 +127,7 @@ impl<'a> Session<'a> {
     pub(super) async fn run(mut self) {
         while !self.publisher.is_closed() {
             if let Err(error) = self.step().await {
-                return self.end(&error);
+                return self.end(&error).await;
             }
             if self.is_worn() && self.sent.is_empty() {
                 return self.put_back();
@@ -133,7 +137,6 @@ impl<'a> Session<'a> {
 
     async fn step(&mut self) -> Result<(), SourceError> {
         if !self.line.is_connected() {
-            self.hear_the_rest();
             return Err(SourceError::new("the connection was lost"));
         }
         self.send_what_waits().await?;
@@ -220,8 +223,12 @@ impl<'a> Session<'a> {
         }
         let group = of.groups.pop_front();
         of.is_retrying = group.is_some();
-        for (number, message) in group.into_iter().flatten() {
-            self.send(number, message).await?;
+        let mut group = group.unwrap_or_default().into_iter();
+        while let Some((number, message)) = group.next() {
+            if let Err(error) = self.send(number, message).await {
+                self.lanes[lane].groups.push_front(group.collect());
+                return Err(error);
+            }
         }
         Ok(())
     }
@@ -252,6 +259,7 @@ impl<'a> Session<'a> {
 
     /// Puts a message on its way. Those that are sent one after the other go out in that order.
     async fn send(&mut self, number: u64, mut message: Outgoing) -> Result<(), SourceError> {
+        message.tries += 1;
         let at = lane(&message);
         let open = self.lanes[at].channel.clone().filter(|open| open.status().connected());
         let channel = match open {
@@ -262,12 +270,12 @@ impl<'a> Session<'a> {
                     self.lanes[at].channel.insert(channel).clone()
                 }
                 Err(error) => {
-                    message.conclude(Err(error.clone()));
-                    return Err(error);
+                    let why = SourceError::new(&error);
+                    self.lost.push(((number, message), error));
+                    return Err(why);
                 }
             },
         };
-        message.tries += 1;
         let (exchange, key) = message.to.route();
         let (body, properties) = (message.body.clone(), message.properties.clone());
         let mut sending: BoxFuture<'static, _> = Box::pin(async move {
@@ -297,32 +305,21 @@ impl<'a> Session<'a> {
     /// a message is confirmed, the confirmation that brings its return is here too.
     fn confirmed(&mut self, first: (u64, lapin::Result<Confirmation>)) -> Result<(), SourceError> {
         let mut batch = vec![first];
-        while let Some(Some(next)) = self.confirming.next().now_or_never() {
-            batch.push(next);
-        }
+        batch.extend(answered(&mut self.confirming));
         for (_, confirmed) in &batch {
             if let Ok(Confirmation::Ack(Some(back)) | Confirmation::Nack(Some(back))) = confirmed {
                 self.returned(back);
             }
         }
         for (number, confirmed) in batch {
-            self.concluded(number, confirmed)?;
+            self.concluded(number, confirmed);
         }
         for lane in 0..self.lanes.len() {
             self.recover(lane);
         }
-        match self.carried.is_empty() {
-            true => Ok(()),
-            false => Err(SourceError::new("the broker ended the connection")),
-        }
-    }
-
-    /// Hears what the broker said before the connection ended.
-    fn hear_the_rest(&mut self) {
-        while let Some(Some(last)) = self.confirming.next().now_or_never() {
-            if self.confirmed(last).is_err() {
-                break;
-            }
+        match self.lost.first() {
+            None => Ok(()),
+            Some((_, error)) => Err(SourceError::new(error)),
         }
     }
 
@@ -346,27 +343,28 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn concluded(
-        &mut self,
-        number: u64,
-        confirmed: lapin::Result<Confirmation>,
-    ) -> Result<(), SourceError> {
+    fn concluded(&mut self, number: u64, confirmed: lapin::Result<Confirmation>) {
         let Some(Sent { message, is_returned, .. }) = self.sent.remove(&number) else {
             // It was given up before.
             self.given_up = self.given_up.saturating_sub(1);
-            return Ok(());
+            return;
         };
-        let of = &mut self.lanes[lane(&message)];
+        let at = lane(&message);
+        let of = &mut self.lanes[at];
         of.in_flight -= 1;
-        if let (Ok(_), Destination::Exchange(exchange, _)) = (&confirmed, &message.to) {
-            self.is_proving = false;
+        // Only one to an exchange tells of exchanges; while one is proving, it is the only one.
+        self.is_proving &= at != 1;
+        if let (1, Ok(_), Destination::Exchange(exchange, _)) = (at, &confirmed, &message.to) {
             self.known.insert(Arc::clone(exchange));
         }
         match confirmed {
             Ok(Confirmation::Ack(_)) if !is_returned => message.conclude(Ok(())),
             Ok(Confirmation::Ack(_)) => self.went_nowhere(message),
             Ok(_) => message.conclude(Err(SourceError::new("the broker did not take it"))),
-            Err(error) if is_of_channel(&error) && message.tries < TRIES => {
+            Err(error) if is_of_channel(&error) && message.tries >= TRIES => {
+                message.conclude(Err(SourceError::new(error)));
+            }
+            Err(error) if is_of_channel(&error) => {
                 // Of several the one that the broker gave counts.
                 let is_said = matches!(error.kind(), ErrorKind::ProtocolError(_));
                 if is_said || of.error.is_none() {
@@ -375,17 +373,9 @@ impl<'a> Session<'a> {
                 of.channel = None;
                 of.unconfirmed.push((number, message));
             }
-            Err(error) if is_of_frames(&error) && message.tries < TRIES => {
-                self.carried.push((number, message));
-            }
-            Err(error) => {
-                let error = SourceError::new(error);
-                message.conclude(Err(error.clone()));
-                return if self.line.is_connected() { Ok(()) } else { Err(error) };
-            }
+            Err(error) => self.lost.push(((number, message), error)),
         }
         self.progress = Instant::now();
-        Ok(())
     }
 
     fn went_nowhere(&self, message: Outgoing) {
@@ -410,9 +400,6 @@ impl<'a> Session<'a> {
         unconfirmed.sort_by_key(|(number, _)| *number);
         let Blame { bad, again } = blame(&error, unconfirmed);
         of.is_retrying = false;
-        if lane == 1 {
-            self.is_proving = false;
-        }
         for group in again.into_iter().rev() {
             of.groups.push_front(group);
         }
@@ -446,6 +433,8 @@ impl<'a> Session<'a> {
         let late = SourceError::new(format!("the broker did not confirm within {ANSWER:?}"));
         if now.duration_since(self.progress) > ANSWER {
             self.line.cut();
+            // Whatever the library says of that, this is why.
+            self.confirming.clear();
             return Err(late);
         }
         for (_, Sent { message, .. }) in self.sent.extract_if(.., |_, sent| is_late(sent)) {
@@ -462,27 +451,11 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// After the connection ended: what was on its way is answered for, since nobody knows what became of it,
-    /// unless the connection ended for another message's fault.
-    fn end(mut self, error: &SourceError) {
-        let is_broken = !self.carried.is_empty();
-        let sent = std::mem::take(&mut self.sent);
-        let sent = sent.into_iter().map(|(number, sent)| (number, sent.message));
-        let unconfirmed = self.lanes.iter_mut().flat_map(|of| std::mem::take(&mut of.unconfirmed));
-        let on_its_way: Vec<Numbered> = sent.chain(unconfirmed).collect();
-        match is_broken {
-            true => self.carried.extend(on_its_way),
-            false => conclude(on_its_way, error),
-        }
-        self.put_back();
-    }
-
     /// Puts what was not sent back in line, for the next connection.
     fn put_back(self) {
         let groups = self.lanes.into_iter().flat_map(|of| of.groups).flatten();
         let held = self.held.into_values().flatten();
-        let all = groups.chain(held).chain(self.ready).chain(self.to_exchanges).chain(self.carried);
-        self.publisher.put_back(all);
+        self.publisher.put_back(groups.chain(held).chain(self.ready).chain(self.to_exchanges));
     }
 }
 
