@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Demand, Depth, Envelope, Found, Message, Order, Profile, Publication,
-    PublishError, Published, Receipt, Settle, Settled, Source, SourceError,
+    BoxFuture, Delivery, Demand, Depth, Discarded, Envelope, Found, Message, Order, Profile,
+    Publication, PublishError, Published, Receipt, Settle, Settled, Source, SourceError,
 };
 
 /// Hands out the messages of another source as [`Envelope`]s, so that the same handler consumes from
@@ -69,6 +69,10 @@ impl Source<Envelope> for Envelopes {
 
     fn find<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Found>, SourceError>> {
         self.source.find(id)
+    }
+
+    fn discard<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Discarded, SourceError>> {
+        self.source.discard(id)
     }
 
     fn keep_order(&self, order: &Arc<Order>) {

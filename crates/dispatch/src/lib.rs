@@ -60,8 +60,8 @@ pub use settings::{
     UnknownPool,
 };
 pub use source::{
-    BoxFuture, Depth, Finds, Found, FoundState, Profile, Publication, PublishError, Published,
-    PutBack, Rest, Settle, Settled, Source, SourceError,
+    BoxFuture, Depth, Discarded, Finds, Found, FoundState, Profile, Publication, PublishError,
+    Published, PutBack, Rest, Settle, Settled, Source, SourceError,
 };
 pub use view::{GroupView, MessageState, MessageView, PauseView, Phase, PoolView, QueueView};
 pub use why::WhyWaiting;

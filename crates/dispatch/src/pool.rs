@@ -60,6 +60,8 @@ pub(crate) struct Counts {
     pub(crate) succeeded: AtomicU64,
     pub(crate) failed: AtomicU64,
     pub(crate) retried: AtomicU64,
+    /// Messages whose target was not called because its breaker was open.
+    pub(crate) put_off: AtomicU64,
     pub(crate) parked: AtomicU64,
     /// Messages that went back for want of room before they reached the sluice.
     pub(crate) refused: AtomicU64,

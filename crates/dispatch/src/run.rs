@@ -299,6 +299,7 @@ impl Run<'_> {
         let count = match outcome {
             Outcome::Done => &counts.succeeded,
             Outcome::Rejected(_) | Outcome::Unreachable { .. } => &counts.failed,
+            Outcome::BreakerOpen { .. } => &counts.put_off,
             _ => &counts.retried,
         };
         count.fetch_add(1, Memory::Relaxed);

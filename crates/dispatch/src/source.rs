@@ -33,9 +33,12 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 ///    settled like that.
 /// 7. [`Settlement::Park`] keeps the message where this source keeps dead letters, if
 ///    [it does](Profile::keeps_dead_letters); else the message is gone.
+/// 8. [`discard`](Source::discard) takes out what waits, if the source can: when it has answered
+///    [`Discarded::Done`], the message is gone durably, and what waited behind it goes on. What is handed out it leaves
+///    alone.
 ///
 /// **Order**
-/// 8. A source that [keeps order](Profile::keeps_order) hands out a later message of a key that
+/// 9. A source that [keeps order](Profile::keeps_order) hands out a later message of a key that
 ///    [`keep_order`](Source::keep_order) names only once the earlier ones are over, to whomever.
 ///
 /// Calls may be made at once from several tasks.
@@ -108,6 +111,13 @@ pub trait Source<M = Message>: Send + Sync + 'static {
     fn find<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Found>, SourceError>> {
         let _ = id;
         Box::pin(async { Ok(None) })
+    }
+
+    /// Gives up a message for good that waits here, durably, by the application's id: when it has answered
+    /// [`Discarded::Done`] the message is not handed out any more. What is handed out is its receiver's to settle.
+    fn discard<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Discarded, SourceError>> {
+        let _ = id;
+        Box::pin(async { Ok(Discarded::NotPossible) })
     }
 
     /// What must stay in order across deliveries from now on.
@@ -209,6 +219,19 @@ pub enum Settled {
     Stale,
     /// It could not be done. Trying again later may help.
     Failed(SourceError),
+}
+
+/// What became of a message that was to be discarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discarded {
+    /// It is gone, durably.
+    Done,
+    /// It was handed out, here or to another reader of the queue.
+    Out,
+    /// There is no such message.
+    NotFound,
+    /// This source cannot take out a message by its id.
+    NotPossible,
 }
 
 /// How many messages a source holds.

@@ -43,8 +43,10 @@ pub struct PoolView {
     pub succeeded: u64,
     /// How many attempts failed for good, or did not reach their endpoint.
     pub failed: u64,
-    /// How many attempts were put off.
+    /// How many attempts are to be made again.
     pub retried: u64,
+    /// How many messages were put off without a call, because the breaker of their target was open.
+    pub put_off: u64,
     /// How many messages were put aside.
     pub parked: u64,
     /// The tenants that have messages here.
@@ -412,6 +414,7 @@ impl Pool {
             succeeded: count(&self.counts.succeeded),
             failed: count(&self.counts.failed),
             retried: count(&self.counts.retried),
+            put_off: count(&self.counts.put_off),
             parked: count(&self.counts.parked),
             tenants: self.sluice.tenants(),
         }

@@ -21,27 +21,58 @@ pub struct WhyWaiting {
     pub detail: String,
     /// How long it still holds, where that is known.
     pub rest: Option<Duration>,
+    /// What a person can do about it, where there is something.
+    pub hint: Option<String>,
 }
 
 impl WhyWaiting {
     /// A reason.
     pub fn new(reason: &'static str, detail: impl Into<String>, rest: Option<Duration>) -> Self {
-        Self { reason, detail: detail.into(), rest }
+        Self { reason, detail: detail.into(), rest, hint: None }
     }
 
-    /// Why a message waits in its source.
+    /// With what a person can do about it.
+    #[must_use]
+    pub fn with_hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+
+    /// Why a message is to wait for so long. Until when is said behind it, so the words end with what lasts.
     #[must_use]
     pub fn delayed(reason: Reason, rest: Duration) -> Self {
         let (word, detail) = match reason {
-            Reason::Scheduled => ("delayed", "its first delivery is to be later"),
-            Reason::Failed => ("delayed", "an attempt failed"),
+            Reason::Scheduled => ("delayed", "its first delivery waits"),
+            Reason::Failed => ("delayed", "an attempt failed; it waits"),
             Reason::Throttled => ("rate_limited", "its host asked for a pause"),
-            Reason::BreakerOpen => ("breaker_open", "the breaker of its target was open"),
-            Reason::Cascade => ("group_retrying", "a message before it, of its batch, failed"),
-            Reason::PoolFull => ("pool_full", "its pool had no room"),
-            Reason::Draining => ("draining", "its pool was draining"),
+            Reason::BreakerOpen => ("breaker_open", "the breaker of its target was open; it waits"),
+            Reason::Cascade => {
+                ("group_retrying", "a message of its batch before it failed; it comes again")
+            }
+            Reason::PoolFull => ("pool_full", "its pool had no room; it waits"),
+            Reason::Draining => ("draining", "its pool was draining; it waits"),
         };
         Self::new(word, detail, Some(rest))
+    }
+
+    /// Why a message waits in its source: only its source knows when it comes.
+    #[must_use]
+    pub fn delayed_at_source(message: &Message, reason: Reason, rest: Duration) -> Self {
+        let why = Self::delayed(reason, rest);
+        if reason != Reason::Throttled {
+            return why;
+        }
+        let detail = format!("{} asked for a pause", message.target.authority());
+        Self { detail, ..why }.with_hint(
+            "it waits in its queue until then: to lift the pause (`sluicegate pauses`) does not bring it \
+             sooner",
+        )
+    }
+
+    /// A message waits here for a host that asked its pool for a pause.
+    fn paused(host: &str, pool: &str, rest: Duration) -> Self {
+        let detail = format!("{host} asked pool {pool} for a pause");
+        Self::new("rate_limited", detail, Some(rest))
+            .with_hint(format!("`sluicegate pauses --lift {host} --pool {pool}` ends it"))
     }
 }
 
@@ -83,6 +114,11 @@ impl<'a> Look<'a> {
             }
             Now::Retrying { until, reason, breaker } => {
                 let rest = until.saturating_duration_since(now);
+                let place = standing.place.as_ref();
+                if let (Reason::Throttled, Some(place)) = (*reason, place) {
+                    let host = tracked.entry.message.target.authority();
+                    return WhyWaiting::paused(host, &place.code, rest);
+                }
                 let mut why = WhyWaiting::delayed(*reason, rest);
                 if let Some(breaker) = breaker {
                     why.detail = format!("breaker open for {breaker}");
@@ -177,8 +213,7 @@ impl<'a> Look<'a> {
         let mut why = self.parked_behind(&pool, queue, message).or_else(|| {
             let host = message.target.authority();
             let until = pool.paused_until(host, self.now)?;
-            let detail = format!("{host} asked pool {} for a pause", pool.code);
-            Some(WhyWaiting::new("rate_limited", detail, Some(until - self.now)))
+            Some(WhyWaiting::paused(host, &pool.code, until - self.now))
         });
         why = why.or_else(|| self.no_room(&pool, message));
         if let Some(why) = why.as_mut().filter(|_| !is_known) {

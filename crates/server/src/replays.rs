@@ -40,6 +40,8 @@ pub(crate) enum NotReplayed {
     Refused(ReplayError),
     /// Its queue did not take it.
     Queue { id: String, queue: String, error: PublishError },
+    /// Its queue is configured and not open.
+    NotOpen { id: String, queue: String, why: String },
 }
 
 /// Why a queue did not take messages.
@@ -70,6 +72,15 @@ impl Daemon {
         self.router().queues().iter().map(|queue| queue.to_string()).collect()
     }
 
+    /// Why a message was not replayed: a queue that is configured and not open is no queue that is gone.
+    pub(crate) fn not_replayed(&self, error: ReplayError) -> NotReplayed {
+        let ReplayError::NoQueue { id, queue } = error else { return NotReplayed::Refused(error) };
+        match self.in_effect().not_open.get(&queue) {
+            Some(not_open) => NotReplayed::NotOpen { id, queue, why: not_open.words().to_owned() },
+            None => NotReplayed::Refused(ReplayError::NoQueue { id, queue }),
+        }
+    }
+
     /// Puts messages back into their queues, no more at once than the memory is for. Where one does not take them
     /// they stay parked; or, if somebody waits for them after a crash, it is tried again.
     async fn put_back(
@@ -78,7 +89,7 @@ impl Daemon {
         is_resumed: bool,
     ) -> Result<Replayed, SourceError> {
         let refused = std::mem::take(&mut replaying.refused);
-        let refused = refused.into_iter().map(NotReplayed::Refused).collect();
+        let refused = refused.into_iter().map(|error| self.not_replayed(error)).collect();
         let mut report = Replayed { replayed: 0, refused };
         for (queue, mut rest) in by_queue(&replaying.begun) {
             while !rest.is_empty() {
@@ -256,6 +267,11 @@ impl fmt::Display for NotReplayed {
             Self::Queue { id, queue, error } => {
                 write!(f, "{id} could not go back to the queue {queue}: {error}")
             }
+            Self::NotOpen { id, queue, why } => write!(
+                f,
+                "{id} could not go back to the queue {queue}, which is not open yet: {why}; it is tried \
+                 again by itself, and at once by POST /api/v1/config/reload: then replay again"
+            ),
         }
     }
 }

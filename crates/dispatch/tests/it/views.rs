@@ -30,7 +30,7 @@ async fn a_message_says_what_it_waits_for() {
     let cases = [
         ("open", Delayed, Some(("breaker_open", "breaker open for h:1", Some(5)))),
         ("open2", Waiting, Some(("group_retrying", "group head open retries", Some(5)))),
-        ("fails", Delayed, Some(("delayed", "an attempt failed", Some(60)))),
+        ("fails", Delayed, Some(("delayed", "an attempt failed; it waits", Some(60)))),
         ("fails2", Waiting, Some(("group_retrying", "group head fails retries", Some(60)))),
         ("runs", Running, None),
         ("runs2", Waiting, Some(("group_busy", "group head runs is running", None))),

@@ -141,6 +141,9 @@ impl From<NotReplayed> for Problem {
                 };
                 problem.with("id", id).with("queue", queue)
             }
+            NotReplayed::NotOpen { id, queue, .. } => {
+                Self::new(Code::StorageFailed, detail).with("id", id).with("queue", queue)
+            }
         }
     }
 }
@@ -218,7 +221,8 @@ mod tests {
         let behind = ReplayError::Behind { id: id(), earlier: "6".to_owned() };
         let other = ReplayError::NoQueue { id: id(), queue: "q".to_owned() };
         let not_taken = |error| NotReplayed::Queue { id: id(), queue: "q".to_owned(), error };
-        let table: [(Problem, u16, &str); 28] = [
+        let not_yet = NotReplayed::NotOpen { id: id(), queue: "q".to_owned(), why: id() };
+        let table: [(Problem, u16, &str); 29] = [
             (source(DISK_FULL).into(), 507, "storage_full"),
             (source("the disk failed").into(), 503, "storage_failed"),
             (NotPublished::ShuttingDown.into(), 503, "shutting_down"),
@@ -241,6 +245,7 @@ mod tests {
             (ReplayError::Busy { id: id() }.into(), 409, "busy"),
             (not_taken(PublishError::NotPublishable).into(), 422, "not_publishable"),
             (not_taken(PublishError::Source(source("x"))).into(), 503, "storage_failed"),
+            (not_yet.into(), 503, "storage_failed"),
             (DiscardError::Busy { id: id() }.into(), 409, "busy"),
             (ReplayError::Source(source(DISK_FULL)).into(), 507, "storage_full"),
             (DiscardError::NotFound { id: id() }.into(), 404, "unknown_parked"),

@@ -9,9 +9,9 @@ use futures_util::future::join_all;
 use http::StatusCode;
 use serde_json::{Value, json};
 use sluicegate_dispatch::{
-    Finds, Found, FoundState, Message, MessageState, Reason, Source, WhyWaiting,
+    DEFAULT_GROUP, Finds, Found, FoundState, Message, MessageState, Reason, Source, WhyWaiting,
 };
-use sluicegate_sources::sqlite::ParkedItem;
+use sluicegate_sources::sqlite::{Outlook, ParkedItem};
 use sluicegate_sources::wire;
 use tokio::time::timeout;
 
@@ -25,11 +25,28 @@ use super::shapes::{MessageShape, Seen, Whereabouts};
 const LOOK: Duration = Duration::from_secs(5);
 
 /// A queue that may have the message, as far as can be said.
-struct NotAsked {
-    queue: String,
-    why: String,
+pub(super) struct NotAsked {
+    pub(super) queue: String,
+    pub(super) why: String,
     /// Whether it may answer later.
-    is_down: bool,
+    pub(super) is_down: bool,
+}
+
+impl NotAsked {
+    /// It in words.
+    fn named(&self) -> String {
+        format!("{} ({})", self.queue, self.why)
+    }
+
+    /// All of them in words.
+    pub(super) fn words(all: &[Self]) -> String {
+        all.iter().map(Self::named).collect::<Vec<_>>().join(", ")
+    }
+
+    /// All of them for programs.
+    pub(super) fn list(all: &[Self]) -> Vec<Value> {
+        all.iter().map(|one| json!({ "queue": one.queue, "why": one.why })).collect()
+    }
 }
 
 /// `GET /api/v1/messages/{id}`
@@ -42,8 +59,14 @@ pub(crate) async fn show(
     if found.is_err()
         && let Some(item) = parked(&api, &id).await?
     {
-        let follows = api.daemon.store().parked_follows(&item.id).await?;
-        found = Ok(MessageShape::of_parked(&item, follows));
+        let outlook = api.daemon.store().parked_outlook(&item.id).await?;
+        let hint = parked_hint(&api, &item, &outlook);
+        found = Ok(MessageShape::of_parked(&item, outlook.follows, hint));
+    }
+    if found.is_err()
+        && let Some(shape) = in_removed_queue(&api, &id).await?
+    {
+        found = Ok(shape);
     }
     if matches!(&found, Err(not_asked) if !not_asked.iter().any(|queue| queue.is_down)) {
         // It may have been replayed between the two looks.
@@ -55,6 +78,71 @@ pub(crate) async fn show(
     }
 }
 
+/// What to do about a parked message.
+fn parked_hint(api: &Api, item: &ParkedItem, outlook: &Outlook) -> String {
+    let (id, queue) = (&item.id, &item.queue);
+    if outlook.follows {
+        return "it goes back to its queue by itself, after those before it".to_owned();
+    }
+    let replay = format!("`sluicegate replay {id}` gives it back to its queue");
+    if !api.daemon.replayable().contains(queue) {
+        return match api.daemon.in_effect().not_open.get(queue) {
+            Some(not_open) => {
+                format!("its queue {queue} is not open yet: {}; then {replay}", not_open.words())
+            }
+            None => format!(
+                "its queue {queue} is not configured any more: `sluicegate discard {id}` gives it up, and \
+                 once there is a queue of that name again, {replay}"
+            ),
+        };
+    }
+    let Some((head, pool)) = outlook.head.as_ref().zip(item.pool.as_ref()) else { return replay };
+    let (pool, group) = (quoted(pool), quoted(item.group.as_deref().unwrap_or(DEFAULT_GROUP)));
+    let named = head.message_id.as_ref().map(|id| format!(" ({id})")).unwrap_or_default();
+    format!(
+        "it is behind {}{named} of its group: `sluicegate replay --pool {pool} --group {group}` gives \
+         the group back to its queue, in order",
+        head.id
+    )
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+/// A message that is in the state file, in a queue that is not configured any more.
+async fn in_removed_queue(api: &Api, id: &str) -> Result<Option<MessageShape>, Problem> {
+    let known = api.daemon.queue_names();
+    for (queue, found) in api.daemon.store().stored_in_any(id).await? {
+        if known.iter().any(|known| **known == *queue) {
+            continue;
+        }
+        let Ok(incoming) = wire::parse(found.body.as_bytes()) else { continue };
+        let detail = format!(
+            "its queue {queue} is not configured any more; it is kept in the state file, and comes when \
+             there is a queue {queue} again"
+        );
+        let why = WhyWaiting::new("no_queue", detail, None);
+        let message = &incoming.message;
+        let of = Whereabouts {
+            message,
+            queue: &queue,
+            pool: Some(&message.pool),
+            state: "waiting",
+            attempts: found.attempts,
+            age: found.age,
+            why: Some(&why),
+        };
+        return Ok(Some(MessageShape::new(&of, Seen::now())));
+    }
+    Ok(None)
+}
+
 /// What is said of a message that was not found: only who could look everywhere may say that it is gone.
 fn nowhere(id: &str, not_asked: &[NotAsked]) -> Problem {
     if not_asked.is_empty() {
@@ -63,31 +151,44 @@ fn nowhere(id: &str, not_asked: &[NotAsked]) -> Problem {
     }
     let is_down = not_asked.iter().any(|queue| queue.is_down);
     let code = if is_down { Code::QueuesNotAsked } else { Code::UnknownMessage };
-    let named = |one: &NotAsked| format!("{} ({})", one.queue, one.why);
-    let queues: Vec<String> = not_asked.iter().map(named).collect();
     let detail = format!(
         "message {id} was not found; it may wait in a queue that could not be asked: {}",
-        queues.join(", ")
+        NotAsked::words(not_asked)
     );
-    let list = not_asked.iter().map(|one| json!({ "queue": one.queue, "why": one.why }));
-    Problem::new(code, detail).with("notAsked", list.collect::<Vec<Value>>())
+    Problem::new(code, detail).with("notAsked", NotAsked::list(not_asked))
 }
 
 /// A message that is in flight or in a queue; else the queues that could not be asked.
 async fn look(api: &Api, id: &str) -> Result<MessageShape, Vec<NotAsked>> {
-    let router = api.daemon.router();
-    if let Some(view) = router.message(id) {
+    if let Some(view) = api.daemon.router().message(id) {
         return Ok(MessageShape::of_view(&view, Seen::now()));
     }
+    let (all, not_asked) = in_queues(api, id).await;
+    for InQueue { queue, source, found } in all {
+        if let Some(shape) = stored(api, &queue, &*source, &found).await {
+            return Ok(shape);
+        }
+    }
+    Err(not_asked)
+}
+
+/// A message where a queue has it.
+pub(super) struct InQueue {
+    pub(super) queue: Arc<str>,
+    pub(super) source: Arc<dyn Source>,
+    pub(super) found: Found,
+}
+
+/// Looks for a message in all queues; names those that could not be asked.
+pub(super) async fn in_queues(api: &Api, id: &str) -> (Vec<InQueue>, Vec<NotAsked>) {
     // In this order: one that is opened meanwhile is asked, or named as not asked.
     let in_effect = api.daemon.in_effect();
-    let queues = router.queues();
+    let queues = api.daemon.router().queues();
     let looks = join_all(queues.iter().map(|queue| look_in(api, queue, id))).await;
-    let mut not_asked = Vec::new();
+    let (mut all, mut not_asked) = (Vec::new(), Vec::new());
     for look in looks {
         match look {
-            Ok(Some(shape)) => return Ok(shape),
-            Ok(None) => {}
+            Ok(found) => all.extend(found),
             Err(queue) => not_asked.push(queue),
         }
     }
@@ -98,11 +199,11 @@ async fn look(api: &Api, id: &str) -> Result<MessageShape, Vec<NotAsked>> {
         why: format!("it is not open yet: {}", queue.words()),
         is_down: true,
     }));
-    Err(not_asked)
+    (all, not_asked)
 }
 
 /// Looks for a message in one queue.
-async fn look_in(api: &Api, queue: &Arc<str>, id: &str) -> Result<Option<MessageShape>, NotAsked> {
+async fn look_in(api: &Api, queue: &Arc<str>, id: &str) -> Result<Option<InQueue>, NotAsked> {
     let Some(source) = api.daemon.router().source(queue) else { return Ok(None) };
     let not_asked = |why: String, is_down| NotAsked { queue: queue.to_string(), why, is_down };
     let found = match timeout(LOOK, source.find(id)).await {
@@ -113,7 +214,7 @@ async fn look_in(api: &Api, queue: &Arc<str>, id: &str) -> Result<Option<Message
         }
     };
     if let Some(found) = found {
-        return Ok(stored(api, queue, &*source, &found).await);
+        return Ok(Some(InQueue { queue: Arc::clone(queue), source, found }));
     }
     let can = match source.profile().finds {
         Finds::All => return Ok(None),
@@ -136,7 +237,9 @@ async fn stored(
     let incoming = wire::parse(found.body.as_bytes()).ok()?;
     let message = &incoming.message;
     let (state, why) = match &found.state {
-        FoundState::Delayed { rest, reason } => ("delayed", WhyWaiting::delayed(*reason, *rest)),
+        FoundState::Delayed { rest, reason } => {
+            ("delayed", WhyWaiting::delayed_at_source(message, *reason, *rest))
+        }
         FoundState::Behind(head) => ("waiting", behind(api, queue, source, head).await),
         FoundState::Out => ("waiting", WhyWaiting::new("ready", "it is being taken in", None)),
         _ => ("waiting", ready(api, queue, message)),
@@ -183,7 +286,7 @@ async fn behind(api: &Api, queue: &Arc<str>, source: &dyn Source, head: &Arc<str
     };
     match found.state {
         FoundState::Delayed { rest, reason: Reason::Scheduled } => {
-            let detail = format!("group head {head} is to be delivered later, first");
+            let detail = format!("group head {head} is to be delivered first");
             WhyWaiting::new("group_retrying", detail, Some(rest))
         }
         FoundState::Delayed { rest, .. } => retries(Some(rest)),
@@ -208,7 +311,7 @@ fn ready(api: &Api, queue: &str, message: &Message) -> WhyWaiting {
 }
 
 /// A message that was put aside, by its own id.
-async fn parked(api: &Api, id: &str) -> Result<Option<ParkedItem>, Problem> {
+pub(super) async fn parked(api: &Api, id: &str) -> Result<Option<ParkedItem>, Problem> {
     if api.daemon.store().parked_count() == 0 {
         return Ok(None);
     }

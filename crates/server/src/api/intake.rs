@@ -77,13 +77,16 @@ impl<S: Send + Sync> FromRequestParts<S> for Query {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let query = parts.uri.query().unwrap_or_default();
-        let pairs = url::form_urlencoded::parse(query.as_bytes()).into_owned();
-        Ok(Self(pairs.collect()))
+        Ok(Self::of_uri(&parts.uri))
     }
 }
 
 impl Query {
+    pub(crate) fn of_uri(uri: &http::Uri) -> Self {
+        let query = uri.query().unwrap_or_default();
+        Self(url::form_urlencoded::parse(query.as_bytes()).into_owned().collect())
+    }
+
     #[cfg(test)]
     pub(crate) fn of(pairs: &[(&str, &str)]) -> Self {
         Self(pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect())
@@ -98,15 +101,8 @@ impl Query {
     /// Passes if each parameter is one of these, is said once, and says something. Where it matters what is not
     /// meant: a filter that is misspelt or empty would be none.
     pub(crate) fn only(&self, known: &[&str]) -> Result<(), Problem> {
+        self.known_only(known)?;
         for (place, (name, value)) in self.0.iter().enumerate() {
-            if !known.contains(&name.as_str()) {
-                let hint = match nearest(name, known.iter().copied()) {
-                    Some(near) => format!(": did you mean `{near}`?"),
-                    None => format!("; there are {}", known.join(", ")),
-                };
-                let detail = format!("there is no parameter `{}`{hint}", cut(name));
-                return Err(Problem::parameter(name, detail));
-            }
             if self.0[..place].iter().any(|(before, _)| before == name) {
                 return Err(Problem::parameter(name, format!("{name} is said more than once")));
             }
@@ -116,6 +112,19 @@ impl Query {
             }
         }
         Ok(())
+    }
+
+    /// Passes if each parameter is one of these.
+    pub(crate) fn known_only(&self, known: &[&str]) -> Result<(), Problem> {
+        let unknown = self.0.iter().find(|(name, _)| !known.contains(&name.as_str()));
+        let Some((name, _)) = unknown else { return Ok(()) };
+        let hint = match nearest(name, known.iter().copied()) {
+            Some(near) => format!(": did you mean `{near}`?"),
+            None if known.is_empty() => "; there are none here".to_owned(),
+            None => format!("; there are {}", known.join(", ")),
+        };
+        let detail = format!("there is no parameter `{}`{hint}", cut(name));
+        Err(Problem::parameter(name, detail))
     }
 
     /// A parameter, if it is there and not empty.

@@ -3,6 +3,7 @@
 //! A request walks: accept (bounded) → guard (token, host, origin) → audit → route → answer. Everything that
 //! is read is bounded in size and time; every error is a problem as RFC 9457 has it.
 
+mod ack;
 mod audited;
 mod connections;
 mod dashboard;

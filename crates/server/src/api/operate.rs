@@ -17,6 +17,7 @@ use super::reply::{done, reply};
 use super::shapes::{BreakerShape, PoolShape, Seen};
 use super::{Api, known};
 use crate::apply::ApplyReport;
+use crate::warnings::cut;
 
 /// The most messages that a pool may run at once.
 const MOST_CONCURRENCY: u64 = 100_000;
@@ -37,7 +38,7 @@ pub(crate) async fn change_pool(
         let settings = settings.ok_or_else(unknown)?;
         let changed = change.of(&settings);
         api.daemon.router().set_pool(changed).map_err(|invalid| {
-            Problem::field("concurrency", format!("the pool cannot be like this: {invalid}"))
+            Problem::field("concurrency", format!("concurrency cannot be like this: {invalid}"))
         })?;
     }
     let views = api.daemon.router().pool_views();
@@ -65,7 +66,11 @@ impl PoolChange {
                 "concurrency" => change.concurrency = Some(concurrency(value)?),
                 "rateLimitPerMinute" => change.rate_limit_per_minute = Some(rate(value)?),
                 _ => {
-                    let detail = "only concurrency and rateLimitPerMinute change live";
+                    let detail = format!(
+                        "{} cannot be changed here: only concurrency and rateLimitPerMinute can; the rest \
+                         is changed in the configuration",
+                        cut(name)
+                    );
                     return Err(Problem::field(name, detail));
                 }
             }
@@ -103,15 +108,6 @@ fn rate(value: &Value) -> Result<Option<u32>, Problem> {
         Problem::field("rateLimitPerMinute", detail)
     })?;
     Ok(Some(number).filter(|number| *number > 0))
-}
-
-/// `POST /api/v1/inflight/{id}/ack`
-pub(crate) async fn acknowledge_message(
-    State(api): State<Api>,
-    Segment(id): Segment,
-) -> Result<Response, Problem> {
-    api.daemon.router().ack(&id)?;
-    Ok(reply(StatusCode::OK, &json!({ "id": id, "acked": true })))
 }
 
 /// `POST /api/v1/breakers/{name}/reset`

@@ -1,6 +1,8 @@
 //! Parked messages: listed, replayed, discarded.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -8,7 +10,6 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Value, json};
-use sluicegate_dispatch::SourceError;
 use sluicegate_sources::sqlite::{ParkedFilter, ReplayError};
 use sluicegate_tasks::Context;
 use tokio::time::{Instant, sleep};
@@ -81,18 +82,26 @@ pub(crate) async fn replay_many(
     let which = Which::read(&fields, &query)?;
     let filter = which.filter.clone();
     let daemon = api.daemon.clone();
+    let (done, is_counted) = (Arc::new(AtomicU64::new(0)), which.ids.is_none());
+    let counted = Arc::clone(&done);
     let replay = |cx: Context| async move {
         let all = async {
             match &which.ids {
                 Some(ids) => replay_ids(&daemon, ids, which.dry_run).await,
                 None if which.dry_run => plan(&daemon, &which).await,
-                None => replay_matching(&daemon, &which).await,
+                None => replay_matching(&daemon, &which, &counted).await,
             }
         };
         cx.until_interrupted(all).await
     };
     let ran = api.errands.run(api.daemon.context(), replay).await;
-    let report = ran.map_err(|error| not_run(&error))?.map_err(|_| ending())??;
+    // What went before it failed, or was cut off, is told.
+    let so_far = |problem: Problem| match is_counted {
+        true => problem.with("replayed", done.load(Ordering::Relaxed)),
+        false => problem,
+    };
+    let ran = ran.map_err(|error| so_far(not_run(&error)))?;
+    let report = ran.map_err(|_| so_far(ending()))?.map_err(so_far)?;
     is_known(&api, &filter, report.is_empty())?;
     Ok(reply(StatusCode::OK, &report.to_json()))
 }
@@ -174,7 +183,7 @@ async fn replay_ids(daemon: &Daemon, ids: &[String], dry_run: bool) -> Result<Re
 async fn plan_ids(daemon: &Daemon, numbers: &[i64]) -> Result<Report, Problem> {
     let refused = daemon.store().check_replay(numbers, &daemon.replayable()).await?;
     if let Some(refused) = refused {
-        return Err(refused.into());
+        return Err(daemon.not_replayed(refused).into());
     }
     let ids = numbers.iter().take(LISTED).map(i64::to_string).collect();
     Ok(Report { would: Some((numbers.len() as u64, ids)), ..Report::default() })
@@ -195,7 +204,7 @@ async fn plan(daemon: &Daemon, which: &Which) -> Result<Report, Problem> {
         rest -= most.min(plan.ids.len() + plan.refused.len());
         count += plan.ids.len() as u64;
         ids.extend(plan.ids.into_iter().take(LISTED - ids.len()));
-        report.refuse(plan.refused.into_iter().map(NotReplayed::Refused));
+        report.refuse(plan.refused.into_iter().map(|refused| daemon.not_replayed(refused)));
         if begun.elapsed() >= SLICE || rest == 0 {
             report.next = Some((after, up_to)).filter(|_| after < up_to);
             break;
@@ -216,7 +225,12 @@ async fn bounded(daemon: &Daemon, filter: &ParkedFilter) -> Result<(ParkedFilter
 }
 
 /// Replays those that are meant and can be, each once: in pieces, in order, and no faster than it is said.
-async fn replay_matching(daemon: &Daemon, which: &Which) -> Result<Report, Problem> {
+/// What was replayed is counted in `done` as it goes, for those who hear of nothing else.
+async fn replay_matching(
+    daemon: &Daemon,
+    which: &Which,
+    done: &AtomicU64,
+) -> Result<Report, Problem> {
     let (mut report, begun) = (Report::default(), Instant::now());
     let (filter, up_to) = bounded(daemon, &which.filter).await?;
     let (mut after, mut rest) = (which.cursor, which.limit.unwrap_or(usize::MAX));
@@ -224,15 +238,14 @@ async fn replay_matching(daemon: &Daemon, which: &Which) -> Result<Report, Probl
     let mut failing: HashMap<String, NotReplayed> = HashMap::new();
     loop {
         let most = rest.min(CHUNK).min(which.rate.map_or(CHUNK, piece));
-        // What went before it failed is told.
-        let failed = |error: SourceError| Problem::from(error).with("replayed", report.replayed);
-        let numbers = daemon.store().parked_numbers(&filter, after, most).await.map_err(failed)?;
+        let numbers = daemon.store().parked_numbers(&filter, after, most).await?;
         let Some(&last) = numbers.last() else { return Ok(report) };
         after = last;
         rest -= numbers.len();
         let without = failing.keys().cloned().collect();
-        let replayed = daemon.replay(&numbers, &without, false).await.map_err(failed)?;
+        let replayed = daemon.replay(&numbers, &without, false).await?;
         report.replayed += replayed.replayed;
+        done.store(report.replayed, Ordering::Relaxed);
         for refused in &replayed.refused {
             if let NotReplayed::Queue { queue, .. } = refused {
                 failing.entry(queue.clone()).or_insert_with(|| refused.clone());
@@ -240,12 +253,13 @@ async fn replay_matching(daemon: &Daemon, which: &Which) -> Result<Report, Probl
         }
         let why = |refused| why_failing(&failing, refused);
         report.refuse(replayed.refused.into_iter().map(why));
+        // Before it answers too: whoever asks for the next goes on at once.
+        if let Some(rate) = which.rate.filter(|_| after < up_to) {
+            sleep(paced(report.replayed, rate).saturating_sub(begun.elapsed())).await;
+        }
         if rest == 0 || begun.elapsed() >= SLICE {
             report.next = Some((after, up_to)).filter(|_| after < up_to);
             return Ok(report);
-        }
-        if let Some(rate) = which.rate {
-            sleep(paced(report.replayed, rate).saturating_sub(begun.elapsed())).await;
         }
     }
 }

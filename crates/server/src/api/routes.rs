@@ -1,12 +1,17 @@
 //! Every route, in one table: what answers there, and what is said of it in `/openapi.json`.
 
 use axum::Router;
+use axum::extract::Request;
 use axum::handler::Handler;
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 
+use super::intake::Query;
 use super::problem::{Code, Problem};
 use super::{
-    Api, dashboard, find, messages, openapi, operate, parked, parked_lines, probes, stream, views,
+    Api, ack, dashboard, find, messages, openapi, operate, parked, parked_lines, probes, stream,
+    views,
 };
 
 /// A route.
@@ -143,6 +148,13 @@ impl Route {
     fn open(self) -> Self {
         Self { open: true, ..self }
     }
+
+    /// Whether a parameter that it does not know is an error: one that is misspelt would mean everything, or do for
+    /// real what was to be tried only. What only looks and takes none is not asked.
+    fn checks_query(&self) -> bool {
+        let takes_some = !self.query.is_empty() || self.method != "GET";
+        takes_some && self.path.starts_with("/api/v1/")
+    }
 }
 
 /// All of them.
@@ -278,10 +290,16 @@ fn operating() -> Vec<Route> {
         route(
             "POST /api/v1/inflight/{id}/ack",
             What::Json("Acked"),
-            "Settles a waiting message as done",
-            operate::acknowledge_message,
+            "Settles a waiting message as done, here or in its queue",
+            ack::acknowledge_message,
         )
-        .problems(&[Code::NotInFlight, Code::Busy]),
+        .problems(&[
+            Code::NotInFlight,
+            Code::Busy,
+            Code::QueuesNotAsked,
+            Code::StorageFailed,
+            Code::StorageFull,
+        ]),
         route(
             "POST /api/v1/breakers/{name}/reset",
             What::Json("Breaker"),
@@ -413,11 +431,22 @@ fn on_parked() -> Vec<Route> {
     ]
 }
 
+/// Answers a request unless it has a parameter that there is not.
+async fn known_only(known: &'static [&'static str], request: Request, next: Next) -> Response {
+    match Query::of_uri(request.uri()).known_only(known) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
 /// What answers requests that were let in.
 pub(crate) fn router(api: Api) -> Router {
     let mut router = Router::new();
-    for Route { path, call, .. } in routes() {
-        router = router.route(path, call);
+    for route in routes() {
+        let checks = route.checks_query();
+        let Route { path, call, query, .. } = route;
+        let check = move |request: Request, next: Next| known_only(query, request, next);
+        router = router.route(path, if checks { call.route_layer(from_fn(check)) } else { call });
     }
     router
         .fallback(async || Problem::new(Code::NotFound, "there is nothing at this path"))

@@ -130,7 +130,7 @@ fn messages() -> Vec<Field> {
 }
 
 /// What a message can wait for.
-const REASONS: [&str; 14] = [
+const REASONS: [&str; 15] = [
     "group_busy",
     "group_retrying",
     "group_blocked",
@@ -145,6 +145,7 @@ const REASONS: [&str; 14] = [
     "draining",
     "ready",
     "settling",
+    "no_queue",
 ];
 
 fn views() -> Vec<Field> {

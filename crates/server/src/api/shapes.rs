@@ -74,6 +74,9 @@ pub(crate) struct WhyShape {
     reason: &'static str,
     detail: String,
     until: Option<String>,
+    /// What can be done about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -88,6 +91,8 @@ pub(crate) struct ParkedBrief {
     place: Option<u32>,
     /// Whether it goes back by itself, after those of its group before it.
     follows: bool,
+    /// What to do about it.
+    hint: String,
     last_error: Option<LastErrorShape>,
 }
 
@@ -158,7 +163,7 @@ impl MessageShape {
     }
 
     /// A message that was put aside.
-    pub(crate) fn of_parked(item: &ParkedItem, follows: bool) -> Self {
+    pub(crate) fn of_parked(item: &ParkedItem, follows: bool, hint: String) -> Self {
         let field = |name: &str| item.message[name].as_str().map(str::to_owned);
         let high = item.message["highPriority"].as_bool().unwrap_or(false);
         Self {
@@ -183,6 +188,7 @@ impl MessageShape {
                 parked_at: parked_at(item),
                 place: item.place,
                 follows,
+                hint,
                 last_error: item.last_error.as_ref().map(Into::into),
             }),
         }
@@ -206,7 +212,7 @@ impl WhyShape {
             Some(until) => format!("{} until {until}", why.detail),
             None => why.detail.clone(),
         };
-        Self { reason: why.reason, detail, until }
+        Self { reason: why.reason, detail, until, hint: why.hint.clone() }
     }
 }
 
@@ -445,9 +451,9 @@ mod tests {
         let far = WhyWaiting::delayed(Reason::Scheduled, Duration::MAX);
         let (since, until) = ("2026-11-15T11:59:58.500Z", "2026-11-15T12:01:00.500Z");
         let retries_at = format!("group head h retries at {until}");
-        let failed_until = format!("an attempt failed until {until}");
+        let failed_until = format!("an attempt failed; it waits until {until}");
         let never = "9999-12-30T22:00:00.999Z";
-        let far_until = format!("its first delivery is to be later until {never}");
+        let far_until = format!("its first delivery waits until {never}");
         let table = [
             ("running", None, json!(null), json!(null)),
             ("waiting", Some(&retries), json!(null), json!([retries_at, until])),

@@ -266,7 +266,7 @@ impl PoolSeen {
             limit: gauges.limit,
             rate_per_minute: view.settings.rate_limit_per_minute,
             started: view.stats.started,
-            ended: view.succeeded + view.failed + view.retried,
+            ended: view.succeeded + view.failed + view.retried + view.put_off,
             due_in_groups: groups.due,
             without_group: u64::from(gauges.queued).saturating_sub(groups.queued),
             rests,

@@ -1,6 +1,7 @@
 //! The HTTP API, asked over loopback.
 
 mod access;
+mod ack;
 mod backlog;
 mod bounds;
 mod config;
@@ -9,10 +10,12 @@ mod drift;
 mod failing;
 mod incidents;
 mod last_errors;
+mod locked;
 mod messages;
 mod not_open;
 mod openapi;
 mod operate;
+mod outlook;
 mod own_address;
 mod pages;
 mod parking;

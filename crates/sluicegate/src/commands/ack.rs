@@ -15,7 +15,8 @@ Examples:
 The id is the message's own, as in `sluicegate inflight`. Its queue is told that it was delivered, though it was
 not: it is neither tried again nor parked, and the next of its group goes on. This is how a group goes on whose head
 is blocked (on_exhausted = \"block\") or fails for ever. A message that runs cannot be given up: try again when it
-waits. One that still waits in its queue is not here: it comes first to its pool.";
+waits. One that still waits in its queue is taken out of it, if that is in SQLite or PostgreSQL; other brokers cannot
+do that: there it can be given up once it was received. A parked message is given up with `sluicegate discard`.";
 
 pub(super) fn command() -> Command {
     let command = Command::new("ack")

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::parked::{FILTERS, filter_arguments, filters};
 use super::views;
-use crate::client::{self, Client};
+use crate::client::{self, Client, Problem};
 use crate::exit::Failure;
 use crate::screen::{self, time};
 
@@ -81,12 +81,13 @@ pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
     let done = replaying.all(given).await;
     replaying.progress.finish_and_clear();
     let sum = &replaying.sum;
+    let is_cut_off = done.is_err();
     if given.get_flag("json") {
-        screen::line(sum.to_json(replaying.is_dry))?;
+        screen::line(sum.to_json(replaying.is_dry, is_cut_off))?;
         done?;
         return sum.judged().map_err(Failure::told);
     }
-    sum.say(replaying.is_dry)?;
+    sum.say(replaying.is_dry, is_cut_off)?;
     done?;
     sum.judged()
 }
@@ -121,12 +122,26 @@ impl Replaying {
         loop {
             let body = Bytes::from(Value::from(asked.clone()).to_string());
             let path = "/api/v1/parked/replay";
-            let answer = self.client.order(Method::POST, path, Some(body)).await?;
+            let answer = self.ask(path, body).await?;
             self.sum.add(&answer);
             self.progress.set_message(self.sum.so_far(self.is_dry));
             let Some(next) = answer["next"].as_str() else { return Ok(()) };
             asked.insert("cursor".to_owned(), json!(next));
         }
+    }
+}
+
+impl Replaying {
+    /// What one request became; what it had replayed before it failed counts.
+    async fn ask(&mut self, path: &str, body: Bytes) -> Result<Value, Failure> {
+        let fetched = self.client.ask(Method::POST, path, Some(body)).await;
+        let fetched = fetched.inspect_err(|_| self.sum.is_unknown = true)?;
+        if !fetched.status.is_success() {
+            let problem = Problem::of(&fetched);
+            self.sum.replayed += problem.body["replayed"].as_u64().unwrap_or_default();
+            return Err(problem.failure());
+        }
+        serde_json::from_slice(&fetched.body).map_err(|_| self.client.stranger())
     }
 }
 
@@ -138,6 +153,8 @@ struct Sum {
     ids: Vec<Value>,
     left: u64,
     refused: Vec<Value>,
+    /// The answer to the last request did not come.
+    is_unknown: bool,
 }
 
 impl Sum {
@@ -159,7 +176,7 @@ impl Sum {
         format!("{word} {}, left {}", time::count(count), time::count(self.left))
     }
 
-    fn say(&self, is_dry: bool) -> Result<(), Failure> {
+    fn say(&self, is_dry: bool, is_cut_off: bool) -> Result<(), Failure> {
         if is_dry {
             let ids: Vec<&str> = self.ids.iter().filter_map(Value::as_str).collect();
             let more = if self.would > ids.len() as u64 { ", …" } else { "" };
@@ -167,7 +184,7 @@ impl Sum {
                 if ids.is_empty() { String::new() } else { format!(": {}{more}", ids.join(" ")) };
             screen::line(format_args!("would replay {}{words}", time::count(self.would)))?;
         } else {
-            screen::line(format_args!("replayed {}", time::count(self.replayed)))?;
+            screen::line(self.told(is_cut_off))?;
         }
         if self.left == 0 {
             return Ok(());
@@ -184,6 +201,19 @@ impl Sum {
         Ok(())
     }
 
+    /// How many were replayed, as far as it is known.
+    fn told(&self, is_cut_off: bool) -> String {
+        let count = time::count(self.replayed);
+        match (is_cut_off, self.is_unknown) {
+            (false, _) => format!("replayed {count}"),
+            (true, false) => format!("replayed {count} before it failed"),
+            (true, true) => format!(
+                "replayed at least {count}: the last request had no answer, and what it replayed is not \
+                 counted; `sluicegate parked` lists what is left"
+            ),
+        }
+    }
+
     /// Nothing of what was asked for is a failure; nothing to do is none.
     fn judged(&self) -> Result<(), Failure> {
         if self.left == 0 || self.replayed > 0 || self.would > 0 {
@@ -194,10 +224,13 @@ impl Sum {
         Err(Failure::failed(format!("none of {} was replayed{why}", time::count(self.left))))
     }
 
-    fn to_json(&self, is_dry: bool) -> Value {
+    fn to_json(&self, is_dry: bool, is_cut_off: bool) -> Value {
         let mut json = json!({
             "replayed": self.replayed, "left": self.left, "refused": self.refused,
         });
+        if is_cut_off {
+            json["complete"] = false.into();
+        }
         if is_dry {
             json["dryRun"] = true.into();
             json["wouldReplay"] = self.would.into();

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use sluicegate::dispatch::ShutdownReport;
 use sluicegate::server::audit::{Who, audit_reload};
+use sluicegate::server::health::{Health, Probe};
 use sluicegate::server::settings::{LogFormat, Settings};
 use sluicegate::server::{ApplyReport, Daemon, NotReloaded, StartError, alert_failed_start, log};
 use sluicegate::tasks::{Context, Invalid, Permits, TaskGroup};
@@ -116,7 +117,7 @@ async fn serve(settings: Settings, file: Option<PathBuf>) -> Result<(), Failure>
             return end(&daemon, front, &mut signals).await;
         }
     }
-    said.ready();
+    said.ready(&daemon.health(Probe::Ready));
     let reloads = Reloads::new().map_err(Failure::failed)?;
     loop {
         tokio::select! {
@@ -158,10 +159,17 @@ impl Said {
         };
     }
 
-    fn ready(&self) {
+    /// Its start is over. What is not ready all the same, such as a queue that is not open, is named.
+    fn ready(&self, health: &Health) {
+        let issues = &health.issues;
         match self.0 {
-            LogFormat::Text => screen::line("ready").ok(),
-            LogFormat::Json => said(json!({ "message": "ready" })),
+            LogFormat::Text if issues.is_empty() => screen::line("ready").ok(),
+            LogFormat::Text => {
+                screen::line(format_args!("ready, but for: {}", screen::plain(&issues.join("; "))))
+                    .ok()
+            }
+            LogFormat::Json if issues.is_empty() => said(json!({ "message": "ready" })),
+            LogFormat::Json => said(json!({ "message": "ready", "notReady": issues })),
         };
     }
 }

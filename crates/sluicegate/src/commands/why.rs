@@ -81,7 +81,7 @@ fn sentence(message: &Value, now: Timestamp) -> String {
     };
     let id = text("id").unwrap_or("it");
     let reason = reason(message, now).map(|reason| format!(": {reason}")).unwrap_or_default();
-    let hint = if is_blocked_head(message) { hint(id) } else { String::new() };
+    let hint = if is_blocked_head(message) { hint(id) } else { given_hint(message) };
     plain(&format!("{id} {verb}{place}{reason}{}{hint}", since(message, now)))
 }
 
@@ -95,6 +95,11 @@ fn hint(id: &str) -> String {
     format!("; `sluicegate ack {id}` gives it up as done, and its group goes on")
 }
 
+/// What the server says can be done about it.
+fn given_hint(message: &Value) -> String {
+    message["why"]["hint"].as_str().map(|hint| format!("; {hint}")).unwrap_or_default()
+}
+
 /// What holds it up, and for how long.
 fn reason(message: &Value, now: Timestamp) -> Option<String> {
     let parked = &message["parked"];
@@ -103,8 +108,11 @@ fn reason(message: &Value, now: Timestamp) -> Option<String> {
         let place = parked["place"].as_u64().filter(|place| *place > 1);
         let place = place.map(|place| format!(", number {place} of its group's parked messages"));
         let code = parked["code"].as_str().unwrap_or("parked");
-        let back = match parked["follows"].as_bool() {
-            Some(true) => "it goes back to its queue by itself, after those before it".to_owned(),
+        let back = match (parked["hint"].as_str(), parked["follows"].as_bool()) {
+            (Some(hint), _) => hint.to_owned(),
+            (_, Some(true)) => {
+                "it goes back to its queue by itself, after those before it".to_owned()
+            }
             _ => format!("`sluicegate replay {id}` gives it back to its queue"),
         };
         return Some(format!(
@@ -213,6 +221,20 @@ mod tests {
                     "why": {"reason": "group_blocked", "detail": "its attempts are used up"}}),
                 "m1 waits in pool P: its attempts are used up (attempt 5); `sluicegate ack m1` gives it \
                  up as done, and its group goes on",
+            ),
+            (
+                json!({"id": "m2", "pool": "P", "state": "parked", "attempt": 0,
+                    "parked": {"id": "18", "code": "key_parked", "reason": "behind m1", "place": 2,
+                    "hint": "`sluicegate replay --pool P --group g` gives its group back, 17 (m1) first"}}),
+                "m2 is parked in pool P: key_parked: behind m1, number 2 of its group's parked messages; \
+                 `sluicegate replay --pool P --group g` gives its group back, 17 (m1) first (not tried yet)",
+            ),
+            (
+                json!({"id": "m1", "pool": "P", "state": "waiting", "attempt": 0,
+                    "why": {"reason": "rate_limited", "detail": "a.test asked pool P for a pause",
+                    "hint": "`sluicegate pauses --lift a.test --pool P` ends it"}}),
+                "m1 waits in pool P: a.test asked pool P for a pause (not tried yet); \
+                 `sluicegate pauses --lift a.test --pool P` ends it",
             ),
             (
                 json!({"id": "m1", "pool": "P", "state": "done", "attempt": 1,

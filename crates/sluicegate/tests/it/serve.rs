@@ -25,6 +25,29 @@ async fn without_a_file_it_serves_the_embedded_queue() {
     assert_eq!(code, Some(0), "{errors}");
 }
 
+/// Whoever waits for `ready` reads which queues are not.
+#[tokio::test(flavor = "multi_thread")]
+async fn queues_that_are_not_open_are_named_when_it_is_ready() {
+    let stage = Stage::new();
+    let queue = |name: &str, uri: &str| format!("[[queue]]\nname = \"{name}\"\nuri = \"{uri}\"\n");
+    let away = queue("away", "amqp://me:tiger@127.0.0.1:9/%2f?queue=away");
+    let text = format!("{CONFIG}{away}{}", queue("here", "sqlite:here"));
+    let mut daemon = stage.serve(&["--config", stage.file("s.toml", &text)]).await;
+    let line = daemon.line().await;
+    assert!(line.starts_with("ready, but for: queue away has not connected yet"), "{line}");
+    assert!(!line.contains("here") && !line.contains("tiger"), "{line}");
+    drop(daemon);
+    let json = format!("{text}[log]\nformat = \"json\"\n");
+    let daemon = stage.launch(&["serve", "--config", stage.file("s.toml", json)]);
+    let (mut daemon, mut line) = (daemon, Value::Null);
+    for _ in 0..2 {
+        line = serde_json::from_str(&daemon.line().await).expect("a line of JSON");
+    }
+    assert_eq!(line["message"], "ready", "{line}");
+    let named = line["notReady"][0].as_str().unwrap_or_default();
+    assert!(named.contains("queue away"), "{line}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn with_a_json_log_all_that_it_says_is_json() {
     let stage = Stage::new();

@@ -139,7 +139,7 @@ async fn why_is_a_sentence() {
     let endpoint = Endpoint::start().await;
     let daemon = scene(&stage, &endpoint).await;
     let cases = [
-        ("m1", "m1 is delayed in pool TEST: an attempt failed, for another 9m "),
+        ("m1", "m1 is delayed in pool TEST: an attempt failed; it waits, for another 9m "),
         ("m2", "m2 waits in pool TEST: group head m1 retries in 9m "),
         ("lost", "lost is parked in pool TEST: "),
     ];

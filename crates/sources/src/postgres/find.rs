@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sluicegate_dispatch::{Depth, Found, FoundState, Reason, SourceError};
+use sluicegate_dispatch::{Depth, Discarded, Found, FoundState, Reason, SourceError};
 use tokio::time::Instant;
 use tokio_postgres::Row;
 
@@ -24,6 +24,25 @@ FROM now_is, {s}.ids i JOIN {s}.messages m ON m.seq = i.seq
 LEFT JOIN LATERAL {s}.head_of(m.queue, m.pool, m.grp, now_is.moment) h ON true
 LEFT JOIN {s}.messages o ON o.seq = h.seq
 WHERE i.queue = $1 AND i.id = $2";
+
+/// Takes a message out that is not claimed. Its key is locked first, as whoever settles does; a key that waits for
+/// this message is looked at by the next claim. Answers whether it was there, and whether it is gone.
+pub(crate) const DISCARD: &str = "
+WITH locked AS MATERIALIZED (
+    SELECT k.ctid FROM {s}.ids i JOIN {s}.messages m ON m.seq = i.seq
+    JOIN {s}.keys k ON k.queue = m.queue AND k.pool = m.pool AND k.grp = m.grp
+    WHERE i.queue = $1 AND i.id = $2 FOR NO KEY UPDATE OF k
+), gone AS (
+    DELETE FROM {s}.messages m USING {s}.ids i
+    WHERE (SELECT count(*) FROM locked) >= 0 AND i.queue = $1 AND i.id = $2 AND m.seq = i.seq
+      AND (m.token IS NULL OR m.until IS NULL OR m.until <= clock_timestamp())
+    RETURNING m.seq, m.queue, m.pool, m.grp
+), woken AS (
+    UPDATE {s}.keys k SET state = 0, until = NULL FROM gone g
+    WHERE k.queue = g.queue AND k.pool = g.pool AND k.grp = g.grp AND k.head = g.seq AND k.state = 2
+)
+SELECT EXISTS (SELECT FROM {s}.ids i JOIN {s}.messages m ON m.seq = i.seq WHERE i.queue = $1 AND i.id = $2),
+    EXISTS (SELECT FROM gone)";
 
 /// All, those that are late, and those that are out.
 pub(crate) const DEPTH: &str = "
@@ -63,6 +82,22 @@ pub(crate) async fn find(shared: &Shared, id: &str) -> Result<Option<Found>, Sou
     let queue = shared.queue().await?;
     let rows = shared.link.rows(&shared.sql.find, &[&queue, &id.as_bytes()]).await?;
     Ok(rows.first().map(|row| found(shared, row)))
+}
+
+/// Gives up a message that nobody has claimed.
+pub(crate) async fn discard(shared: &Shared, id: &str) -> Result<Discarded, SourceError> {
+    let queue = shared.queue().await?;
+    let rows = shared.link.rows(&shared.sql.discard, &[&queue, &id.as_bytes()]).await?;
+    let Some(row) = rows.first() else { return Ok(Discarded::NotFound) };
+    match (row.get(0), row.get(1)) {
+        (_, true) => {
+            shared.has_aged(1);
+            shared.wake.notify_one();
+            Ok(Discarded::Done)
+        }
+        (true, false) => Ok(Discarded::Out),
+        (false, false) => Ok(Discarded::NotFound),
+    }
 }
 
 /// The application's id of a head: one that was put back has another name here.

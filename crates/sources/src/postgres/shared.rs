@@ -50,6 +50,7 @@ pub(crate) struct Sql {
     pub(crate) put_back: String,
     pub(crate) depth: String,
     pub(crate) find: String,
+    pub(crate) discard: String,
     pub(crate) sweep: String,
     pub(crate) sweep_keys: String,
 }
@@ -65,6 +66,7 @@ impl Sql {
             put_back: names.write("SELECT {s}.put_back($1, $2, $3, $4, $5, $6, $7, $8)"),
             depth: names.write(super::find::DEPTH),
             find: names.write(super::find::FIND),
+            discard: names.write(super::find::DISCARD),
             sweep: names.write(super::publish::SWEEP),
             sweep_keys: names.write("SELECT * FROM {s}.sweep_keys($1, $2, $3, $4)"),
         }

@@ -7,8 +7,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::OptionFuture;
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Demand, Depth, Finds, Found, Message, Order, Profile, Publication,
-    PublishError, Published, PutBack, Receipt, Rest, Settle, Settled, Source, SourceError,
+    BoxFuture, Delivery, Demand, Depth, Discarded, Finds, Found, Message, Order, Profile,
+    Publication, PublishError, Published, PutBack, Receipt, Rest, Settle, Settled, Source,
+    SourceError,
 };
 use sluicegate_tasks::TaskGroup;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -172,6 +173,10 @@ impl<M: Content> Source<M> for PostgresSource<M> {
 
     fn find<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Found>, SourceError>> {
         Box::pin(find::find(&self.shared, id))
+    }
+
+    fn discard<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Discarded, SourceError>> {
+        Box::pin(find::discard(&self.shared, id))
     }
 
     fn keep_order(&self, order: &Arc<Order>) {

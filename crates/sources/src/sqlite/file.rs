@@ -60,7 +60,7 @@ pub(crate) struct Lock {
 }
 
 /// How long a connection waits for another process that writes.
-const BUSY: Duration = Duration::from_secs(5);
+pub(crate) const BUSY: Duration = Duration::from_secs(5);
 /// 32 MiB of pages for the writer, a quarter of that for a reader, in KiB and negative as wanted.
 const WRITER_CACHE: i64 = -32 * 1024;
 const READER_CACHE: i64 = -8 * 1024;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::query::next_of;
 use super::read_ahead::Standing;
 use super::row::Key;
-use super::store::{Inner, Queue};
+use super::store::{Inner, Queue, Store};
 use crate::wire;
 
 /// A message in the file.
@@ -47,6 +47,29 @@ pub(crate) async fn find(
     };
     let age = Duration::from_millis(u64::try_from(now - stored.at).unwrap_or(0));
     Ok(Some(Found { body: stored.body, state, attempts: stored.attempts, age }))
+}
+
+impl Store {
+    /// A message in any queue of the file, also in those that nobody serves, with the queue's name.
+    ///
+    /// # Errors
+    /// If it could not be read.
+    pub async fn stored_in_any(&self, id: &str) -> Result<Vec<(String, Found)>, SourceError> {
+        let (id, now) = (id.to_owned(), self.inner.clock.now());
+        let read = self.inner.readers.read(move |connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT queues.name, m.at, m.attempts, m.body FROM queues \
+                 JOIN ids ON ids.queue = queues.id AND ids.id = ?1 JOIN messages m ON m.seq = ids.seq",
+            )?;
+            let found = |row: &Row<'_>| {
+                let age = Duration::from_millis(u64::try_from(now - row.get::<_, i64>(1)?).unwrap_or(0));
+                let (attempts, body) = (row.get(2)?, row.get(3)?);
+                Ok((row.get(0)?, Found { body, state: FoundState::Ready, attempts, age }))
+            };
+            statement.query_map([id], found)?.collect()
+        });
+        read.await
+    }
 }
 
 fn standing(queue: &Queue, stored: &Stored) -> Standing {

@@ -62,7 +62,8 @@ mod tests {
         let other = Connection::open(&path).unwrap();
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
         let failed = store.check().await.unwrap_err();
-        assert_eq!(store.failure(), Some(failed.cause));
+        let failure = store.failure().expect("it failed");
+        assert!(failed.cause.starts_with(&failure), "{failed} is not {failure}");
         other.execute_batch("ROLLBACK").unwrap();
         assert!(store.failure().is_some(), "nobody has written yet");
         store.check().await.unwrap();

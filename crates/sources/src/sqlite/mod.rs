@@ -48,11 +48,13 @@ mod schema;
 mod settle;
 mod source;
 mod store;
+mod take_out;
 mod watch;
 mod writer;
 
 pub use clock::Clock;
 pub use file::OpenError;
+pub use follows::{Outlook, ParkedHead};
 pub use parked_import::Imported;
 pub use parked_list::{ParkedFilter, ParkedItem, ParkedPage, ParkedRecord};
 pub use replay::{Batch, Replaying, Returning};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rusqlite::params;
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Demand, Depth, Finds, Found, Order, Profile, Publication, PublishError,
-    Published, PutBack, Receipt, Rest, Settle, Settled, Source, SourceError,
+    BoxFuture, Delivery, Demand, Depth, Discarded, Finds, Found, Order, Profile, Publication,
+    PublishError, Published, PutBack, Receipt, Rest, Settle, Settled, Source, SourceError,
 };
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -18,6 +18,7 @@ use super::put_back::put_back;
 use super::rest::{Resting, Rests};
 use super::settle::Settlements;
 use super::store::{Inner, Queue};
+use super::take_out::take_out;
 
 /// How long a receive waits for the first message.
 const WAIT: Duration = Duration::from_secs(1);
@@ -212,6 +213,10 @@ impl Source for SqliteSource {
 
     fn find<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Found>, SourceError>> {
         Box::pin(find(&self.store, &self.queue, id))
+    }
+
+    fn discard<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Discarded, SourceError>> {
+        Box::pin(take_out(&self.store, &self.queue, id))
     }
 
     fn keep_order(&self, order: &Arc<Order>) {

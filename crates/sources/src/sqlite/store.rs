@@ -221,7 +221,7 @@ async fn open(path: PathBuf, settings: StoreSettings, serves: bool) -> Result<In
     let (readers, idle, queues) = (Readers::new(path), Arc::default(), Arc::default());
     let watch = if serves { Some(watched(&readers, &idle, &queues).await?) } else { None };
     Ok(Inner {
-        writer: Writer::new(connection),
+        writer: Writer::new(connection, busy.unwrap_or(file::BUSY)),
         readers,
         clock: clock.unwrap_or_else(Clock::system),
         read_ahead: read_ahead.unwrap_or(AHEAD),

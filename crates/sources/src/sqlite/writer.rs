@@ -1,7 +1,8 @@
 //! The one writer: it takes all requests that wait, writes them in one transaction and syncs once.
 //!
 //! It runs on a blocking thread while there is something to write, and ends when there is not. A
-//! request that fails takes no other with it: then each is written by itself.
+//! request that fails takes no other with it: then each is written by itself. While another process holds the file
+//! nothing is written, and each request fails once it has waited for as long as a write may.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use parking_lot::Mutex;
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use sluicegate_dispatch::SourceError;
 use sluicegate_tasks::{Context, OwnedPermit, Permits, TaskGroup};
 use tokio::sync::oneshot;
@@ -23,6 +24,11 @@ const WAITING: u32 = 4096;
 const BATCH_WEIGHT: usize = 4096;
 /// From when on the file is taken for one that somebody else holds, while a write still waits for it.
 const HELD_AFTER: Duration = Duration::from_millis(500);
+/// How long it waits for the file at least, so that a request that waited for others is tried too.
+const HELD_AT_LEAST: Duration = Duration::from_millis(10);
+/// What is said to those whose requests were not begun because somebody else holds the file.
+const NOT_BEGUN: &str =
+    "another process holds the state file for too long: nothing was written, try again";
 /// How many bytes weigh as much as a row.
 pub(crate) const ROW_BYTES: usize = 4096;
 
@@ -47,6 +53,8 @@ pub(crate) trait Write: Send + 'static {
 #[derive(Debug)]
 pub(crate) struct Writer {
     connection: Mutex<Connection>,
+    /// How long a request may wait for whoever else holds the file.
+    patience: Duration,
     line: Mutex<Line>,
     permits: Arc<Permits>,
     group: TaskGroup,
@@ -68,12 +76,14 @@ struct Request<W: Write> {
     write: W,
     answer: Option<W::Answer>,
     reply: Option<oneshot::Sender<Result<W::Answer, SourceError>>>,
+    since: Instant,
     /// Its place among those that may wait.
     _permit: OwnedPermit,
 }
 
 trait Pending: Send {
     fn weight(&self) -> usize;
+    fn since(&self) -> Instant;
     fn write(&mut self, connection: &Connection) -> rusqlite::Result<()>;
     fn end(self: Box<Self>, result: Result<(), &str>);
 }
@@ -85,12 +95,14 @@ impl std::fmt::Debug for dyn Pending {
 }
 
 impl Writer {
-    pub(crate) fn new(connection: Connection) -> Arc<Self> {
+    /// A writer whose requests wait at most this long for whoever else holds the file.
+    pub(crate) fn new(connection: Connection, patience: Duration) -> Arc<Self> {
         // One writes; others may still be on their way out after they handed the line over.
         let group =
             TaskGroup::new("sqlite-writer", 9).expect("the name and the limit are constants");
         Arc::new(Self {
             connection: Mutex::new(connection),
+            patience,
             line: Mutex::default(),
             permits: Arc::new(Permits::new(WAITING).expect("it is not zero")),
             group,
@@ -111,8 +123,9 @@ impl Writer {
         let starts = {
             let mut line = self.line.lock();
             // In line at once: what was made first is written first.
-            let write = make();
-            let request = Request { write, answer: None, reply: Some(reply), _permit: permit };
+            let (write, since) = (make(), Instant::now());
+            let reply = Some(reply);
+            let request = Request { write, answer: None, reply, since, _permit: permit };
             line.waiting.push_back(Box::new(request));
             !mem::replace(&mut line.running, true)
         };
@@ -145,16 +158,37 @@ impl Writer {
         &self,
         connection: &mut Connection,
         batch: &mut [Box<dyn Pending>],
-    ) -> rusqlite::Result<()> {
+    ) -> Result<(), Failed> {
+        let oldest = batch.iter().map(|request| request.since()).min();
+        let waited = oldest.map(|since| since.elapsed()).unwrap_or_default();
+        let rest = self.patience.saturating_sub(waited).max(HELD_AT_LEAST);
+        let write = self.begin(connection, rest).map_err(Failed::NotBegun)?;
+        for request in batch {
+            request.write(&write).map_err(Failed::NotWritten)?;
+        }
+        write.commit().map_err(Failed::NotWritten)
+    }
+
+    /// Begins to write as soon as nobody else holds the file, within so long.
+    fn begin<'a>(
+        &self,
+        connection: &'a mut Connection,
+        within: Duration,
+    ) -> rusqlite::Result<Transaction<'a>> {
+        connection.busy_timeout(within)?;
         *self.waits_since.lock() = Some(Instant::now());
         let begun = connection.transaction_with_behavior(TransactionBehavior::Immediate);
         *self.waits_since.lock() = None;
-        let write = begun?;
-        for request in batch {
-            request.write(&write)?;
-        }
-        write.commit()
+        begun
     }
+}
+
+/// Why a batch was not written.
+enum Failed {
+    /// The transaction could not begin: it is the same for each of them.
+    NotBegun(rusqlite::Error),
+    /// One of them failed, or all did in the end.
+    NotWritten(rusqlite::Error),
 }
 
 /// The writer at work. However it ends, the next request starts it again.
@@ -186,18 +220,42 @@ impl Run {
         let mut connection = self.writer.connection.lock();
         match self.writer.commit(&mut connection, &mut batch) {
             Ok(()) => self.end(batch, Ok(())),
-            Err(error) if batch.len() == 1 => self.end(batch, Err(&cause(&error))),
-            Err(_) => {
+            Err(Failed::NotBegun(error)) => self.not_begun(batch, &error),
+            Err(Failed::NotWritten(error)) if batch.len() == 1 => {
+                self.end(batch, Err(&cause(&error)));
+            }
+            Err(Failed::NotWritten(_)) => {
                 for request in batch {
                     let mut alone = vec![request];
                     match self.writer.commit(&mut connection, &mut alone) {
                         Ok(()) => self.end(alone, Ok(())),
-                        Err(error) => self.end(alone, Err(&cause(&error))),
+                        Err(Failed::NotBegun(error)) => self.not_begun(alone, &error),
+                        Err(Failed::NotWritten(error)) => self.end(alone, Err(&cause(&error))),
                     }
                 }
             }
         }
         true
+    }
+
+    /// None of them was written. Where somebody else holds the file, those that may still wait are tried again.
+    fn not_begun(&self, batch: Vec<Box<dyn Pending>>, error: &rusqlite::Error) {
+        if error.sqlite_error_code() != Some(ErrorCode::DatabaseBusy) {
+            return self.end(batch, Err(&cause(error)));
+        }
+        let patience = self.writer.patience;
+        let (over, younger): (Vec<_>, Vec<_>) =
+            batch.into_iter().partition(|request| request.since().elapsed() >= patience);
+        {
+            let mut line = self.writer.line.lock();
+            for request in younger.into_iter().rev() {
+                line.waiting.push_front(request);
+            }
+        }
+        *self.writer.failure.lock() = Some(HELD.to_owned());
+        for request in over {
+            request.end(Err(NOT_BEGUN));
+        }
     }
 
     fn end(&self, batch: Vec<Box<dyn Pending>>, result: Result<(), &str>) {
@@ -227,6 +285,10 @@ impl Drop for Run {
 impl<W: Write> Pending for Request<W> {
     fn weight(&self) -> usize {
         self.write.weight()
+    }
+
+    fn since(&self) -> Instant {
+        self.since
     }
 
     fn write(&mut self, connection: &Connection) -> rusqlite::Result<()> {

@@ -27,7 +27,7 @@ impl Files {
 
 impl Rig for Files {
     fn abilities(&self) -> Abilities {
-        Abilities::all(self.window).selecting()
+        Abilities::all(self.window).selecting().discarding()
     }
 
     fn queue(&self, visibility: Duration) -> BoxFuture<'_, Box<dyn Subject>> {

@@ -21,7 +21,7 @@ struct Queues {
 
 impl Rig for Queues {
     fn abilities(&self) -> Abilities {
-        Abilities::all(self.window).selecting()
+        Abilities::all(self.window).selecting().discarding()
     }
 
     fn queue(&self, visibility: Duration) -> BoxFuture<'_, Box<dyn Subject>> {

@@ -85,3 +85,40 @@ async fn a_queue_that_is_not_wanted_any_more_need_not_be_open() {
     let failed = warnings.iter().find(|one| one["code"] == "CONSUMER_RESTART_FAILED");
     assert_eq!(failed.map(|one| &one["resolved"]), Some(&json!(true)), "{warnings:?}");
 }
+
+/// Its parked messages are not those of a queue that is gone: they go back once it is open.
+#[tokio::test]
+async fn a_replay_into_a_queue_that_is_not_open_can_be_tried_again() {
+    let stage = Stage::open(ORDERS).await;
+    let line = json!({
+        "id": "1", "queue": "orders", "brokerId": "b", "pool": "P", "code": "rejected", "reason": "words",
+        "status": 400, "attempts": 1, "parkedAt": "2026-11-16T10:00:00Z", "holdsKey": false,
+        "message": { "id": "m", "poolCode": "P", "mediationTarget": "http://127.0.0.1:9/" },
+    });
+    let imported = stage.post("/api/v1/parked/import", &format!("{line}\n")).await;
+    assert_eq!(imported.json()["added"], 1, "{imported:?}");
+    let file = Connection::open(stage.folder.path().join("state.db")).expect("the file");
+    file.execute_batch("BEGIN EXCLUSIVE").expect("the lock");
+    stage.daemon.begin().await.expect("it begins");
+    file.execute_batch("ROLLBACK").expect("the lock is given back");
+    let cases = [
+        ("/api/v1/parked/1/replay", ""),
+        ("/api/v1/parked/replay", r#"{"ids":["1"]}"#),
+        ("/api/v1/parked/replay", r#"{"ids":["1"],"dryRun":true}"#),
+    ];
+    for (path, body) in cases {
+        let reply = stage.post(path, body).await;
+        if reply.status == 200 {
+            // It was just opened.
+            break;
+        }
+        let problem = reply.problem(503, "storage_failed");
+        assert!(reply.header("retry-after").is_some(), "{reply:?}");
+        let detail = problem["detail"].as_str().unwrap_or_default();
+        assert!(detail.contains("orders, which is not open yet: "), "{problem}");
+        assert!(detail.contains("then replay again"), "{problem}");
+    }
+    stage.until("/health/ready", |reply| reply.status == 200).await;
+    let again = stage.post("/api/v1/parked/1/replay", "").await;
+    assert!(again.status == 200 || again.status == 404, "{again:?}");
+}

@@ -117,6 +117,31 @@ async fn a_replay_keeps_to_its_rate() {
     assert_eq!(scene.called()[1..], ids);
 }
 
+/// A server that ends in between leaves nobody in the dark about what was replayed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_that_is_cut_off_says_how_many_went() {
+    let scene = Scene::new(On::Embedded).await.expect("it needs no broker");
+    let daemon = scene.serve().await;
+    let ids: Vec<String> = (1..=40).map(|n| format!("m{n}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    scene.park(&daemon, &ids).await;
+    // One request replays for two seconds.
+    let arguments = ["replay", "--all", "--rate", "10", "--server", &daemon.url];
+    let mut replay = scene.stage.launch(&arguments);
+    while scene.parked(&daemon).await.len() > 36 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    daemon.terminated().await;
+    let line = replay.line().await;
+    let count = line.trim_start_matches("replayed ").trim_start_matches("at least ");
+    let count: String = count.chars().take_while(char::is_ascii_digit).collect();
+    let count: usize = count.parse().unwrap_or_else(|error| panic!("{error}: {line}"));
+    assert!(line != format!("replayed {count}"), "it says that it was cut off: {line}");
+    let daemon = scene.serve().await;
+    let left = scene.parked(&daemon).await.len();
+    assert!(count >= 4 && count <= 40 - left, "{line}, and {left} are left");
+}
+
 /// What fails again is parked again, behind all that was parked before.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replay_of_what_fails_again_goes_over_each_once() {

@@ -30,10 +30,12 @@
 //! 3. A message is out exactly while it is in `out`; its receipt is valid exactly as long.
 //! 4. A pool has a turn exactly while it is not shut, does not await reading and has a lane with a turn. A lane
 //!    has one exactly while it has anything to hand out or to read.
-//! 5. No step takes longer for more lanes, pools, keys or messages, but by the depth of a tree.
+//! 5. What is being taken out by hand is not handed out until it is known whether the file let it go.
+//! 6. No step takes longer for more lanes, pools, keys or messages, but by the depth of a tree.
 
 mod fetch;
 mod lane;
+mod leaving;
 mod line;
 mod openings;
 mod order;
@@ -56,6 +58,7 @@ use super::schema;
 pub(crate) use fetch::{Choice, Fetch, Fetched, Found, LaneFetch, LaneFetched};
 pub(crate) use lane::REGULAR;
 use lane::{Next, rank};
+pub(crate) use leaving::Leaving;
 use order::HeadOf;
 use pool::Pool;
 
@@ -131,6 +134,8 @@ pub(crate) struct ReadAhead {
     out: Map<i64, Out>,
     /// When each message that is out comes back.
     ends: BTreeSet<(Instant, i64)>,
+    /// What is being taken out by hand.
+    leaving: Map<i64, Leaving>,
     heads: Map<Key, HeadOf>,
     /// Keys whose head is gone: the next is looked up.
     choosing: Vec<Key>,
@@ -175,6 +180,7 @@ impl ReadAhead {
             bytes: 0,
             out: Map::default(),
             ends: BTreeSet::new(),
+            leaving: Map::default(),
             heads: Map::default(),
             choosing: Vec::new(),
             lanes: Lanes::Unknown,
@@ -204,8 +210,15 @@ impl ReadAhead {
         while taken.len() < demand.most()
             && let Some(&(_, id)) = self.turns.first()
         {
+            let Some(pool) = self.pools.get(&id) else { break };
+            let next = pool.next();
+            if let Some((lane, Next::Take)) = next
+                && self.passes_over(id, lane)
+            {
+                continue;
+            }
             let Some(pool) = self.pools.get_mut(&id) else { break };
-            match pool.next() {
+            match next {
                 Some((lane, Next::Take)) if demand.take(&pool.code) => {
                     taken.extend(self.hand_out(id, lane, now + visibility));
                 }

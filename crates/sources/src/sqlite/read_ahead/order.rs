@@ -204,6 +204,17 @@ impl ReadAhead {
         }
     }
 
+    /// A message of a key was taken out, or passed over while it was to be: if it is the head, the next is looked
+    /// up.
+    pub(super) fn head_left(&mut self, key: &Key, seq: i64) {
+        let Some(head) = self.heads.get_mut(key) else { return };
+        match head.place {
+            Place::Choosing => head.outdated = true,
+            Place::Ready | Place::Delayed if head.seq == seq => self.choose_again(key),
+            Place::Ready | Place::Delayed | Place::Out => {}
+        }
+    }
+
     /// A message of a key that has a head was put back.
     pub(super) fn return_to_head(&mut self, key: &Key, returned: &Returned) {
         let Some(head) = self.heads.get_mut(key) else { return };

@@ -6,6 +6,7 @@
 
 mod delays;
 mod demand;
+mod discarding;
 mod life;
 mod load;
 mod order;
@@ -93,6 +94,8 @@ pub struct Abilities {
     pub dedupes: bool,
     /// It finds messages by their ids.
     pub finds: bool,
+    /// It takes out messages by their ids.
+    pub discards: bool,
     /// How many messages the longest check moves.
     pub many: usize,
     /// How many checks run side by side.
@@ -116,6 +119,7 @@ impl Abilities {
             selects: false,
             dedupes: true,
             finds: true,
+            discards: false,
             many: 10_000,
             at_once: 100,
         }
@@ -125,6 +129,12 @@ impl Abilities {
     #[must_use]
     pub const fn selecting(self) -> Self {
         Self { selects: true, keeps_rests: true, ..self }
+    }
+
+    /// The same, and it takes out messages by their ids.
+    #[must_use]
+    pub const fn discarding(self) -> Self {
+        Self { discards: true, ..self }
     }
 }
 
@@ -150,6 +160,7 @@ pub fn checks() -> impl Iterator<Item = &'static Check> {
         priority::CHECKS,
         load::CHECKS,
         returning::CHECKS,
+        discarding::CHECKS,
     ]
     .into_iter()
     .flatten()
