@@ -123,9 +123,10 @@ impl SqliteSource {
             let item = |rest: Rest| {
                 let due = (!rest.after.is_zero()).then(|| Clock::after(time, rest.after));
                 let until = due.map(|due| (now + rest.after, due));
-                ahead.rest(&rest.receipt, now, until).map(|seq| Resting { seq, due, rest })
+                ahead.may_rest(&rest.receipt, now).map(|seq| Resting { seq, until, rest })
             };
-            Rests { items: rests.into_iter().map(item).collect() }
+            let items = rests.into_iter().map(item).collect();
+            Rests { queue: Arc::clone(&self.queue), items }
         };
         self.store.writer.write(write).await
     }

@@ -154,7 +154,7 @@ impl Shelf {
             Some(key) => {
                 let line = self.keys.entry(key.clone()).or_default();
                 line.all.insert((Reverse(is_high), number));
-                let head = line.head.filter(|_| is_high && line.outs > 0);
+                let head = line.head.filter(|_| is_high && (line.outs > 0 || line.is_fixed));
                 if let Some(head) = head.and_then(|head| self.stored.get_mut(&head)) {
                     head.is_held = true;
                 }
