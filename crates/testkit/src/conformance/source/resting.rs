@@ -35,6 +35,11 @@ pub(super) const CHECKS: &[Check] = &[
         needs: |abilities| abilities.keeps_rests && abilities.crashes,
         run: |stage| Box::pin(ended_before_high_priority(stage)),
     },
+    Check {
+        name: "what rests for as long as can be said is settled as ever",
+        needs: |abilities| abilities.keeps_rests,
+        run: |stage| Box::pin(for_ever(stage)),
+    },
 ];
 
 async fn handed_back(stage: Stage) {
@@ -108,4 +113,11 @@ async fn ended_before_high_priority(mut stage: Stage) {
         assert_eq!(id(&next), expected);
         stage.done(&next).await;
     }
+}
+
+async fn for_ever(stage: Stage) {
+    stage.publish_ids(&["m1"]).await;
+    let received = stage.receive_one().await;
+    assert_eq!(stage.rest(&received, Duration::MAX, 1).await, Settled::Done);
+    stage.done(&received).await;
 }
