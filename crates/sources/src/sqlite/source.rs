@@ -21,6 +21,8 @@ use super::store::{Inner, Queue};
 
 /// How long a receive waits for the first message.
 const WAIT: Duration = Duration::from_secs(1);
+/// Nothing is awaited for longer in one go.
+const FAR: Duration = Duration::from_secs(365 * 86_400);
 /// How many deliveries one call may settle.
 const SETTLE_BATCH: usize = 1024;
 
@@ -122,7 +124,7 @@ impl SqliteSource {
             let mut ahead = self.queue.ahead.lock();
             let item = |rest: Rest| {
                 let due = (!rest.after.is_zero()).then(|| Clock::after(time, rest.after));
-                let until = due.map(|due| (now + rest.after, due));
+                let until = due.map(|due| (now + rest.after.min(FAR), due));
                 ahead.may_rest(&rest.receipt, now).map(|seq| Resting { seq, until, rest })
             };
             let items = rests.into_iter().map(item).collect();
