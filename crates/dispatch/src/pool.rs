@@ -1,6 +1,6 @@
 //! A pool: a bounded, ordered, fair queue before its workers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering as Memory};
 use std::time::Duration;
@@ -72,8 +72,11 @@ pub(crate) struct Item {
     /// In which order it was let in, among all of its pool.
     pub(crate) number: u64,
     /// Those of its group that were received with it, if there are any and that matters.
-    pub(crate) batch: Option<Arc<BatchGroup>>,
+    pub(crate) batch: Batch,
 }
+
+/// Those that came with a message, if it matters.
+pub(crate) type Batch = Option<Arc<BatchGroup>>;
 
 /// The messages that came in one batch and are of one group.
 ///
@@ -149,8 +152,9 @@ impl Pool {
         self.revision.load(Memory::Acquire)
     }
 
-    /// Changes the settings, at once and for those that wait: docs/rules.md#pool-2.
-    pub(crate) fn change(&self, settings: PoolSettings) -> Result<(), Invalid> {
+    /// Changes the settings, at once and for those that wait: docs/rules.md#pool-2. Answers whether some that have no key
+    /// here may need one now.
+    pub(crate) fn change(&self, settings: PoolSettings) -> Result<bool, Invalid> {
         let rate = settings.rate()?;
         let mut current = self.settings.write();
         self.sluice.resize(settings.concurrency, settings.capacity())?;
@@ -158,9 +162,10 @@ impl Pool {
             self.sluice.set_rate(rate);
         }
         self.places.resize(settings.concurrency, settings.capacity());
+        let needs_keys = settings.keys() > current.keys();
         *current = Arc::new(settings);
         self.revision.fetch_add(1, Memory::Release);
-        Ok(())
+        Ok(needs_keys)
     }
 
     /// Lets messages in, all or none, in order. Answers with those that were let in.
@@ -190,7 +195,8 @@ impl Pool {
             }
         };
         for ((tracked, batch), id) in tracked.iter().zip(batches).zip(ids) {
-            let place = Place { code: Arc::clone(&self.code), pool: self.id, item: id };
+            let has_key = settings.key_name(&tracked.entry.message).is_some();
+            let place = Place { code: Arc::clone(&self.code), pool: self.id, item: id, has_key };
             tracked.entry.set_place(place);
             let batch = batch.filter(|_| settings.turns_back(&tracked.entry.message));
             if batch.is_some_and(|batch| !batch.record(self.id, id)) {
@@ -343,7 +349,15 @@ impl Pool {
     pub(crate) fn park_key(&self, queue: &Arc<str>, key: &Arc<str>) -> ParkingKey {
         let key = (Arc::clone(queue), Arc::clone(key));
         *self.parking.lock().entry(key.clone()).or_insert(0) += 1;
-        self.tails.lock().insert(key.clone(), self.admitted.load(Memory::Relaxed));
+        let mut tails = self.tails.lock();
+        tails.insert(key.clone(), self.admitted.load(Memory::Relaxed));
+        let most = 2 * self.settings().capacity() as usize;
+        if tails.len() > most {
+            let waiting = self.sluice.waiting(usize::MAX);
+            let keys: HashSet<&str> =
+                waiting.iter().filter_map(|item| item.key.as_deref()).collect();
+            tails.retain(|(_, known), _| *known == key.1 || keys.contains(&**known));
+        }
         ParkingKey { key, keys: Arc::clone(&self.parking) }
     }
 
@@ -417,6 +431,15 @@ impl PoolSettings {
             (Ordering::None, _, _) | (_, None, Ungrouped::Parallel) => None,
             (_, Some(group), _) => Some(group),
             (_, None, Ungrouped::Fifo) => Some(DEFAULT_GROUP),
+        }
+    }
+
+    /// How many kinds of messages have keys in this pool: none, those with a group, all.
+    const fn keys(&self) -> u8 {
+        match (self.ordering, self.ungrouped) {
+            (Ordering::None, _) => 0,
+            (_, Ungrouped::Parallel) => 1,
+            (_, Ungrouped::Fifo) => 2,
         }
     }
 
@@ -507,5 +530,44 @@ impl Drop for ParkingKey {
                 keys.remove(&self.key);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is remembered of parked keys is bounded also in a pool in which something always waits: a head that is
+    /// blocked, or one that is tried again tomorrow.
+    #[tokio::test]
+    async fn the_keys_that_were_parked_are_forgotten() {
+        let pool = Pool::new(PoolSettings::new("S", 1)).expect("sound");
+        pool.places.entered(1);
+        let queue: Arc<str> = "q".into();
+        for n in 0..100_000 {
+            let key: Arc<str> = format!("k{n}").into();
+            // Its parking is durable at once.
+            drop(pool.park_key(&queue, &key));
+            let target = crate::Target::parse("http://127.0.0.1:9/").expect("a target");
+            let message = Message {
+                id: "m".into(),
+                pool: "S".into(),
+                group: Some(key),
+                tenant: None,
+                high_priority: false,
+                target,
+                auth_token: None,
+                payload: None,
+                traceparent: None,
+                unknown_fields: Box::default(),
+            };
+            pool.tail_of(&queue, &message, u64::MAX);
+        }
+        let known = pool.tails.lock().len();
+        assert!(
+            known < 10_000,
+            "{known} keys are remembered, of a pool of {}",
+            pool.settings().capacity()
+        );
     }
 }

@@ -75,19 +75,22 @@ impl Pools {
         pools.get(code).or_else(|| pools.get(DEFAULT_POOL)).cloned()
     }
 
-    /// Adds a pool, or changes one.
-    pub(crate) fn set(&self, settings: PoolSettings) -> Result<(), Invalid> {
-        loop {
-            let known = self.get(&settings.code);
-            match known {
-                Some(pool) => pool.change(settings)?,
+    /// Adds a pool, or changes one. Answers with one in which messages may need keys that they do not have.
+    pub(crate) fn set(&self, settings: PoolSettings) -> Result<Option<Arc<Pool>>, Invalid> {
+        let changed = loop {
+            match self.get(&settings.code) {
+                Some(pool) => {
+                    let needs_keys = pool.change(settings)?;
+                    self.moves.fetch_add(u64::from(needs_keys), Memory::SeqCst);
+                    break Some(pool).filter(|_| needs_keys);
+                }
                 // Somebody may just have added it, with other settings.
-                None if !self.add(settings.clone())?.1 => continue,
-                None => {}
+                None if !self.add(settings.clone())?.1 => {}
+                None => break None,
             }
-            self.changed();
-            return Ok(());
-        }
+        };
+        self.changed();
+        Ok(changed)
     }
 
     /// Adds a pool, unless somebody else just has; answers whether it is new.

@@ -1,7 +1,7 @@
 //! A queue of the router: a source that messages are routed from, and the pools they go to.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering as Memory};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -10,9 +10,9 @@ use sluicegate_tasks::{Context, Invalid};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::intake::{Dropped, Intake, Recipient, Settling, Subject};
+use crate::intake::{Dropped, Entry as _, Intake, Recipient, Returned, Settling, Subject};
 use crate::places::{AwaitsRoom, BETWEEN_SMALL_ROOMS};
-use crate::pool::{Item, Pool};
+use crate::pool::{Batch, Item, Pool};
 use crate::pools::Pools;
 use crate::routed::Routed;
 use crate::window::Window;
@@ -61,6 +61,8 @@ pub(crate) struct RouterQueue {
     window_openings: Openings,
     /// Queues of the same name that are not quite gone.
     before: Mutex<Vec<Arc<Queue>>>,
+    /// Those that came after it.
+    after: Mutex<Vec<Weak<Queue>>>,
     /// Whether messages were refused since the last receive: for queues without a window.
     was_refused: AtomicBool,
     looked: Mutex<Option<Instant>>,
@@ -90,7 +92,7 @@ pub(crate) fn new(
     settings: QueueSettings,
     source: Arc<dyn Source>,
     pools: &Arc<Pools>,
-    before: Vec<Arc<Queue>>,
+    before: &[Arc<Queue>],
 ) -> Result<Arc<Queue>, Invalid> {
     if settings.max_messages == 0 {
         return Err(Invalid::new("max_messages", Fault::Zero));
@@ -105,7 +107,8 @@ pub(crate) fn new(
         window: Window::default(),
         openings: Arc::default(),
         window_openings: Openings::default(),
-        before: Mutex::new(before),
+        before: Mutex::new(before.to_vec()),
+        after: Mutex::default(),
         was_refused: AtomicBool::new(false),
         looked: Mutex::default(),
         soon: Notify::new(),
@@ -146,17 +149,52 @@ impl RouterQueue {
         self.was_refused.store(true, Memory::Relaxed);
     }
 
-    /// Whether messages may have to wait for others of their key in another pool. Sources that keep order hold them
-    /// back themselves.
-    pub(crate) fn awaits_keys(&self) -> bool {
-        !self.keeps_order && self.pools.is_moving()
+    /// A queue of the same name came, while this one still has messages.
+    pub(crate) fn is_followed_by(&self, next: &Arc<Queue>) {
+        self.after.lock().push(Arc::downgrade(next));
+    }
+
+    /// Looks again at what waited for a message of its key that is over.
+    fn look_behind(queue: &Arc<Queue>, over: &Routed) {
+        if !over.is_ordered() || !queue.recipient.pools.is_moving() {
+            return;
+        }
+        route::look_behind(queue, over);
+        let after: Vec<Arc<Queue>> =
+            queue.recipient.after.lock().iter().filter_map(Weak::upgrade).collect();
+        after.iter().for_each(|next| route::look_behind(next, over));
+    }
+
+    /// Learns what of its messages stays in order, as pools are now.
+    pub(crate) fn learn_order(queue: &Arc<Queue>) {
+        let order = queue.recipient.pools.order();
+        queue.owed.in_flight.each().iter().for_each(|tracked| tracked.entry.set_order(&order));
     }
 
     /// Pools may have come, gone or changed: whatever waits for one looks again, after what was in one that is gone.
     pub(crate) fn pools_changed(queue: &Arc<Queue>, homeless: Vec<Item>) {
         queue.recipient.pools.tell_order(&*queue.source());
+        Self::learn_order(queue);
+        queue.look_at_turns();
         queue.recipient.openings.open_all();
         route::look_again(queue, homeless);
+    }
+
+    /// Finds other pools for messages whose pools are gone, and lets go on what waited for superseded ones.
+    fn take_back(queue: &Arc<Queue>, returned: Vec<Returned<Routed>>) {
+        let mut homeless = Vec::new();
+        for one in returned {
+            match one {
+                Returned::Homeless(tracked, batch) => {
+                    let batch = batch.downcast::<Batch>().map_or(None, |batch| *batch);
+                    homeless.push(Item { held: queue.owed.hold(tracked), number: 0, batch });
+                }
+                Returned::Superseded(tracked) => Self::look_behind(queue, &tracked.entry),
+            }
+        }
+        if !homeless.is_empty() {
+            route::look_again(queue, homeless);
+        }
     }
 
     /// Looks from time to time whether pools have room that nobody was told of, for little of it is told of rarely.
@@ -225,6 +263,7 @@ impl Recipient for RouterQueue {
             let look = async {
                 tokio::select! {
                     biased;
+                    returned = queue.owed.returned() => Self::take_back(&queue, returned),
                     () = told => {}
                     () = queue.recipient.soon.notified() => {
                         sleep(BETWEEN_SMALL_ROOMS).await;
@@ -278,9 +317,7 @@ impl Recipient for RouterQueue {
 
     fn ended(queue: &Arc<Queue>, entry: &Routed) {
         entry.leave_place();
-        if entry.ordered && queue.recipient.awaits_keys() {
-            route::look_behind(queue, entry);
-        }
+        Self::look_behind(queue, entry);
     }
 
     fn stale(&self, _: usize) {}

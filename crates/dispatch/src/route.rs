@@ -14,8 +14,8 @@ use crate::queue::Queue;
 use crate::routed::{InFlightMessage, Place, Routed, RoutedKey};
 use crate::window::State;
 use crate::{
-    DEFAULT_DELAY, DEFAULT_POOL, Delivery, Fact, MIN_DELAY, Malformed, Message, Ordering, Parked,
-    ParkedCode, PoolSettings, Reason, Receipt, Settlement, UnknownPool,
+    DEFAULT_DELAY, DEFAULT_POOL, Delivery, Fact, MIN_DELAY, Malformed, Message, Order, Ordering,
+    Parked, ParkedCode, PoolSettings, Reason, Receipt, Settlement, UnknownPool,
 };
 
 /// The part of a batch that goes to one pool, in order.
@@ -40,11 +40,17 @@ struct Happened {
 
 /// Routes a batch.
 pub(crate) fn take_in(queue: &Arc<Queue>, batch: Vec<Delivery>) {
-    let fresh = dedupe(queue, batch).into_iter();
+    let order = queue.recipient.pools.order();
+    let fresh = dedupe(queue, batch, &order).into_iter();
     let items = fresh.map(|held| Item { held, number: 0, batch: None });
     route(queue, |_, happened| {
         happened.is_new = true;
-        items.collect()
+        let items: Vec<Item> = items.collect();
+        let now = queue.recipient.pools.order();
+        if !Arc::ptr_eq(&order, &now) {
+            items.iter().for_each(|item| item.held.tracked().entry.set_order(&now));
+        }
+        items
     });
 }
 
@@ -88,9 +94,9 @@ impl Happened {
 }
 
 /// Phase 1: what is here already is not taken in twice.
-fn dedupe(queue: &Arc<Queue>, batch: Vec<Delivery>) -> Vec<Held<Routed>> {
+fn dedupe(queue: &Arc<Queue>, batch: Vec<Delivery>, order: &Order) -> Vec<Held<Routed>> {
     let now = Instant::now();
-    let (recipient, order) = (&queue.recipient, queue.recipient.pools.order());
+    let recipient = &queue.recipient;
     let leaving = recipient.leaving_before();
     let mut fresh = Vec::with_capacity(batch.len());
     for delivery in batch {
@@ -271,7 +277,7 @@ fn admit(queue: &Arc<Queue>, window: &mut State, part: Part, happened: &mut Happ
         false => items,
     };
     if refused.is_empty() {
-    } else if goes_back(queue, &settings, &refused) {
+    } else if happened.is_new && goes_back(queue, &settings, &refused) {
         happened.refused.push((pool, refused));
     } else {
         window.push(&pool, refused);
@@ -314,7 +320,7 @@ fn rehome(
     }
 }
 
-/// Whether what does not fit goes back to its source: the paper's rule, where there is no window. Not what is
+/// Whether what comes and does not fit goes back to its source: the paper's rule, where there is no window. Not what is
 /// larger than its pool (docs/rules.md#route-3), nor what later ones of its group could come before
 /// (docs/rules.md#strict-5).
 fn goes_back(queue: &Queue, settings: &PoolSettings, refused: &[Item]) -> bool {
@@ -364,8 +370,8 @@ fn fill(queue: &Arc<Queue>, pool: &Arc<Pool>, window: &mut State, happened: &mut
 /// Keeps back what must not run beside or before a message of its key that is in another pool, since pools came or
 /// went: docs/rules.md#strict-6.
 fn hold_behind(queue: &Queue, pool: &Pool, window: &mut State, items: Vec<Item>) -> Vec<Item> {
-    let is_ordered = |item: &Item| item.held.tracked().entry.ordered;
-    if !queue.recipient.awaits_keys() || !items.iter().any(is_ordered) {
+    let is_ordered = |item: &Item| item.held.tracked().entry.is_ordered();
+    if !queue.recipient.pools.is_moving() || !items.iter().any(is_ordered) {
         return items;
     }
     let elsewhere = elsewhere(queue, pool, window);
@@ -378,14 +384,19 @@ fn hold_behind(queue: &Queue, pool: &Pool, window: &mut State, items: Vec<Item>)
     free
 }
 
-/// The keys of messages that are in other pools, or wait for those: some may have to wait for them.
+/// The keys of messages that are in other pools, wait for those, or have no key in their own: some may have to wait for
+/// them.
 fn elsewhere(queue: &Queue, pool: &Pool, window: &State) -> HashSet<RoutedKey> {
     let is_elsewhere = |other: &InFlightMessage| {
-        let place = if other.entry.ordered { other.entry.standing().place } else { None };
-        place.is_some_and(|place| place.pool != pool.id)
+        let place = if other.entry.is_ordered() { other.entry.standing().place } else { None };
+        place.is_some_and(|place| place.pool != pool.id || !place.has_key)
     };
-    let all = queue.owed.in_flight.each().into_iter();
-    let in_pools = all.filter(is_elsewhere).filter_map(|other| other.entry.key());
+    let mut all = queue.owed.in_flight.each_that_may_run();
+    for before in queue.recipient.leaving_before() {
+        all.extend(before.owed.in_flight.each_that_may_run());
+    }
+    let in_pools = all.iter().filter(|other| is_elsewhere(other));
+    let in_pools = in_pools.filter_map(|other| other.entry.key());
     in_pools
         .chain(window.not_for(pool).filter_map(|item| item.held.tracked().entry.key()))
         .collect()
@@ -433,7 +444,7 @@ pub(crate) fn bring_home(queue: &Arc<Queue>, code: &Arc<str>) {
         items.reverse();
         let stays = |item: &Item| {
             let entry = &item.held.tracked().entry;
-            entry.ordered && !item.held.source().keeps_order && !entry.is_acked()
+            entry.is_ordered() && !item.held.source().keeps_order && !entry.is_acked()
         };
         let (stay, back): (Vec<Item>, Vec<Item>) = items.into_iter().partition(stays);
         for item in back {
@@ -441,6 +452,30 @@ pub(crate) fn bring_home(queue: &Arc<Queue>, code: &Arc<str>) {
         }
         stay.iter().for_each(|item| item.held.tracked().entry.leave_place());
         stay.into_iter().chain(window.take_all()).collect()
+    });
+}
+
+/// What waits in a pool without a key, and needs one now that the pool keeps order, is let in again with it. What rests
+/// there stays, and its group waits for it.
+pub(crate) fn give_keys(queue: &Arc<Queue>, pool: &Arc<Pool>) {
+    let settings = pool.settings();
+    let needs_key = |tracked: &InFlightMessage| {
+        let standing = tracked.entry.standing();
+        let place = standing.place?;
+        let needs = place.pool == pool.id
+            && !place.has_key
+            && !standing.now.is_resting()
+            && settings.key_name(&tracked.entry.message).is_some();
+        needs.then_some(place)
+    };
+    route(queue, |window, _| {
+        let keyless: Vec<_> = queue.owed.in_flight.all().iter().filter_map(needs_key).collect();
+        // The last first: none of them starts because another is taken out.
+        let take_out = |place: &Place| pool.withdraw(place.item);
+        let mut items: Vec<Item> = keyless.iter().rev().filter_map(take_out).collect();
+        items.reverse();
+        items.iter().for_each(|item| item.held.tracked().entry.leave_place());
+        items.into_iter().chain(window.take_all()).collect()
     });
 }
 

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::intake::{Entry, Tracked};
 use crate::places::Places;
-use crate::{DEFAULT_GROUP, LastError, Message, Reason};
+use crate::{DEFAULT_GROUP, LastError, Message, Order, Reason};
 
 /// A message of the router.
 #[derive(Debug)]
@@ -17,8 +17,8 @@ pub(crate) struct Routed {
     pub(crate) message: Message,
     /// The queue it came from.
     pub(crate) queue: Arc<str>,
-    /// Whether its group stays in order across deliveries.
-    pub(crate) ordered: bool,
+    /// Whether its group stays in order across deliveries, as pools are now.
+    ordered: AtomicBool,
     /// Whether somebody has acknowledged it by hand: then it does not run when its turn comes.
     acked: AtomicBool,
     standing: Mutex<Standing>,
@@ -42,6 +42,8 @@ pub(crate) struct Place {
     pub(crate) code: Arc<str>,
     pub(crate) pool: PoolId,
     pub(crate) item: ItemId,
+    /// Whether it has a key there. One that has none was let in while nothing of its pool stayed in order.
+    pub(crate) has_key: bool,
 }
 
 /// A pool's code and a group of it, by which messages stay in order across deliveries.
@@ -76,8 +78,13 @@ impl PoolId {
 
 impl Routed {
     pub(crate) fn new(message: Message, queue: Arc<str>, ordered: bool) -> Self {
-        let acked = AtomicBool::new(false);
+        let (ordered, acked) = (AtomicBool::new(ordered), AtomicBool::new(false));
         Self { message, queue, ordered, acked, standing: Mutex::default() }
+    }
+
+    /// Pools have changed, and so may have what stays in order.
+    pub(crate) fn set_order(&self, order: &Order) {
+        self.ordered.store(order.keeps_message(&self.message), Memory::Release);
     }
 
     pub(crate) fn standing(&self) -> Standing {
@@ -131,7 +138,7 @@ impl Routed {
     pub(crate) fn key(&self) -> Option<RoutedKey> {
         let Message { pool, group, .. } = &self.message;
         let group = group.as_ref().filter(|group| ***group != *DEFAULT_GROUP);
-        self.ordered.then(|| (Arc::clone(pool), group.cloned()))
+        self.is_ordered().then(|| (Arc::clone(pool), group.cloned()))
     }
 
     fn group(&self) -> &str {
@@ -152,11 +159,11 @@ impl Entry for Routed {
     }
 
     fn is_ordered(&self) -> bool {
-        self.ordered
+        self.ordered.load(Memory::Acquire)
     }
 
     fn same_key(&self, other: &Self) -> bool {
-        let both = self.ordered && other.ordered;
+        let both = self.is_ordered() && other.is_ordered();
         both && self.message.pool == other.message.pool && self.group() == other.group()
     }
 }

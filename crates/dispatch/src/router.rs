@@ -9,9 +9,10 @@ use parking_lot::{Mutex, RwLock};
 use sluicegate_tasks::{Invalid, Running};
 use tokio::time::Instant;
 
+use crate::intake::Entry as _;
 use crate::pools::Pools;
 use crate::queue::{self, Queue, QueueSettings, RouterQueue};
-use crate::routed::InFlightMessage;
+use crate::routed::{InFlightMessage, Place};
 use crate::run::Runner;
 use crate::window::State;
 use crate::{
@@ -84,9 +85,14 @@ impl Router {
     pub fn set_pool(&self, settings: PoolSettings) -> Result<(), Invalid> {
         let code = Arc::clone(&settings.code);
         let is_new = self.pools.get(&code).is_none();
-        self.pools.set(settings)?;
-        if is_new {
-            self.queues.all().iter().for_each(|queue| route::bring_home(queue, &code));
+        let keyless = self.pools.set(settings)?;
+        for queue in self.queues.all() {
+            RouterQueue::learn_order(&queue);
+            if is_new {
+                route::bring_home(&queue, &code);
+            } else if let Some(pool) = &keyless {
+                route::give_keys(&queue, pool);
+            }
         }
         self.pools_changed();
         self.settle_down();
@@ -139,7 +145,8 @@ impl Router {
                 return Ok(false);
             }
             let before = self.queues.leaving_of(&name);
-            let queue = queue::new(Arc::clone(&name), settings, source, &self.pools, before)?;
+            let queue = queue::new(Arc::clone(&name), settings, source, &self.pools, &before)?;
+            before.iter().for_each(|before| before.recipient.is_followed_by(&queue));
             queues.insert(name, Arc::clone(&queue));
             queue
         };
@@ -231,7 +238,10 @@ impl Router {
         let is_home = |tracked: &InFlightMessage| {
             let pool = self.pools.takes(&tracked.entry.message.pool);
             let place = tracked.entry.standing().place;
-            place.is_none_or(|place| pool.is_some_and(|pool| pool.id == place.pool))
+            let has_key = |place: &Place| place.has_key || !tracked.entry.is_ordered();
+            place.is_none_or(|place| {
+                has_key(&place) && pool.is_some_and(|pool| pool.id == place.pool)
+            })
         };
         let is_quiet = || self.queues.all().iter().all(|queue| queue.recipient.window.is_quiet());
         // First, whoever routes by pools that were before ends; last, nobody has come to wait for one that is over.

@@ -1,7 +1,8 @@
 //! Running a message and settling it: the way from a turn to a settlement.
 
+use std::any::Any;
 use std::future::poll_fn;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering as Memory;
 use std::task::Poll;
@@ -131,9 +132,17 @@ impl Run<'_> {
             self.pool.cascaded(item);
             return next;
         }
-        if let Some(key) = self.parked_key(turn.value()) {
-            self.becomes(&tracked, Now::Waiting);
-            return self.park_in_tail(turn, &tracked, &key);
+        match catch_unwind(AssertUnwindSafe(|| self.parked_key(turn.value()))) {
+            Ok(None) => {}
+            Ok(Some(key)) => {
+                self.becomes(&tracked, Now::Waiting);
+                return self.park_in_tail(turn, &tracked, &key);
+            }
+            // It could not be asked whether it may start.
+            Err(panic) => {
+                let outcome = self.panicked(&tracked.entry.message, &*panic);
+                return self.conclude(turn, &tracked, outcome);
+            }
         }
         let host = tracked.entry.message.target.authority();
         if let Some(until) = self.pool.paused_until(host, started) {
@@ -187,7 +196,7 @@ impl Run<'_> {
         is_parked.then_some(key)
     }
 
-    /// Asks the executor. A panic of it is an outcome like others.
+    /// Asks the executor.
     async fn execute(
         &self,
         message: &crate::Message,
@@ -205,14 +214,17 @@ impl Run<'_> {
         };
         match AssertUnwindSafe(execute).catch_unwind().await {
             Ok(outcome) => outcome,
-            Err(panic) => {
-                let what = panic_words(&*panic);
-                let (pool, id) = (&self.pool.code, &message.id);
-                self.runner.observe(&Fact::Panicked { pool, id, what: &what });
-                let why = format!("panicked: {what}");
-                Outcome::RetryLater { after: None, why, status: None, body: None }
-            }
+            Err(panic) => self.panicked(message, &*panic),
         }
+    }
+
+    /// A panic of others' code is an outcome like others.
+    fn panicked(&self, message: &crate::Message, panic: &(dyn Any + Send)) -> Outcome {
+        let what = panic_words(panic);
+        let (pool, id) = (&self.pool.code, &message.id);
+        self.runner.observe(&Fact::Panicked { pool, id, what: &what });
+        let why = format!("panicked: {what}");
+        Outcome::RetryLater { after: None, why, status: None, body: None }
     }
 
     /// The host of a message is to be left alone: it waits at the front of its key, as if it had
@@ -229,8 +241,7 @@ impl Run<'_> {
         self.becomes(tracked, Now::Retrying { until, reason, breaker: None });
         self.pool.places.waits_again();
         if let Err(item) = turn.postpone(until) {
-            self.pool.places.started();
-            item.hand_back(Duration::ZERO, Reason::Draining);
+            self.turned_out(item, Duration::ZERO, Reason::Draining);
         }
         self.pool.sluice.try_next()
     }
@@ -434,10 +445,7 @@ impl Run<'_> {
                 let (pool, id) = (&self.pool.code, &tracked.entry.message.id);
                 self.runner.observe(&Fact::Retrying { pool, id, after: Some(after), reason });
             }
-            Err(item) => {
-                self.pool.places.started();
-                item.hand_back(after, reason);
-            }
+            Err(item) => self.turned_out(item, after, reason),
         }
         self.pool.sluice.try_next()
     }
@@ -452,12 +460,22 @@ impl Run<'_> {
                 let reason = Reason::Failed;
                 self.runner.observe(&Fact::Retrying { pool, id, after: None, reason });
             }
-            Err(item) => {
-                self.pool.places.started();
-                item.hand_back(Duration::ZERO, Reason::Draining);
-            }
+            Err(item) => self.turned_out(item, Duration::ZERO, Reason::Draining),
         }
         self.pool.sluice.try_next()
+    }
+
+    /// Its pool is gone, so it cannot wait there: it goes back, but for one that later ones of its group could come
+    /// before.
+    fn turned_out(&self, item: Item, after: Duration, reason: Reason) {
+        self.pool.places.started();
+        let tracked = Arc::clone(item.held.tracked());
+        self.becomes(&tracked, Now::Waiting);
+        let stays = self.settings.ordering == Ordering::Strict && !item.held.source().keeps_order;
+        match stays && !tracked.entry.is_acked() {
+            true => item.held.give_back(item.batch),
+            false => item.hand_back(after, reason),
+        }
     }
 
     /// It comes again from its source, and those of its batch and group with it:

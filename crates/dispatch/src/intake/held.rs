@@ -26,8 +26,19 @@ pub struct Owed<E> {
     parks: Lane<E>,
     /// What rests here, for the source to note.
     pub(crate) resting: Resting<E>,
+    returned: Mutex<Vec<Returned<E>>>,
+    has_returned: Notify,
     dropped: Dropped,
     profile: Profile,
+}
+
+/// What comes back to its recipient. It is in flight, or was: so is it bounded.
+#[derive(Debug)]
+pub(crate) enum Returned<E> {
+    /// A message whose pool is gone, and what its recipient has put beside it.
+    Homeless(Arc<Tracked<E>>, Box<dyn Any + Send + Sync>),
+    /// One that another entry stands for, and that has ended.
+    Superseded(Arc<Tracked<E>>),
 }
 
 /// How a message goes back that was dropped.
@@ -84,6 +95,8 @@ impl<E: Entry> Owed<E> {
             retries: Lane::new(),
             parks: Lane::new(),
             resting: Resting::default(),
+            returned: Mutex::default(),
+            has_returned: Notify::new(),
             dropped,
             profile,
         })
@@ -105,6 +118,29 @@ impl<E: Entry> Owed<E> {
         let Some(stray) = self.in_flight.begin_stray(broker_id, receipt) else { return };
         let subject = Subject::Stray(stray);
         self.push(Settling { subject, settlement, parked, is_replayed: false, until: None });
+    }
+
+    /// What has come back; waits for the first. Cancel safe: nothing is taken before it answers.
+    pub(crate) async fn returned(&self) -> Vec<Returned<E>> {
+        loop {
+            let returned = std::mem::take(&mut *self.returned.lock());
+            if !returned.is_empty() {
+                return returned;
+            }
+            self.has_returned.notified().await;
+        }
+    }
+
+    fn give_back(&self, returned: Returned<E>) {
+        self.returned.lock().push(returned);
+        self.has_returned.notify_one();
+    }
+
+    /// A message that another entry stands for has ended.
+    pub(crate) fn let_go(&self, tracked: Arc<Tracked<E>>) {
+        if self.in_flight.let_go(&tracked) {
+            self.give_back(Returned::Superseded(tracked));
+        }
     }
 
     /// Has a delivery settled.
@@ -280,7 +316,16 @@ impl<E: Entry> Held<E> {
 
     /// Lets go of a message that another entry stands for.
     pub fn let_go(mut self) {
-        self.tracked = None;
+        if let Some(tracked) = self.tracked.take() {
+            self.owed.let_go(tracked);
+        }
+    }
+
+    /// Gives the message back to its recipient, which finds another place for it.
+    pub(crate) fn give_back(mut self, beside: impl Any + Send + Sync) {
+        if let Some(tracked) = self.tracked.take() {
+            self.owed.give_back(Returned::Homeless(tracked, Box::new(beside)));
+        }
     }
 }
 

@@ -52,6 +52,8 @@ struct Indexes<E> {
     /// Deliveries that never were in flight and are being settled.
     strays: HashMap<Arc<str>, Arc<Stray>, RandomState>,
     done: Done,
+    /// What was superseded and has not ended.
+    superseded: Vec<Arc<Tracked<E>>>,
 }
 
 /// The messages of keys that were done last, and on which connection: their broker may not have heard.
@@ -131,6 +133,7 @@ impl<E: Entry> InFlight<E> {
             taken: 0,
             strays: HashMap::default(),
             done: Done::default(),
+            superseded: Vec::new(),
         };
         Self { indexes: Mutex::new(indexes), keeps_order, fewer: Notify::new() }
     }
@@ -282,6 +285,19 @@ impl<E: Entry> InFlight<E> {
         self.indexes.lock().by_broker_id.values().cloned().collect()
     }
 
+    /// All of them, and those that were superseded and have not ended.
+    pub(crate) fn each_that_may_run(&self) -> Vec<Arc<Tracked<E>>> {
+        let indexes = self.indexes.lock();
+        indexes.by_broker_id.values().chain(&indexes.superseded).cloned().collect()
+    }
+
+    /// A message that was superseded has ended. `false` if that was known.
+    pub(crate) fn let_go(&self, tracked: &Arc<Tracked<E>>) -> bool {
+        let superseded = &mut self.indexes.lock().superseded;
+        let at = superseded.iter().position(|known| Arc::ptr_eq(known, tracked));
+        at.map(|at| superseded.swap_remove(at)).is_some()
+    }
+
     /// Those whose last delivery was this long ago, each once for each of its deliveries.
     pub fn overdue(&self, limit: Duration) -> Vec<(Arc<Tracked<E>>, Duration)> {
         let now = Instant::now();
@@ -309,6 +325,7 @@ impl<E: Entry> Indexes<E> {
             tracked.state.lock().stage = Stage::Superseded;
             self.remove(tracked);
         }
+        self.superseded.extend(before.iter().cloned());
         before
     }
 

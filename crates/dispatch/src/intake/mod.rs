@@ -20,10 +20,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_tasks::{Context, Invalid, TaskGroup};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-pub(crate) use held::Subject;
 pub use held::{Dropped, Held, Owed, Settling};
+pub(crate) use held::{Returned, Subject};
 pub use in_flight::{Begun, Entry, InFlight, Tracked};
 use questions::Questions;
 
@@ -98,6 +99,8 @@ pub struct Intake<R: Recipient> {
     last_poll: Mutex<Option<Instant>>,
     /// Held from asking for a batch until it is taken in, where order hangs on it.
     turn: tokio::sync::Mutex<()>,
+    /// Told when order may hang on it from now on.
+    turns: Notify,
 }
 
 /// One life of a source. A restart begins the next.
@@ -132,6 +135,7 @@ impl<R: Recipient> Intake<R> {
             receivers,
             last_poll: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
+            turns: Notify::new(),
         }))
     }
 
@@ -193,6 +197,23 @@ impl<R: Recipient> Intake<R> {
         let asking = panicked::as_error(async { question(&*source).await });
         let answer = replaced.until_interrupted(asking).await;
         answer.unwrap_or_else(|_| Err(SourceError::new("it was replaced before it answered")))
+    }
+
+    /// Whether batches are taken in in turn may have changed: whoever has asked without a turn asks again.
+    pub(crate) fn look_at_turns(&self) {
+        self.turns.notify_waiters();
+    }
+
+    /// Waits until batches must be taken in in turn.
+    async fn until_in_turn(&self) {
+        loop {
+            let mut told = std::pin::pin!(self.turns.notified());
+            told.as_mut().enable();
+            if self.recipient.in_turn() {
+                return;
+            }
+            told.await;
+        }
     }
 
     /// Stops receiving. What is here stays here. Waits for receivers until the deadline; `false` if
@@ -307,15 +328,24 @@ async fn receive<R: Recipient>(
             };
             (turn, R::demand(&intake).await)
         };
-        let Ok((_turn, demand)) = cx.until_interrupted(asking).await else { return };
+        let Ok((turn, demand)) = cx.until_interrupted(asking).await else { return };
         let received = {
             let _asked = questions.ask(STALLED_AFTER);
-            let asking = async { source.receive(demand.clone()).await };
-            cx.until_interrupted(panicked::as_error(asking)).await
+            let asking = panicked::as_error(async { source.receive(demand.clone()).await });
+            let asking = async {
+                tokio::select! {
+                    biased;
+                    received = asking => Some(received),
+                    // It asks again, in its turn.
+                    () = intake.until_in_turn(), if turn.is_none() => None,
+                }
+            };
+            cx.until_interrupted(asking).await
         };
         match received {
             Err(_) => return,
-            Ok(Ok(batch)) => {
+            Ok(None) => {}
+            Ok(Some(Ok(batch))) => {
                 *intake.last_poll.lock() = Some(Instant::now());
                 pause = FIRST_PAUSE;
                 if batch.is_empty() {
@@ -327,7 +357,7 @@ async fn receive<R: Recipient>(
                 // Its places are those of the messages now.
                 drop(demand);
             }
-            Ok(Err(error)) => {
+            Ok(Some(Err(error))) => {
                 // What it asked for is for others meanwhile.
                 drop(demand);
                 intake.recipient.source_failed("receive", &error);

@@ -225,6 +225,7 @@ impl<R: Recipient> Intake<R> {
     fn let_go(self: &Arc<Self>, settling: &Settling<R::Entry>) {
         if let Subject::Tracked(tracked) = &settling.subject {
             R::ended(self, &tracked.entry);
+            self.owed.let_go(Arc::clone(tracked));
         }
     }
 }

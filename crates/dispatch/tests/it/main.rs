@@ -10,5 +10,6 @@ mod ordering;
 mod resting;
 mod routing;
 mod settling;
+mod turns;
 mod views;
 mod worst;

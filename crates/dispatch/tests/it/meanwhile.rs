@@ -511,3 +511,20 @@ async fn a_row_that_cannot_be_kept_holds_up_no_other() {
         router.in_flight()
     );
 }
+
+/// docs/rules.md#strict-2, docs/rules.md#settle-3: what a panic hands back is not overtaken.
+#[tokio::test(start_paused = true)]
+async fn a_panic_where_a_message_would_start_does_not_let_the_next_of_its_group_overtake() {
+    let parked =
+        Arc::new(OddParked { panics_when_asked: AtomicU32::new(1), ..OddParked::default() });
+    let (router, source, executor) = with_parked(parked).await;
+    router.set_pool(pool("S", 2, Ordering::Strict)).expect("sound");
+    source.hand_out(vec![of("m1", "g", 0), of("m2", "g", 0)]);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(
+        !executor.started().contains(&"m2#1".to_owned()),
+        "m2 ran before m1: {:?}, {:?}",
+        executor.started(),
+        source.settlements()
+    );
+}

@@ -5,9 +5,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sluicegate_dispatch::{Fact, Message, Observer, Ordering, PoolSettings};
-use sluicegate_testkit::scripted::rig::{Rig, done_after, pool};
-use sluicegate_testkit::scripted::{Step, grouped, message};
+use sluicegate_dispatch::{Delivery, Fact, Message, Observer, Ordering, PoolSettings};
+use sluicegate_testkit::scripted::rig::{QUEUE, Rig, done_after, fails, pool};
+use sluicegate_testkit::scripted::{ScriptedSource, Step, delivery, grouped, message};
 use tokio::time::Instant;
 
 /// docs/rules.md#strict-6
@@ -154,4 +154,91 @@ async fn what_waits_in_the_default_pool_is_not_overtaken_when_its_own_comes_back
     rig.hand_out([grouped("m2", "S", "g")]);
     rig.pass(10).await;
     assert_eq!(rig.executor.started(), ["busy#1", "m1#1", "m2#1"]);
+}
+
+fn of(id: &str, group: &str, generation: u64) -> Delivery {
+    let mut one = delivery(grouped(id, "S", group));
+    one.receipt.generation = generation;
+    one
+}
+
+/// A superseded message that still runs in a pool that is leaving is in no index any more: nothing waits for it.
+#[tokio::test(start_paused = true)]
+async fn a_message_never_runs_twice_at_once_when_it_is_superseded_in_a_pool_that_leaves() {
+    let pools = [pool("S", 4, Ordering::Strict), pool("DEFAULT-POOL", 4, Ordering::Strict)];
+    let rig = Rig::new(pools).await;
+    rig.executor.on("b", [done_after(60_000), done_after(60_000)]);
+    rig.deliver([of("a", "g", 1), of("b", "g", 1)]);
+    rig.executor.until_started(2).await;
+    rig.router.remove_pool("S");
+    // The connection breaks before the broker has heard of a's ack: it delivers all again, in order.
+    rig.deliver([of("a", "g", 2), of("b", "g", 2)]);
+    rig.pass(10).await;
+    assert_eq!(
+        rig.executor.started(),
+        ["a#1", "b#1"],
+        "b runs {} times at once",
+        rig.executor.running()
+    );
+}
+
+/// docs/rules.md#strict-2, docs/rules.md#strict-6. From a source that keeps no order.
+#[tokio::test(start_paused = true)]
+async fn a_head_that_fails_in_a_removed_pool_is_not_overtaken() {
+    let pools = [pool("S", 1, Ordering::Strict), pool("DEFAULT-POOL", 4, Ordering::Strict)];
+    let rig = Rig::new(pools).await;
+    let Step::Answer(_, outcome) = fails() else { unreachable!() };
+    rig.executor.on("m1", [Step::Answer(Duration::from_secs(5), outcome)]);
+    rig.hand_out([grouped("m1", "S", "g"), grouped("m2", "S", "g")]);
+    rig.executor.until_started(1).await;
+    rig.router.remove_pool("S");
+    rig.pass(10).await;
+    // It goes to another pool, where it is tried at once, and its group after it.
+    assert_eq!(rig.executor.started(), ["m1#1", "m1#2", "m2#1"]);
+    assert_eq!(rig.source.settlements(), ["m1 gone", "m2 gone"]);
+}
+
+/// docs/rules.md#strict-6. The default pool as it is made when it is first needed.
+#[tokio::test(start_paused = true)]
+async fn what_runs_in_an_unordered_default_pool_is_waited_for_when_its_strict_pool_is_back() {
+    let rig = Rig::new([pool("S", 1, Ordering::Strict), PoolSettings::default_pool()]).await;
+    rig.router.remove_pool("S");
+    assert_eq!(rig.router.clean_up().await, 0);
+    rig.executor.on("m1", [done_after(60_000)]);
+    rig.hand_out([grouped("m1", "S", "g")]);
+    rig.executor.until_started(1).await;
+    rig.router.set_pool(pool("S", 1, Ordering::Strict)).expect("sound");
+    rig.hand_out([grouped("m2", "S", "g")]);
+    rig.pass(10).await;
+    assert_eq!(rig.executor.started(), ["m1#1"], "two of a group of a strict pool run at once");
+}
+
+/// docs/rules.md#pool-2: "Concurrency, capacity, rate and everything else, at once and for what waits."
+#[tokio::test(start_paused = true)]
+async fn what_waits_is_in_order_when_its_pool_becomes_strict() {
+    let rig = Rig::new([pool("A", 1, Ordering::None)]).await;
+    rig.executor.otherwise(done_after(1_000));
+    rig.hand_out((0..6).map(|n| grouped(&format!("m{n}"), "A", "g")));
+    rig.executor.until_started(1).await;
+    rig.router.set_pool(pool("A", 4, Ordering::Strict)).expect("sound");
+    rig.pass(10).await;
+    assert_eq!(rig.executor.most_running(), 1, "of one group of a strict pool");
+}
+
+/// docs/rules.md#strict-6. The queue was removed and added again, and its pool was removed: what comes from the new one
+/// must wait for what the old one still runs.
+#[tokio::test(start_paused = true)]
+async fn order_holds_when_queue_and_pool_are_changed_together() {
+    let pools = [pool("S", 4, Ordering::Strict), pool("DEFAULT-POOL", 4, Ordering::Strict)];
+    let rig = Rig::new(pools).await;
+    rig.executor.on("m1", [done_after(60_000)]);
+    rig.hand_out([grouped("m1", "S", "g")]);
+    rig.executor.until_started(1).await;
+    assert!(rig.router.remove_queue("q", Instant::now() + Duration::from_secs(1)).await);
+    let new = ScriptedSource::new();
+    assert!(rig.router.add_queue("q", QUEUE, new.clone()).await.expect("a queue"));
+    rig.router.remove_pool("S");
+    new.hand_out(vec![of("m2", "g", 0)]);
+    rig.pass(10).await;
+    assert_eq!(rig.executor.started(), ["m1#1"], "two of a group of one queue run at once");
 }

@@ -316,9 +316,12 @@ impl Oracles {
         hold("pools", is_known, || format!("m{serial} asked for {} and got {code}", letter.pool))?;
         let key = key(&settings, letter);
         let may_move = self.may_move(serial);
+        let gets_key = self.letters[serial].here.as_ref().is_some_and(|here| self.may_be_out(here));
         let here = self.hand_of(serial)?;
         let is_new = here.place.is_none() && here.is_waiting();
-        hold("twice", is_new || may_move, || format!("m{serial} was let in twice: {here:?}"))?;
+        hold("twice", is_new || may_move || gets_key, || {
+            format!("m{serial} was let in twice: {here:?}")
+        })?;
         // In its new pool it is tried at once.
         here.standing = Standing::Waiting;
         here.place = Some(Place { pool, key, number, at: now, settings });
@@ -341,6 +344,14 @@ impl Oracles {
                 })
         };
         !keeps_order && seen.here.as_ref().is_some_and(waits)
+    }
+
+    /// Whether a message that was let in may wait in its window again: its pool kept order since, if only for a while, and
+    /// it is to be let in with its key.
+    fn may_be_out(&self, here: &Here) -> bool {
+        let is_keyless =
+            |place: &Place| place.key.is_none() && !self.pools.get(place.pool).is_steady;
+        here.is_waiting() && here.place.as_ref().is_some_and(is_keyless)
     }
 
     fn refuse(&mut self, now: Moment, code: &Arc<str>, count: u32) -> Result<(), Broken> {
@@ -409,6 +420,8 @@ impl Oracles {
             pool.pause(&host, now + *after);
         }
         let is_closed = pool.is_closed;
+        // It would lose its place in its group: it waits for another pool.
+        let moves = is_closed && !self.setup.queues[self.letters[serial].letter.queue];
         let standing = match outcome.as_ref().map(fate) {
             None => again(Duration::from_secs(30), Reason::Failed),
             Some(Fate::Done) => gone(Cause::Done),
@@ -419,10 +432,12 @@ impl Oracles {
                 let attempts = here.attempts + u32::from(counts);
                 let is_strict = settings.ordering == Ordering::Strict;
                 if counts && settings.max_attempts > 0 && attempts >= settings.max_attempts {
-                    self.exhaust(serial, settings, place, is_closed)
+                    self.exhaust(serial, settings, place, is_closed, moves)
                 } else if !is_strict || outcome == Some(Outcome::Interrupted) {
                     self.fail(serial, &here, settings);
                     again(after, reason)
+                } else if moves {
+                    Standing::Waiting
                 } else if is_closed {
                     again(after, reason)
                 } else {

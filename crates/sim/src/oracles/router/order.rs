@@ -142,10 +142,12 @@ impl Oracles {
         settings: &Arc<PoolSettings>,
         place: &Place,
         is_closed: bool,
+        moves: bool,
     ) -> Standing {
         let own = key(settings, &self.letters[serial].letter);
         let (cause, parks_key) = match exhausted(settings, own.as_ref()) {
             Ok(end) => end,
+            Err(()) if moves => return Standing::Waiting,
             Err(()) if is_closed => return again(std::time::Duration::ZERO, Reason::Draining),
             Err(()) => {
                 let after = std::time::Duration::ZERO;

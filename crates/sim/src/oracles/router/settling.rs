@@ -210,7 +210,8 @@ impl Oracles {
                 }
                 Reason::Draining => {
                     let queue = self.letters[serial].letter.queue;
-                    let is_cut = here.place.is_none() && self.stopped_queues.contains(&queue);
+                    let is_out = here.place.is_none() || self.may_be_out(here);
+                    let is_cut = is_out && self.stopped_queues.contains(&queue);
                     let is_again = here.before == Some(Reason::Draining);
                     drains
                         && (is_again
