@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use sluicegate_dispatch::{
-    Delivery, Demand, Order, Publication, Reason, Receipt, Rest, Room, Rooms, Settle, Settlement, Source,
+    Delivery, Demand, Order, Publication, Reason, Receipt, Rest, Room, Rooms, Settle, Settlement,
+    Source,
 };
 use sluicegate_sources::sqlite::{Clock, SqliteSource, Store, StoreSettings};
 use sluicegate_testkit::FakeSource;
@@ -214,9 +215,8 @@ impl Pair {
             Rest { receipt, after: delay(ticks), attempts: ticks, reason }
         };
         let picked = chosen.iter().map(|(index, ticks)| (index.get(&self.receipts), *ticks));
-        let (real, fake) = picked
-            .map(|((real, fake), ticks)| (rest(real, ticks), rest(fake, ticks)))
-            .unzip();
+        let (real, fake) =
+            picked.map(|((real, fake), ticks)| (rest(real, ticks), rest(fake, ticks))).unzip();
         let real = self.real().rest(real).await.unwrap();
         assert_eq!(real, self.fake.rest(fake).await.unwrap());
     }

