@@ -98,8 +98,13 @@ async fn whatever_is_done_at_once_nobody_is_in_a_deadlock() {
     in_order(&[&one, &two]);
     let publish = async |round: usize| {
         let message = |n: usize| {
-            let pool = if n % 3 == 0 { "PLAIN" } else { "STRICT" };
-            publication_in(&format!("{round}/{n}"), pool, Some(&format!("g{n}")), n % 7 == 0)
+            let pool = if n.is_multiple_of(3) { "PLAIN" } else { "STRICT" };
+            publication_in(
+                &format!("{round}/{n}"),
+                pool,
+                Some(&format!("g{n}")),
+                n.is_multiple_of(7),
+            )
         };
         one.publish((0..GROUPS).map(message).collect()).await.unwrap();
     };
