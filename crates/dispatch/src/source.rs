@@ -66,8 +66,8 @@ pub trait Source<M = Message>: Send + Sync + 'static {
     /// receipts.
     fn extend(&self, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>>;
 
-    /// Notes how often deliveries were tried and when they may be tried again, though they stay out. The answers are
-    /// in the order of the questions.
+    /// Notes how often deliveries were tried and when they may be tried again, though they stay out. It holds for that
+    /// delivery alone, and takes the place of what was noted of it before. The answers are in the order of the questions.
     ///
     /// # Errors
     /// None of them was noted, as far as is known.

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::in_flight::{Entry, Tracked};
 use super::{FIRST_PAUSE, Intake, LONGEST_PAUSE, Recipient, STALLED_AFTER};
-use crate::{Reason, Rest, Settled};
+use crate::{Reason, Receipt, Rest, Settled};
 
 /// What is to be noted: of each message the latest, so there is no more of it than is in flight.
 #[derive(Debug)]
@@ -100,7 +100,8 @@ async fn note<R: Recipient>(intake: &Intake<R>, mut notes: Vec<Note<R::Entry>>) 
         attempts: note.tracked.attempts(),
         reason: note.reason,
     };
-    let rests = notes.iter().map(rest).collect();
+    let rests: Vec<Rest> = notes.iter().map(rest).collect();
+    let used: Vec<Receipt> = rests.iter().map(|rest| rest.receipt.clone()).collect();
     let answers = match intake.ask(STALLED_AFTER, |source| source.rest(rests)).await {
         Ok(answers) => answers,
         Err(error) => {
@@ -110,11 +111,18 @@ async fn note<R: Recipient>(intake: &Intake<R>, mut notes: Vec<Note<R::Entry>>) 
         }
     };
     let mut all = true;
-    for (note, answer) in notes.into_iter().zip(answers) {
-        if let Settled::Failed(error) = answer {
-            intake.recipient.source_failed("rest", &error);
-            intake.owed.resting.put_back(note);
-            all = false;
+    for ((note, answer), used) in notes.into_iter().zip(answers).zip(used) {
+        match answer {
+            Settled::Failed(error) => {
+                intake.recipient.source_failed("rest", &error);
+                intake.owed.resting.put_back(note);
+                all = false;
+            }
+            // Delivered anew while that was under way, it is noted by the receipt that is valid now.
+            Settled::Stale if note.tracked.receipt() != used => {
+                intake.owed.resting.put_back(note);
+            }
+            Settled::Stale | Settled::Done => {}
         }
     }
     all

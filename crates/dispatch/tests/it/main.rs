@@ -7,6 +7,7 @@ mod live;
 mod meanwhile;
 mod moving;
 mod ordering;
+mod resting;
 mod routing;
 mod settling;
 mod turns;

@@ -15,10 +15,11 @@ const INDEXES: &str = include_str!("sql/indexes.sql");
 const FUNCTIONS: [&str; 5] = [
     include_str!("sql/keys.sql"),
     include_str!("sql/publish.sql"),
-    include_str!("sql/settle.sql"),
+    SETTLE,
     REST,
     include_str!("sql/claim.sql"),
 ];
+const SETTLE: &str = include_str!("sql/settle.sql");
 const REST: &str = include_str!("sql/rest.sql");
 /// The old tables are put aside, and then taken over.
 const FROM_1: &str = include_str!("sql/from_1.sql");
@@ -30,7 +31,7 @@ fn steps(found: i32) -> Vec<&'static str> {
     let mut steps = match found {
         0 => vec![TABLES, MESSAGES, INDEXES],
         1 => vec![FROM_1, MESSAGES, COPY_1, INDEXES],
-        2 => return vec![FROM_2, REST],
+        2 => return vec![FROM_2, SETTLE, REST],
         _ => return Vec::new(),
     };
     steps.extend(FUNCTIONS);

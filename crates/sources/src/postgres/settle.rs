@@ -138,7 +138,11 @@ pub(crate) async fn extend(
 }
 
 /// Notes what rests; the answers are in the order of the questions.
-pub(crate) async fn rest(shared: &Shared, rests: Vec<Rest>) -> Result<Vec<Settled>, SourceError> {
+pub(crate) async fn rest(
+    shared: &Shared,
+    rests: Vec<Rest>,
+    span: i64,
+) -> Result<Vec<Settled>, SourceError> {
     let mut sorted: Vec<&Rest> = rests.iter().collect();
     sorted.sort_by_key(|rest| (rest.receipt.tag, Reverse(rest.receipt.generation)));
     sorted.dedup_by_key(|rest| rest.receipt.tag);
@@ -146,7 +150,7 @@ pub(crate) async fn rest(shared: &Shared, rests: Vec<Rest>) -> Result<Vec<Settle
     let afters: Vec<i64> = sorted.iter().map(|rest| micros(rest.after)).collect();
     let tries: Vec<i32> = sorted.iter().map(|rest| tries(rest.attempts)).collect();
     let reasons: Vec<&str> = sorted.iter().map(|rest| rest.reason.label()).collect();
-    let values: Values<'_> = &[&seqs, &marks, &afters, &tries, &reasons];
+    let values: Values<'_> = &[&seqs, &marks, &afters, &tries, &reasons, &span];
     let rows = shared.link.rows(&shared.sql.rest, values).await?;
     Ok(answers(rests.iter().map(|rest| &rest.receipt), &rows))
 }

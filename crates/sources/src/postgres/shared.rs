@@ -61,7 +61,7 @@ impl Sql {
             claim: names.write(super::claimer::CLAIM),
             settle: names.write("SELECT * FROM {s}.settle($1, $2, $3, $4, $5, $6)"),
             extend: names.write("SELECT * FROM {s}.extend($1, $2, $3)"),
-            rest: names.write("SELECT * FROM {s}.rest($1, $2, $3, $4, $5)"),
+            rest: names.write("SELECT * FROM {s}.rest($1, $2, $3, $4, $5, $6)"),
             publish: names.write("SELECT {s}.publish($1, $2, $3, $4, $5, $6, $7, $8)"),
             put_back: names.write("SELECT {s}.put_back($1, $2, $3, $4, $5, $6, $7, $8)"),
             depth: names.write(super::find::DEPTH),

@@ -142,7 +142,8 @@ impl<M: Content> Source<M> for PostgresSource<M> {
     }
 
     fn rest(&self, rests: Vec<Rest>) -> BoxFuture<'_, Result<Vec<Settled>, SourceError>> {
-        Box::pin(settle::rest(&self.shared, rests))
+        let span = claimer::span(self.shared.settings.visibility);
+        Box::pin(settle::rest(&self.shared, rests, span))
     }
 
     fn depth(&self) -> BoxFuture<'_, Result<Depth, SourceError>> {

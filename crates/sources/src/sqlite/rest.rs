@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, params};
 use sluicegate_dispatch::{Reason, Rest, Settled};
+use tokio::time::Instant;
 
 use super::row::Key;
 use super::store::Queue;
@@ -12,12 +13,14 @@ use super::writer::Write;
 
 /// Deliveries whose rest is noted, in the order of the questions; `None` where the receipt is not valid.
 pub(crate) struct Rests {
+    pub(crate) queue: Arc<Queue>,
     pub(crate) items: Vec<Option<Resting>>,
 }
 
 pub(crate) struct Resting {
     pub(crate) seq: i64,
-    pub(crate) due: Option<i64>,
+    /// Until when, by either clock.
+    pub(crate) until: Option<(Instant, i64)>,
     pub(crate) rest: Rest,
 }
 
@@ -35,7 +38,8 @@ impl Write for Rests {
         let mut answers = Vec::with_capacity(self.items.len());
         for item in &self.items {
             let is_there = match item {
-                Some(Resting { seq, due, rest: Rest { attempts, reason, .. } }) => {
+                Some(Resting { seq, until, rest: Rest { attempts, reason, .. } }) => {
+                    let due = until.map(|(_, due)| due);
                     update.execute(params![seq, attempts, due, reason.label()])? > 0
                 }
                 None => false,
@@ -44,9 +48,19 @@ impl Write for Rests {
         }
         Ok(answers)
     }
+
+    /// What is not in the file is not known here either: whoever reads by time would not find it.
+    fn written(&mut self, answers: &Vec<Settled>) {
+        let mut ahead = self.queue.ahead.lock();
+        for (item, answer) in self.items.iter().zip(answers) {
+            if let (Some(Resting { until, rest, .. }), Settled::Done) = (item, answer) {
+                ahead.rests(&rest.receipt, *until);
+            }
+        }
+    }
 }
 
-/// A message of high priority comes: the head of its key, if it is out, stays the head after a crash too.
+/// A message of high priority comes: the head of its key, if it is or was out, stays the head after a crash too.
 pub(crate) fn hold_head(
     connection: &Connection,
     queue: &Queue,
@@ -54,7 +68,7 @@ pub(crate) fn hold_head(
     group: &Arc<str>,
 ) -> rusqlite::Result<()> {
     let key = Key { pool, group: Arc::clone(group) };
-    let Some(head) = queue.ahead.lock().head_out(&key) else { return Ok(()) };
+    let Some(head) = queue.ahead.lock().head_held(&key) else { return Ok(()) };
     let mut update = connection.prepare_cached(
         "UPDATE messages SET reason = ?2 \
          WHERE seq = ?1 AND attempts = 0 AND ifnull(reason, 'scheduled') = 'scheduled'",

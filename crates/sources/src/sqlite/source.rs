@@ -22,6 +22,8 @@ use super::take_out::take_out;
 
 /// How long a receive waits for the first message.
 const WAIT: Duration = Duration::from_secs(1);
+/// Nothing is awaited for longer in one go.
+const FAR: Duration = Duration::from_secs(365 * 86_400);
 /// How many deliveries one call may settle.
 const SETTLE_BATCH: usize = 1024;
 
@@ -123,10 +125,11 @@ impl SqliteSource {
             let mut ahead = self.queue.ahead.lock();
             let item = |rest: Rest| {
                 let due = (!rest.after.is_zero()).then(|| Clock::after(time, rest.after));
-                let until = due.map(|due| (now + rest.after, due));
-                ahead.rest(&rest.receipt, now, until).map(|seq| Resting { seq, due, rest })
+                let until = due.map(|due| (now + rest.after.min(FAR), due));
+                ahead.may_rest(&rest.receipt, now).map(|seq| Resting { seq, until, rest })
             };
-            Rests { items: rests.into_iter().map(item).collect() }
+            let items = rests.into_iter().map(item).collect();
+            Rests { queue: Arc::clone(&self.queue), items }
         };
         self.store.writer.write(write).await
     }

@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use sluicegate_dispatch::{
-    Delivery, Demand, Order, Publication, Reason, Receipt, Room, Rooms, Settle, Settlement, Source,
+    Delivery, Demand, Order, Publication, Reason, Receipt, Rest, Room, Rooms, Settle, Settlement,
+    Source,
 };
 use sluicegate_sources::sqlite::{Clock, SqliteSource, Store, StoreSettings};
 use sluicegate_testkit::FakeSource;
@@ -29,6 +30,8 @@ enum Step {
     Receive(usize, Option<[u32; 3]>),
     Settle(Vec<(Index, How)>),
     Extend(Vec<Index>),
+    /// They rest for so many ticks.
+    Rest(Vec<(Index, u32)>),
     Wait(u32),
     KeepOrder(&'static [&'static str]),
     Crash,
@@ -76,6 +79,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (some(8), [0..4u32, 0..4, 0..4]).prop_map(|(most, rooms)| Step::Receive(most, Some(rooms))),
         8 => proptest::collection::vec((any::<Index>(), how()), some(5)).prop_map(Step::Settle),
         2 => proptest::collection::vec(any::<Index>(), some(4)).prop_map(Step::Extend),
+        4 => proptest::collection::vec((any::<Index>(), 0..50u32), some(4)).prop_map(Step::Rest),
         4 => (1u32..25).prop_map(Step::Wait),
         1 => proptest::sample::select(ORDERS).prop_map(Step::KeepOrder),
         1 => Just(Step::Crash),
@@ -202,6 +206,21 @@ impl Pair {
         assert_eq!(real, self.fake.extend(fake).await.unwrap());
     }
 
+    async fn rest(&self, chosen: &[(Index, u32)]) {
+        if self.receipts.is_empty() {
+            return;
+        }
+        let rest = |receipt: &Receipt, ticks: u32| {
+            let (receipt, reason) = (receipt.clone(), Reason::Failed);
+            Rest { receipt, after: delay(ticks), attempts: ticks, reason }
+        };
+        let picked = chosen.iter().map(|(index, ticks)| (index.get(&self.receipts), *ticks));
+        let (real, fake) =
+            picked.map(|((real, fake), ticks)| (rest(real, ticks), rest(fake, ticks))).unzip();
+        let real = self.real().rest(real).await.unwrap();
+        assert_eq!(real, self.fake.rest(fake).await.unwrap());
+    }
+
     fn keep_order(&mut self, pools: &'static [&'static str]) {
         self.order = pools;
         let order = Arc::new(Order::of_pools(pools.iter().copied()));
@@ -216,6 +235,7 @@ impl Pair {
             Step::Receive(max, rooms) => drop(self.receive(*max, *rooms).await),
             Step::Settle(chosen) => self.settle(chosen).await,
             Step::Extend(chosen) => self.extend(chosen).await,
+            Step::Rest(chosen) => self.rest(chosen).await,
             Step::Wait(ticks) => self.tick(*ticks).await,
             Step::KeepOrder(pools) => self.keep_order(pools),
             Step::Crash => {

@@ -249,3 +249,30 @@ async fn a_delay_that_has_passed_before_it_is_written_is_over() {
     assert_eq!(settled, Settled::Done);
     assert_eq!(stage.take_ids(10).await, ["m1"]);
 }
+
+#[tokio::test]
+async fn what_could_not_be_noted_comes_when_its_window_ends() {
+    let mut settings = StoreSettings::default();
+    settings.busy = Some(Duration::from_millis(20));
+    let stage = Stage::open_with(tempfile::tempdir().unwrap(), settings).await;
+    for pools in [&[][..], &["STRICT"][..]] {
+        let name = format!("short {}", pools.len());
+        let queue = stage.store.queue(name, Duration::from_millis(300)).await.unwrap();
+        queue.keep_order(&std::sync::Arc::new(Order::of_pools(pools.iter().copied())));
+        queue.publish(vec![strict("a1", "a")]).await.unwrap();
+        let received = queue.receive(Demand::any(1)).await.unwrap();
+        let busy = Busy::begin(&stage);
+        let (after, attempts, reason) =
+            (Duration::from_secs(1), 1, sluicegate_dispatch::Reason::Failed);
+        let receipt = received[0].receipt.clone();
+        let rest = sluicegate_dispatch::Rest { receipt, after, attempts, reason };
+        assert!(queue.rest(vec![rest]).await.is_err());
+        busy.end();
+        let end = Instant::now() + Duration::from_secs(5);
+        let mut back = Vec::new();
+        while back.is_empty() && Instant::now() < end {
+            back = queue.receive(Demand::any(1)).await.unwrap();
+        }
+        assert_eq!(ids(&back), ["a1"], "{pools:?}");
+    }
+}

@@ -21,4 +21,6 @@ mod migration;
 #[cfg(test)]
 mod order;
 #[cfg(test)]
+mod resting;
+#[cfg(test)]
 mod stage;

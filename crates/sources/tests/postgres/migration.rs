@@ -141,7 +141,7 @@ async fn the_second_version_goes_on_under_a_daemon_that_runs() {
     running.extend(vec![out[0].receipt.clone()]).await.unwrap();
     sql.run(
         "ALTER TABLE sluicegate.messages DROP COLUMN rests;
-         DROP FUNCTION sluicegate.rest(bigint[], bigint[], bigint[], int[], text[]);
+         DROP FUNCTION sluicegate.rest;
          UPDATE sluicegate.version SET number = 2;",
     )
     .await;

@@ -21,6 +21,9 @@ use super::ready::Ready;
 /// How long an id is remembered.
 const DEDUPE: Duration = Duration::from_secs(300);
 
+/// No rest is longer.
+const FAR: Duration = Duration::from_secs(365 * 86_400);
+
 #[derive(Debug, Default)]
 pub(super) struct Shelf {
     stored: BTreeMap<u64, Stored>,
@@ -154,7 +157,7 @@ impl Shelf {
             Some(key) => {
                 let line = self.keys.entry(key.clone()).or_default();
                 line.all.insert((Reverse(is_high), number));
-                let head = line.head.filter(|_| is_high && line.outs > 0);
+                let head = line.head.filter(|_| is_high && (line.outs > 0 || line.is_fixed));
                 if let Some(head) = head.and_then(|head| self.stored.get_mut(&head)) {
                     head.is_held = true;
                 }
@@ -433,7 +436,7 @@ impl Shelf {
         let Some(stored) = self.stored.get_mut(&rest.receipt.tag) else { return Settled::Stale };
         stored.attempts = rest.attempts;
         stored.is_held = true;
-        stored.rests = Some((now + rest.after, rest.reason));
+        stored.rests = Some((now + rest.after.min(FAR), rest.reason));
         Settled::Done
     }
 

@@ -27,9 +27,9 @@ BEGIN
 END
 $$;
 
--- Notes how often deliveries were tried and until when they rest; they stay out. No number comes twice. Answers those
--- that were valid.
-CREATE FUNCTION {s}.rest(seqs bigint[], marks bigint[], afters bigint[], tries int[], reasons text[])
+-- Notes how often deliveries were tried and until when they rest; they stay out. Where an earlier rest reached beyond the
+-- window nobody knows when that ends: it begins anew. No number comes twice. Answers those that were valid.
+CREATE FUNCTION {s}.rest(seqs bigint[], marks bigint[], afters bigint[], tries int[], reasons text[], span bigint)
 RETURNS TABLE (seq bigint, mark bigint)
 LANGUAGE plpgsql
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -37,12 +37,14 @@ AS $$
 #variable_conflict use_column
 DECLARE
     moment timestamptz := clock_timestamp();
+    anew timestamptz := moment + span * interval '1 microsecond';
     ends timestamptz;
 BEGIN
     PERFORM {s}.lock_keys(seqs, marks);
     FOR n IN 1 .. cardinality(seqs) LOOP
         ends := moment + afters[n] * interval '1 microsecond';
-        UPDATE {s}.messages m SET attempts = tries[n], reason = reasons[n], rests = ends, until = greatest(m.until, ends)
+        UPDATE {s}.messages m SET attempts = tries[n], reason = reasons[n], rests = ends,
+            until = greatest(CASE WHEN m.until <= m.rests THEN anew ELSE m.until END, ends)
         WHERE m.seq = seqs[n] AND m.token = marks[n];
         IF FOUND THEN
             seq := seqs[n];

@@ -1,7 +1,7 @@
--- Version 2: settling.
+-- Version 3: settling.
 
 -- Locks the keys of deliveries that are out as heads.
-CREATE FUNCTION {s}.lock_keys(
+CREATE OR REPLACE FUNCTION {s}.lock_keys(
     seqs bigint[], marks bigint[], OUT rows tid[], OUT queues int[], OUT pools bytea[], OUT grps bytea[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -29,7 +29,7 @@ $$;
 -- Settles deliveries: 0 is gone, 1 comes again, 2 is buried. Without a number of tries it comes again
 -- as if it had never been out. No number comes twice. Answers those that were settled, and whether something can be
 -- claimed for that.
-CREATE FUNCTION {s}.settle(
+CREATE OR REPLACE FUNCTION {s}.settle(
     seqs bigint[], marks bigint[], endings smallint[], afters bigint[], tries int[], reasons text[]
 ) RETURNS TABLE (seq bigint, mark bigint, freed boolean)
 LANGUAGE plpgsql
@@ -57,7 +57,7 @@ BEGIN
     SELECT array_agg(seq) INTO done FROM gone;
     FOR n IN 1 .. cardinality(seqs) LOOP
         CONTINUE WHEN endings[n] <> 1;
-        UPDATE {s}.messages m SET token = NULL, holder = NULL, keyed = false, base = NULL,
+        UPDATE {s}.messages m SET token = NULL, holder = NULL, keyed = false, base = NULL, rests = NULL,
             until = CASE WHEN afters[n] > 0 THEN moment + afters[n] * interval '1 microsecond' END,
             attempts = coalesce(tries[n], m.attempts),
             reason = coalesce(reasons[n], m.reason),
@@ -73,10 +73,10 @@ BEGIN
 END
 $$;
 
--- Ends the claims of those that died, but for what rests. They are expired, not undone: the heads of their keys
--- stay heads.
+-- Ends the claims of those that died. They are expired, not undone: the heads of their keys stay heads. What rests is
+-- late, as if it had been settled like that.
 -- A server that has just started has not seen anybody yet. Answers how many claims ended.
-CREATE FUNCTION {s}.bury_the_dead() RETURNS bigint
+CREATE OR REPLACE FUNCTION {s}.bury_the_dead() RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
     moment timestamptz := clock_timestamp();
@@ -102,6 +102,8 @@ BEGIN
     INTO seqs, marks FROM {s}.messages m
     WHERE m.holder = ANY (dead) AND m.token IS NOT NULL AND m.until > moment;
     PERFORM {s}.extend(seqs, marks, 0);
+    UPDATE {s}.messages m SET token = NULL, holder = NULL, keyed = false, base = NULL, rests = NULL, rank = 1
+    WHERE m.seq = ANY (seqs) AND m.token = marks[array_position(seqs, m.seq)] AND m.rests > moment;
     DELETE FROM {s}.instances i WHERE i.id = ANY (dead);
     RETURN cardinality(seqs);
 END

@@ -174,6 +174,7 @@ impl ReadAhead {
         self.fetching = false;
         let raised = std::mem::take(&mut self.raised);
         let came_back = std::mem::take(&mut self.came_back);
+        let delayed_back = std::mem::take(&mut self.delayed_back);
         if fetch.epoch != self.epoch {
             return;
         }
@@ -189,6 +190,9 @@ impl ReadAhead {
         }
         for (asked, fetched) in fetch.lanes.iter().zip(fetched.lanes) {
             self.bring_lane(asked, fetched, &came_back);
+        }
+        for (key, row) in delayed_back {
+            self.bring_passed(key, row);
         }
         for (key, next) in fetched.chosen {
             let (row, content) = next.map(|next| (next.row, next.content)).unzip();
@@ -209,6 +213,7 @@ impl ReadAhead {
         self.fetching = false;
         self.raised.clear();
         self.came_back.clear();
+        self.delayed_back.clear();
         self.read_error = Some(why);
         if fetch.epoch != self.epoch {
             return;
@@ -370,12 +375,28 @@ impl ReadAhead {
             lane.due_cursor = lane.due_cursor.max(at);
             seq <= lane.cursors[rank.0]
         });
+        if !is_current(self, seq) {
+            return;
+        }
         let key = Key { pool: asked.pool, group: Arc::clone(&row.group) };
         if self.keeps(&key) {
             self.head_due(key, row);
-        } else if is_read == Some(true) && is_current(self, seq) {
+        } else if is_read == Some(true) {
             // What lies beyond the cursor is found, and taken for due, when it is read.
             self.make_ready(seq, row.high, key, asked.lane);
+        }
+    }
+
+    /// The time of a message that came back while someone read may have been passed by that.
+    fn bring_passed(&mut self, key: Key, row: Row) {
+        let lane = self.pools.get(&key.pool).and_then(|pool| pool.lanes.get(&row.lane));
+        if !lane.is_some_and(|lane| lane.is_due(row.due, row.seq)) {
+            return;
+        }
+        if self.keeps(&key) {
+            self.head_due(key, row);
+        } else {
+            self.make_ready(row.seq, row.high, key, row.lane);
         }
     }
 

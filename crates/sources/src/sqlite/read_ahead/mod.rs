@@ -53,7 +53,7 @@ use sluicegate_dispatch::{Delivery, Demand, Openings, Order, Receipt};
 use tokio::time::Instant;
 
 use super::hash::{Map, Set};
-use super::row::{Key, Raised, Touched};
+use super::row::{Key, Raised, Row, Touched};
 use super::schema;
 pub(crate) use fetch::{Choice, Fetch, Fetched, Found, LaneFetch, LaneFetched};
 pub(crate) use lane::REGULAR;
@@ -152,6 +152,8 @@ pub(crate) struct ReadAhead {
     raised: Vec<(Key, Raised)>,
     /// Messages that came back while someone read: what was read of them is out of date.
     came_back: Set<i64>,
+    /// Those of them that wait for a time, which whoever reads by time may pass.
+    delayed_back: Vec<(Key, Row)>,
     generation: u64,
     read_error: Option<String>,
 }
@@ -190,6 +192,7 @@ impl ReadAhead {
             epoch: 0,
             raised: Vec::new(),
             came_back: Set::default(),
+            delayed_back: Vec::new(),
             generation,
             read_error: None,
         }
@@ -357,21 +360,20 @@ impl ReadAhead {
         Some(seq)
     }
 
-    /// A message that is out rests until then: answers whether the receipt is valid.
-    pub(crate) fn rest(
-        &mut self,
-        receipt: &Receipt,
-        now: Instant,
-        until: Option<(Instant, i64)>,
-    ) -> Option<i64> {
+    /// Whether it can be noted that a message that is out rests: its number, if the receipt is valid.
+    pub(crate) fn may_rest(&mut self, receipt: &Receipt, now: Instant) -> Option<i64> {
         self.expire(now);
         let seq = receipt.tag.cast_signed();
-        let out = self.out.get_mut(&seq).filter(|out| out.generation == receipt.generation)?;
-        if out.settling {
-            return None;
+        let out = self.out.get(&seq).filter(|out| out.generation == receipt.generation)?;
+        (!out.settling).then_some(seq)
+    }
+
+    /// A message rests until then, and the file says so. If it is out no more it is whose it is now.
+    pub(crate) fn rests(&mut self, receipt: &Receipt, until: Option<(Instant, i64)>) {
+        let out = self.out.get_mut(&receipt.tag.cast_signed());
+        if let Some(out) = out.filter(|out| out.generation == receipt.generation) {
+            out.rests = until;
         }
-        out.rests = until;
-        Some(seq)
     }
 
     /// How many that are out rest beyond a time.
@@ -404,6 +406,11 @@ impl ReadAhead {
             Back::At(due) if of_lane.is_due(Some(due), seq) => Back::Now,
             Back::At(due) => {
                 self.await_due(pool, lane, due);
+                if self.fetching {
+                    let (group, high) = (Arc::clone(&out.key.group), out.high);
+                    let row = Row { seq, lane, group, high, due: Some(due), held: true };
+                    self.delayed_back.push((out.key.clone(), row));
+                }
                 back
             }
             Back::Gone | Back::Now => back,

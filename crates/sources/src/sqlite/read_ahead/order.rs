@@ -137,10 +137,10 @@ impl ReadAhead {
         head.map(|head| head.seq)
     }
 
-    /// The head of a key, if it is out.
-    pub(crate) fn head_out(&self, key: &Key) -> Option<i64> {
-        let head = self.heads.get(key).filter(|head| head.place == Place::Out);
-        head.map(|head| head.seq)
+    /// The head of a key, if it is or was out: nothing goes before it.
+    pub(crate) fn head_held(&self, key: &Key) -> Option<i64> {
+        let is_held = |head: &&HeadOf| head.held && head.place != Place::Choosing;
+        self.heads.get(key).filter(is_held).map(|head| head.seq)
     }
 
     /// Makes a message the head of its key.

@@ -11,6 +11,7 @@ use super::super::schema::base;
 use super::{Back, Fetch, Fetched, Found, LaneFetched, ReadAhead};
 
 mod put_back;
+mod resting;
 
 const WINDOW: Duration = Duration::from_secs(30);
 const BASE: i64 = base(1);

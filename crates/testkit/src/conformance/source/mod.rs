@@ -13,6 +13,7 @@ mod order;
 mod places;
 mod priority;
 mod receiving;
+mod resting;
 mod returning;
 mod settling;
 mod stage;
@@ -156,6 +157,7 @@ pub fn checks() -> impl Iterator<Item = &'static Check> {
         demand::CHECKS,
         settling::CHECKS,
         life::CHECKS,
+        resting::CHECKS,
         order::CHECKS,
         priority::CHECKS,
         load::CHECKS,
