@@ -122,18 +122,8 @@ pub(crate) fn pool() -> Arc<PoolSettings> {
 }
 
 pub(crate) fn message(url: &str) -> Message {
-    Message {
-        id: "m-1".into(),
-        pool: "ORDERS".into(),
-        group: None,
-        tenant: None,
-        high_priority: false,
-        target: Target::parse(url).expect("a target"),
-        auth_token: None,
-        payload: None,
-        traceparent: None,
-        unknown_fields: Box::default(),
-    }
+    let target = Target::parse(url).expect("a target");
+    Message { target, ..sluicegate_testkit::scripted::message("m-1", "ORDERS") }
 }
 
 /// A port of loopback that nobody listens on.

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use sluicegate_dispatch::{Message, Parked, ParkedCode, ParkedStore, Severity, Target};
 use sluicegate_server::warnings::Code;
 use sluicegate_testkit::endpoint::{Answer, Endpoint};
+use sluicegate_testkit::scripted::grouped;
 
 use super::schema::Document;
 use super::stage::{Ask, Reply, Stage};
@@ -164,16 +165,8 @@ async fn warnings_are_noted_and_removed() {
 /// Parks a message, or what is none, as the router would. All hold the same key.
 async fn park(stage: &Stage, at: usize, url: Option<&str>) {
     let message = |url: &str| Message {
-        id: format!("m{at}").into(),
-        pool: "P".into(),
-        group: Some("g".into()),
-        tenant: None,
-        high_priority: false,
         target: Target::parse(url).expect("a target"),
-        auth_token: None,
-        payload: None,
-        traceparent: None,
-        unknown_fields: Box::default(),
+        ..grouped(&format!("m{at}"), "P", "g")
     };
     let parked = Parked {
         queue: "default".into(),

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use sluicegate_dispatch::{Message, Parked, ParkedCode, ParkedStore, Target};
+use sluicegate_dispatch::{Message, Target};
 use sluicegate_testkit::endpoint::{Answer, Endpoint};
+use sluicegate_testkit::scripted::grouped;
 
 use super::stage::{Ask, Reply, Stage};
 
@@ -22,31 +23,9 @@ fn words<'a>(value: &'a Value, pointer: &str) -> &'a str {
 
 /// Parks a message of a queue as rejected, which holds no key.
 async fn park(stage: &Stage, queue: &str, at: usize, url: &str) {
-    let message = Message {
-        id: format!("m{at}").into(),
-        pool: "P".into(),
-        group: Some(format!("g{at}").into()),
-        tenant: None,
-        high_priority: false,
-        target: Target::parse(url).expect("a target"),
-        auth_token: None,
-        payload: None,
-        traceparent: None,
-        unknown_fields: Box::default(),
-    };
-    let parked = Parked {
-        queue: queue.into(),
-        broker_id: format!("b{at}").into(),
-        pool: Some("P".into()),
-        code: ParkedCode::Rejected,
-        reason: "words".to_owned(),
-        status: Some(400),
-        attempts: 1,
-        holds_key: false,
-        last_error: None,
-        message: Ok(message),
-    };
-    stage.daemon.store().park(vec![parked]).await.expect("it is parked");
+    let (id, group) = (format!("m{at}"), format!("g{at}"));
+    let target = Target::parse(url).expect("a target");
+    stage.park(queue, at, Message { target, ..grouped(&id, "P", &group) }).await;
 }
 
 /// Of a message behind a parked one the head is named, and what replays both.

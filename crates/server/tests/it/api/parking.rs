@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sluicegate_dispatch::{Message, Parked, ParkedCode, ParkedStore, Target};
+use sluicegate_dispatch::{Message, Target};
 use sluicegate_testkit::endpoint::{Answer, Endpoint};
+use sluicegate_testkit::scripted::grouped;
 
 use super::stage::{Reply, Stage};
 
@@ -16,31 +17,11 @@ async fn rejected(stage: &Stage, count: usize, url: &str, payload: Option<&str>)
 
 async fn rejected_from(queue: &str, stage: &Stage, count: usize, url: &str, payload: Option<&str>) {
     for at in 1..=count {
-        let message = Message {
-            id: format!("m{at}").into(),
-            pool: "DEFAULT-POOL".into(),
-            group: Some(format!("g{at}").into()),
-            tenant: None,
-            high_priority: false,
-            target: Target::parse(url).expect("a target"),
-            auth_token: None,
-            payload: payload.map(Into::into),
-            traceparent: None,
-            unknown_fields: Box::default(),
-        };
-        let parked = Parked {
-            queue: queue.into(),
-            broker_id: format!("b{at}").into(),
-            pool: Some("DEFAULT-POOL".into()),
-            code: ParkedCode::Rejected,
-            reason: "words".to_owned(),
-            status: Some(400),
-            attempts: 1,
-            holds_key: false,
-            last_error: None,
-            message: Ok(message),
-        };
-        stage.daemon.store().park(vec![parked]).await.expect("it is parked");
+        let (id, group) = (format!("m{at}"), format!("g{at}"));
+        let target = Target::parse(url).expect("a target");
+        let payload = payload.map(Into::into);
+        let message = Message { target, payload, ..grouped(&id, "DEFAULT-POOL", &group) };
+        stage.park(queue, at, message).await;
     }
 }
 

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::Value;
+use sluicegate_dispatch::{Message, Parked, ParkedCode, ParkedStore};
 use sluicegate_server::settings::Settings;
 use sluicegate_server::{Daemon, api};
 use sluicegate_tasks::{Context, TaskGroup};
@@ -53,6 +54,23 @@ impl Stage {
         let stage = Self::listening(daemon, folder, listen).await;
         stage.daemon.begin().await.expect("it begins");
         stage
+    }
+
+    /// Parks a message of a queue as rejected, which holds no key.
+    pub(crate) async fn park(&self, queue: &str, at: usize, message: Message) {
+        let parked = Parked {
+            queue: queue.into(),
+            broker_id: format!("b{at}").into(),
+            pool: Some(message.pool.clone()),
+            code: ParkedCode::Rejected,
+            reason: "words".to_owned(),
+            status: Some(400),
+            attempts: 1,
+            holds_key: false,
+            last_error: None,
+            message: Ok(message),
+        };
+        self.daemon.store().park(vec![parked]).await.expect("it is parked");
     }
 
     /// A daemon that has not begun.

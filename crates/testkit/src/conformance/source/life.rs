@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use sluicegate_dispatch::{Demand, Reason, Settled, Settlement};
+use sluicegate_dispatch::{Demand, Settled, Settlement};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::stage::{Stage, again, id, ids, publication, strict, strict_high};
+use super::stage::{Stage, again, id, ids, publication};
 use super::{Check, any};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -39,26 +39,6 @@ pub(super) const CHECKS: &[Check] = &[
         name: "after a crash a key that is kept in order is, with its delayed head",
         needs: |abilities| abilities.crashes && abilities.keeps_order,
         run: |stage| Box::pin(crashed_in_order(stage)),
-    },
-    Check {
-        name: "what rests has its attempts and its time when its window ends",
-        needs: |abilities| abilities.keeps_rests,
-        run: |stage| Box::pin(rests_beyond_its_window(stage)),
-    },
-    Check {
-        name: "what rests is out until then, and is settled as ever",
-        needs: |abilities| abilities.keeps_rests,
-        run: |stage| Box::pin(rests_and_is_settled(stage)),
-    },
-    Check {
-        name: "after a crash a head that rested has its attempts and its time, and nothing goes before it",
-        needs: |abilities| abilities.keeps_rests && abilities.crashes,
-        run: |stage| Box::pin(crashed_at_rest(stage)),
-    },
-    Check {
-        name: "after a crash a head that was out goes before high priority that came since",
-        needs: |abilities| abilities.keeps_rests && abilities.crashes,
-        run: |stage| Box::pin(crashed_before_high_priority(stage)),
     },
 ];
 
@@ -162,8 +142,7 @@ async fn crashed_with_delays(mut stage: Stage) {
 }
 
 async fn crashed_in_order(mut stage: Stage) {
-    stage.keep_order();
-    stage.publish(vec![strict("a1", "a"), strict("a2", "a"), strict("b1", "b")]).await;
+    stage.publish_in_order().await;
     let received = stage.receive(2).await;
     assert_eq!(ids(&received), ["a1", "b1"]);
     let begun = Instant::now();
@@ -180,69 +159,4 @@ async fn crashed_in_order(mut stage: Stage) {
     stage.expect_nothing_now().await;
     stage.done(&head).await;
     assert_eq!(stage.next_ids(1).await, ["a2"]);
-}
-
-async fn rests_beyond_its_window(stage: Stage) {
-    stage.keep_order();
-    stage.publish(vec![strict("a1", "a"), strict("a2", "a"), strict("b1", "b")]).await;
-    let received = stage.receive(2).await;
-    let begun = Instant::now();
-    let delay = stage.window() * 2;
-    assert_eq!(stage.rest(&received[0], delay, 3).await, Settled::Done);
-    stage.done(&received[1]).await;
-    let head = stage.receive_not_before(begun + delay).await;
-    assert_eq!((id(&head).as_str(), head.attempts), ("a1", 3));
-    assert_eq!(stage.rest(&received[0], delay, 4).await, Settled::Stale);
-    stage.done(&head).await;
-    assert_eq!(stage.next_ids(1).await, ["a2"]);
-}
-
-async fn rests_and_is_settled(stage: Stage) {
-    stage.keep_order();
-    stage.publish(vec![strict("a1", "a"), strict("a2", "a"), strict("b1", "b")]).await;
-    let [first, other] = &stage.receive(2).await[..] else { panic!("two came") };
-    assert_eq!(stage.rest(first, stage.window() * 10, 1).await, Settled::Done);
-    assert_eq!(stage.rest(other, stage.window() * 10, 2).await, Settled::Done);
-    let depth = stage.source().depth().await.expect("it counts");
-    assert_eq!((depth.waiting, depth.delayed, depth.out), (1, 0, 2));
-    stage.expect_nothing_now().await;
-    stage.done(first).await;
-    assert_eq!(stage.next_ids(1).await, ["a2"]);
-    let settlement =
-        Settlement::Retry { after: Duration::ZERO, attempts: 5, reason: Reason::Failed };
-    assert_eq!(stage.settle(&other.receipt, settlement).await, Settled::Done);
-    let other = stage.receive_one().await;
-    assert_eq!((id(&other).as_str(), other.attempts), ("b1", 5));
-}
-
-async fn crashed_at_rest(mut stage: Stage) {
-    stage.keep_order();
-    stage.publish(vec![strict("a1", "a"), strict("a2", "a")]).await;
-    let head = stage.receive_one().await;
-    let begun = Instant::now();
-    let delay = stage.window() * 2;
-    assert_eq!(stage.rest(&head, delay, 2).await, Settled::Done);
-    stage.publish(vec![strict_high("h1", "a")]).await;
-    stage.crash().await;
-    stage.keep_order();
-    stage.expect_nothing_until(begun + delay - Duration::from_millis(20)).await;
-    let head = stage.receive_one().await;
-    assert_eq!((id(&head).as_str(), head.attempts), ("a1", 2));
-    stage.expect_nothing_now().await;
-    stage.done(&head).await;
-    assert_eq!(stage.next_ids(1).await, ["h1"]);
-}
-
-async fn crashed_before_high_priority(mut stage: Stage) {
-    stage.keep_order();
-    stage.publish(vec![strict("a1", "a"), strict("a2", "a")]).await;
-    assert_eq!(stage.next_ids(1).await, ["a1"]);
-    stage.publish(vec![strict_high("h1", "a")]).await;
-    stage.crash().await;
-    stage.keep_order();
-    for expected in ["a1", "h1", "a2"] {
-        let next = stage.receive_one().await;
-        assert_eq!(id(&next), expected);
-        stage.done(&next).await;
-    }
 }

@@ -142,6 +142,12 @@ impl Stage {
         self.source().keep_order(&std::sync::Arc::new(Order::of_pools(["STRICT"])));
     }
 
+    /// Order is kept, and these wait in it: two of one group and one of another.
+    pub(super) async fn publish_in_order(&self) {
+        self.keep_order();
+        self.publish(vec![strict("a1", "a"), strict("a2", "a"), strict("b1", "b")]).await;
+    }
+
     /// Exactly `count` deliveries, however many calls it takes.
     pub(super) async fn receive(&self, count: usize) -> Vec<Delivery> {
         let end = Instant::now() + PATIENCE + self.window() * 3;
@@ -175,6 +181,15 @@ impl Stage {
     /// The ids of the next messages, which are not settled.
     pub(super) async fn next_ids(&self, count: usize) -> Vec<String> {
         ids(&self.receive(count).await)
+    }
+
+    /// The next messages are these, each once the one before it is settled.
+    pub(super) async fn expect_one_by_one(&self, expected: &[&str]) {
+        for &expected in expected {
+            let next = self.receive_one().await;
+            assert_eq!(id(&next), expected);
+            self.done(&next).await;
+        }
     }
 
     /// Nothing comes before `end`, as far as can be told without taking what comes then.
