@@ -1,7 +1,9 @@
 //! Settling deliveries: one write for a whole batch of them. `docs/rules.md#settle-1`.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
+use rusqlite::types::Value;
 use rusqlite::{Connection, params};
 use sluicegate_dispatch::{Settled, Settlement};
 
@@ -28,6 +30,15 @@ impl Settlements {
             Settlement::Retry { after, .. } => Back::At(Clock::after(self.now, after)),
         }
     }
+
+    /// All in one statement: one for each would find its way into every index anew.
+    fn delete(&self, connection: &Connection, gone: Vec<Value>) -> rusqlite::Result<()> {
+        let sql = "DELETE FROM messages WHERE seq IN (SELECT value FROM rarray(?1))";
+        let deleted = connection.prepare_cached(sql)?.execute([Rc::new(gone)])?;
+        let sql = "UPDATE queues SET stored = stored - ?1 WHERE id = ?2";
+        connection.prepare_cached(sql)?.execute(params![deleted, self.queue.id])?;
+        Ok(())
+    }
 }
 
 impl Write for Settlements {
@@ -38,11 +49,10 @@ impl Write for Settlements {
     }
 
     fn write(&mut self, connection: &Connection) -> rusqlite::Result<Vec<Settled>> {
-        let mut delete = connection.prepare_cached("DELETE FROM messages WHERE seq = ?1")?;
         let mut update = connection.prepare_cached(
             "UPDATE messages SET attempts = ?2, due = ?3, reason = ?4 WHERE seq = ?1",
         )?;
-        let mut deleted = 0;
+        let mut gone = Vec::with_capacity(self.items.len());
         let mut settled = Vec::with_capacity(self.items.len());
         for item in &self.items {
             let Some((seq, settlement)) = *item else {
@@ -53,15 +63,13 @@ impl Write for Settlements {
                 let due = if let Back::At(due) = self.back(settlement) { Some(due) } else { None };
                 update.execute(params![seq, attempts, due, reason.label()])? > 0
             } else {
-                deleted += delete.execute([seq])?;
+                gone.push(Value::Integer(seq));
                 true
             };
             settled.push(if is_there { Settled::Done } else { Settled::Stale });
         }
-        if deleted > 0 {
-            let mut count = connection
-                .prepare_cached("UPDATE queues SET stored = stored - ?1 WHERE id = ?2")?;
-            count.execute(params![deleted, self.queue.id])?;
+        if !gone.is_empty() {
+            self.delete(connection, gone)?;
         }
         Ok(settled)
     }
