@@ -160,6 +160,9 @@ pub(crate) struct ReadAhead {
 
 /// How many messages are read ahead, unless told. Below half of that more are read.
 pub(crate) const AHEAD: usize = 1024;
+/// How many messages of a pool are handed out one after the other, in a turn among the pools: their entries lie on the
+/// same pages of the indexes, which are written for each batch that is settled.
+const IN_A_TURN: usize = 8;
 /// How long the bodies that were read ahead may be, together.
 const AHEAD_BYTES: usize = 8 * 1024 * 1024;
 
@@ -244,7 +247,11 @@ impl ReadAhead {
         let served = self.served;
         let ((class, seq), group, content) = self.change(id, |pool| {
             let taken = pool.take(lane);
-            pool.served = served;
+            pool.in_turn += 1;
+            if pool.in_turn == IN_A_TURN {
+                pool.in_turn = 0;
+                pool.served = served;
+            }
             taken
         })??;
         self.generation += 1;
@@ -313,13 +320,12 @@ impl ReadAhead {
         }
     }
 
-    /// How many messages of a pool are read ahead: its part of those of all, and one at least. So what is read
-    /// at once of many pools is what they hand out next, which often lies together. Those of shut pools stay where
-    /// they are, so that they need not be read again for each place: where they are many, the others have few.
+    /// How many messages of a pool are read ahead: its part of those of all, and a turn's at least. Those of shut pools
+    /// stay where they are, so that they need not be read again for each place: where they are many, the others have
+    /// few.
     fn share(&self) -> usize {
-        const BESIDE_SHUT: usize = 8;
-        let part = (self.ahead / self.open.max(1)).max(1);
-        if self.loaded < 2 * self.ahead { part } else { part.min(BESIDE_SHUT) }
+        let part = (self.ahead / self.open.max(1)).max(IN_A_TURN);
+        if self.loaded < 2 * self.ahead { part } else { IN_A_TURN }
     }
 
     /// Takes back what was out too long.

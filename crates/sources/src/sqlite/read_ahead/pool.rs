@@ -39,6 +39,8 @@ pub(super) struct Pool {
     pub(super) has_turn: bool,
     /// Its place among them: when it was last served.
     pub(super) served: u64,
+    /// How many it has handed out in its turn.
+    pub(super) in_turn: usize,
 }
 
 impl Pool {
@@ -59,6 +61,7 @@ impl Pool {
             is_open: false,
             has_turn: false,
             served: 0,
+            in_turn: 0,
         }
     }
 

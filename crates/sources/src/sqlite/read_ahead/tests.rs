@@ -302,9 +302,9 @@ fn known_numbers_are_asked_for_once_though_a_message_is_gone() {
     assert!(lane.numbers.is_empty() && lane.cursors[1] == Some(BASE + 3), "{lane:?}");
 }
 
-/// A queue of which eight messages are read ahead, with so many pools.
+/// A queue of which 32 messages are read ahead, with so many pools.
 fn of_pools(count: i64) -> ReadAhead {
-    let mut ahead = ReadAhead::new(1, 0, 8);
+    let mut ahead = ReadAhead::new(1, 0, 32);
     let fetch = ahead.fetch(0).unwrap();
     let pools = (1..=count).map(|n| Touched { pool: n, lane: n, ..touched(&format!("P{n}")) });
     ahead.bring(&fetch, Fetched { touched: pools.collect(), ..Fetched::default() });
@@ -319,9 +319,9 @@ fn asked(fetch: &Fetch) -> Vec<(i64, usize)> {
 #[test]
 fn many_pools_are_read_for_by_turns_and_one_alone_has_all() {
     let mut ahead = of_pools(20);
-    for first in [1, 9] {
+    for first in [1, 5, 9, 13] {
         let fetch = ahead.fetch(0).unwrap();
-        assert_eq!(asked(&fetch), (first..first + 8).map(|n| (n, 1)).collect::<Vec<_>>());
+        assert_eq!(asked(&fetch), (first..first + 4).map(|n| (n, 8)).collect::<Vec<_>>());
         let lanes = fetch.lanes.iter().map(|asked| LaneFetched {
             ended: [true, false],
             ..rows(vec![Row { lane: asked.lane, ..row(asked.lane) }])
@@ -332,8 +332,24 @@ fn many_pools_are_read_for_by_turns_and_one_alone_has_all() {
     // Those that were read for first are read for again behind the others.
     assert_eq!(take(&mut ahead).len(), 16);
     let next: Vec<i64> = asked(&ahead.fetch(0).unwrap()).iter().map(|(pool, _)| *pool).collect();
-    assert_eq!(next, [17, 18, 19, 20, 1, 2, 3, 4]);
-    assert_eq!(asked(&of_pools(1).fetch(0).unwrap()), [(1, 8)]);
+    assert_eq!(next, [17, 18, 19, 20]);
+    assert_eq!(asked(&of_pools(1).fetch(0).unwrap()), [(1, 32)]);
+}
+
+#[test]
+fn pools_take_turns_of_eight_messages() {
+    let mut ahead = of_pools(2);
+    let fetch = ahead.fetch(0).unwrap();
+    let lanes = fetch.lanes.iter().map(|asked| {
+        let of_lane = |n: i64| Row { lane: asked.lane, ..row(2 * n + asked.lane) };
+        LaneFetched { ended: [true, false], ..rows((0..20).map(of_lane).collect()) }
+    });
+    let lanes = lanes.collect();
+    ahead.bring(&fetch, Fetched { lanes, ..Fetched::default() });
+    let taken: Vec<i64> = take(&mut ahead).iter().map(|id| id[1..].parse().unwrap()).collect();
+    let turns: Vec<(i64, usize)> =
+        taken.chunk_by(|a, b| a % 2 == b % 2).map(|turn| (turn[0] % 2, turn.len())).collect();
+    assert_eq!(turns, [(1, 8), (0, 8), (1, 8), (0, 8), (1, 4), (0, 4)]);
 }
 
 #[test]
@@ -343,7 +359,7 @@ fn pools_that_wait_for_a_time_leave_their_part_to_others() {
         let pool = Touched { pool: n, lane: n, unread: [false; 2], ..touched(&format!("P{n}")) };
         ahead.published(BASE + n, BASE + n, &[Touched { due: Some(90), ..pool }]);
     }
-    assert_eq!(asked(&ahead.fetch(0).unwrap()), [(1, 8)]);
+    assert_eq!(asked(&ahead.fetch(0).unwrap()), [(1, 32)]);
 }
 
 /// No pool has room.
