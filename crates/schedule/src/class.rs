@@ -2,6 +2,7 @@
 //!
 //! `docs/rules.md#schedule-1`.
 
+use std::cmp::Reverse;
 use std::fmt;
 
 /// What goes first. Declared in order: `System` before `Admin` before `Normal` before `Low`.
@@ -72,78 +73,81 @@ impl fmt::Display for Class {
 /// [`Class::COUNT`].
 ///
 /// A class that could not start its work for a while (its keys were busy, its tenants at their
-/// limits) is owed what it was owed before, but may come back when it is too late for that. Then it
-/// is served as soon as that costs no class its promise that could start something all along.
+/// limits), or whose start was taken back, is promised the same from then on. Beyond that it is owed
+/// what it was owed before, and gets it as soon as that costs no class its promise.
 #[derive(Clone, Debug)]
 pub(crate) struct ClassPicker {
     period: u32,
+    /// How often each was passed over since it was served, or last could not start anything: what the
+    /// promise counts.
     passed_over: [u32; Class::COUNT],
-    /// Was passed over, and then could not start anything.
-    interrupted: [bool; Class::COUNT],
+    /// The same from before that on: never less.
+    owed: [u32; Class::COUNT],
 }
 
 impl ClassPicker {
     pub(crate) const fn new(period: u32) -> Self {
-        Self { period, passed_over: [0; Class::COUNT], interrupted: [false; Class::COUNT] }
+        Self { period, passed_over: [0; Class::COUNT], owed: [0; Class::COUNT] }
     }
 
     /// The class to serve, given which have work that may start.
     pub(crate) fn pick(&self, waiting: [bool; Class::COUNT]) -> Option<Class> {
         let first = Class::ALL.into_iter().find(|class| waiting[class.index()])?;
-        let mut due = [(u32::MAX, first); Class::COUNT];
+        let others = Class::ALL.into_iter().filter(|class| waiting[class.index()]);
+        if others.count() == 1 {
+            return Some(first);
+        }
+        let promised = || self.most_urgent(&self.passed_over, waiting);
+        let owed = || self.most_urgent(&self.owed, waiting);
+        Some(promised().or_else(owed).unwrap_or(first))
+    }
+
+    /// The one with work that was passed over most often, if one of them cannot be passed over any more.
+    fn most_urgent(
+        &self,
+        passed_over: &[u32; Class::COUNT],
+        waiting: [bool; Class::COUNT],
+    ) -> Option<Class> {
+        let mut due = [(Reverse(0), Class::System); Class::COUNT];
         let mut count = 0;
         for class in Class::ALL.into_iter().filter(|class| waiting[class.index()]) {
-            due[count] = (self.slack(class), class);
+            due[count] = (Reverse(passed_over[class.index()]), class);
             count += 1;
-        }
-        if count == 1 {
-            return Some(first);
         }
         let due = &mut due[..count];
         due.sort_unstable();
-        let steady = || due.iter().filter(|(_, class)| !self.interrupted[class.index()]);
-        Some(most_urgent(steady()).or_else(|| most_urgent(due.iter())).unwrap_or(first))
+        let slack = |passed_over: u32| (self.period - 1).saturating_sub(passed_over);
+        let urgent = due.iter().zip(0..).any(|((Reverse(n), _), before)| slack(*n) <= before);
+        due.first().map(|(_, class)| *class).filter(|_| urgent)
     }
 
     /// Counts a dispatch of `served`.
     pub(crate) fn served(&mut self, served: Class, waiting: [bool; Class::COUNT]) {
         for class in Class::ALL {
-            let passed_over = &mut self.passed_over[class.index()];
+            let index = class.index();
             if class == served {
                 self.forget(class);
-            } else if waiting[class.index()] {
-                *passed_over = passed_over.saturating_add(1);
-            } else if *passed_over > 0 {
-                self.interrupted[class.index()] = true;
+            } else if waiting[index] {
+                self.passed_over[index] = self.passed_over[index].saturating_add(1);
+                self.owed[index] = self.owed[index].saturating_add(1);
+            } else {
+                self.passed_over[index] = 0;
             }
         }
     }
 
     /// The class was served and that was taken back, after others were served: it is owed at least what
-    /// it was owed before. By now that may be too late, as for one that was interrupted.
+    /// it was owed before.
     pub(crate) fn owe(&mut self, class: Class, before: &Self) {
-        let passed_over = &mut self.passed_over[class.index()];
-        if *passed_over < before.passed_over[class.index()] {
-            *passed_over = before.passed_over[class.index()];
-            self.interrupted[class.index()] = true;
-        }
+        let owed = &mut self.owed[class.index()];
+        *owed = (*owed).max(before.owed[class.index()]);
     }
 
     /// Nothing of the class waits any more: it is owed nothing.
     pub(crate) const fn forget(&mut self, class: Class) {
         self.passed_over[class.index()] = 0;
-        self.interrupted[class.index()] = false;
+        self.owed[class.index()] = 0;
     }
-
-    fn slack(&self, class: Class) -> u32 {
-        (self.period - 1).saturating_sub(self.passed_over[class.index()])
-    }
-}
-
-/// The first of them, sorted by slack, if one of them cannot be passed over any more.
-fn most_urgent<'a>(due: impl Iterator<Item = &'a (u32, Class)> + Clone) -> Option<Class> {
-    let urgent = due.clone().zip(0..).any(|((slack, _), before)| *slack <= before);
-    due.map(|(_, class)| *class).next().filter(|_| urgent)
 }
 
 #[cfg(test)]

@@ -32,6 +32,8 @@ struct Lane {
     come_again: ReadyKeys,
     /// Where both wait: whose turn it is.
     again_is_next: bool,
+    /// The number of the item that started last, and whose turn it was before that.
+    last_start: (u64, bool),
     /// Its tenant came new, or came back, and this lane was not in `ready` since.
     fresh: bool,
     /// Its tenant came new, or came back, and nothing of this lane started since.
@@ -201,10 +203,11 @@ impl Lanes {
     }
 
     /// A key of the lane, which is ready, starts: the lane is charged, and the class's rounds move.
-    pub(crate) fn serve(&mut self, index: u32, charge: Charge, again: bool) {
+    pub(crate) fn serve(&mut self, index: u32, charge: Charge, (item, again): (u64, bool)) {
         self.turns += 1;
         let lane = &mut self.lanes[index];
         lane.turn = self.turns;
+        lane.last_start = (item, lane.again_is_next);
         lane.again_is_next = !again;
         lane.newcomer = false;
         let Rounds { served, entry } = &mut self.classes[lane.class.index()].rounds;
@@ -214,7 +217,7 @@ impl Lanes {
     }
 
     /// A lane that is in no heap enters, is served and leaves, while no other lane is in line.
-    pub(crate) fn pass(&mut self, index: u32, cost: u32, weight: u32) -> Charge {
+    pub(crate) fn pass(&mut self, index: u32, item: u64, cost: u32, weight: u32) -> Charge {
         self.turns += 1;
         let lane = &mut self.lanes[index];
         let rounds = self.classes[lane.class.index()].rounds;
@@ -223,16 +226,18 @@ impl Lanes {
         lane.fresh = false;
         let in_line = NonZeroU32::new(weight).filter(|_| lane.newcomer);
         let charge = Charge { cost, weight, in_line };
-        self.serve(index, charge, false);
+        self.serve(index, charge, (item, false));
         charge
     }
 
-    /// A lane's start did not come to run: what it was charged is taken back, and its kind of heads
-    /// is next again.
-    pub(crate) fn unserve(&mut self, lane: u32, charge: Charge, again: bool) {
+    /// A lane's start did not come to run: what it was charged is taken back. Whose turn it is is as it was
+    /// before; where another started since, its kind of heads is next.
+    pub(crate) fn unserve(&mut self, lane: u32, charge: Charge, (item, again): (u64, bool)) {
         self.correct(lane, charge, 0);
-        self.lanes[lane].again_is_next = again;
-        self.lanes[lane].newcomer |= charge.in_line.is_some();
+        let lane = &mut self.lanes[lane];
+        let (last, before) = lane.last_start;
+        lane.again_is_next = if last == item { before } else { again };
+        lane.newcomer |= charge.in_line.is_some();
     }
 
     /// What was charged turns out to cost something else.
@@ -307,6 +312,7 @@ impl Lane {
             first_attempts: ReadyKeys::NONE,
             come_again: ReadyKeys::NONE,
             again_is_next: false,
+            last_start: (0, false),
             fresh: true,
             newcomer: true,
             round: 0,

@@ -199,7 +199,7 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
         let Tenant { limits, average, running, .. } = &mut self.tenants[tenant];
         *running += 1;
         let (weight, cost) = (limits.weight, head.cost.unwrap_or(*average).max(1));
-        self.lanes.pass(lane, cost, weight)
+        self.lanes.pass(lane, head.item, cost, weight)
     }
 
     pub(crate) const fn queued(&self) -> [u32; Class::COUNT] {
@@ -252,7 +252,7 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
         *running += 1;
         queued[class.index()] -= 1;
         let at_limit = *running >= max_running;
-        self.lanes.serve(lane, charge, again);
+        self.lanes.serve(lane, charge, (item, again));
         if at_limit {
             self.place_all(tenant);
         } else if !self.lanes.has_keys(lane) {
@@ -304,7 +304,7 @@ impl<T: Hash + Eq + Clone> FairTenants<T> {
         let Started { tenant, class, again, charge, item } = started;
         let lane = self.tenants[tenant].lanes[class.index()];
         if lane != NIL {
-            self.lanes.unserve(lane, charge, again);
+            self.lanes.unserve(lane, charge, (item, again));
         }
         let moved_back = self.lanes.rounds(class).moved_back(charge);
         self.lanes.set_rounds(class, moved_back);

@@ -164,6 +164,25 @@ pub struct TenantView<T> {
     pub served: u64,
 }
 
+impl<T> TenantView<T> {
+    /// A tenant that has nothing here.
+    ///
+    /// ```
+    /// let idle = sluicegate_schedule::TenantView::idle("alice", 2);
+    /// assert_eq!((idle.tenant, idle.weight, idle.queued + idle.running), ("alice", 2, 0));
+    /// ```
+    pub const fn idle(tenant: T, weight: u32) -> Self {
+        Self {
+            tenant,
+            weight,
+            queued: 0,
+            queued_by_class: [0; Class::COUNT],
+            running: 0,
+            served: 0,
+        }
+    }
+}
+
 /// One item that waits or runs.
 ///
 /// ```

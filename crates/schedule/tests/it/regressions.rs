@@ -1,6 +1,8 @@
 //! Faults this schedule once had. Each test failed before its fix.
 
-use sluicegate_schedule::{Entry, ItemId, Limits, Moment, Next, Rate, Schedule, TenantLimits};
+use sluicegate_schedule::{
+    Class, Entry, ItemId, Limits, Moment, Next, Rate, Schedule, TenantLimits,
+};
 use std::time::Duration;
 
 type Tested = Schedule<char, u32, char>;
@@ -107,4 +109,43 @@ fn tenants_that_came_once_are_forgotten() {
         schedule.complete(id, Some(tenant % 7));
     }
     assert!(schedule.tenants().count() < 40, "{} tenants", schedule.tenants().count());
+}
+
+/// Starts that are taken back while later ones stay cost no class its share: here `Normal` was started third, and is
+/// due again before the fourth dispatch after that.
+#[test]
+fn starts_taken_back_between_others_starve_no_class() {
+    let limits = Limits::new(100, 100).class_period(4).build().unwrap();
+    let mut schedule = Tested::new(limits, NOW);
+    for class in Class::ALL.into_iter().cycle().take(40) {
+        schedule.admit(NOW, Entry::of('a').class(class), class.to_string().remove(0)).unwrap();
+    }
+    let mut started = || {
+        let id = start(&mut schedule);
+        (id, schedule.get(id).copied().unwrap())
+    };
+    let first: Vec<(ItemId, char)> = (0..4).map(|_| started()).collect();
+    assert_eq!(first.iter().map(|(_, class)| *class).collect::<String>(), "sanl");
+    schedule.revoke(first[2].0);
+    let fifth = start(&mut schedule);
+    start(&mut schedule);
+    schedule.revoke(fifth);
+    let due = start(&mut schedule);
+    assert_eq!(schedule.get(due), Some(&'n'));
+}
+
+/// A start that was the last of its tenant and is taken back leaves no trace in whose turn it is: heads that come
+/// again waited for the turn that it had while there were none.
+#[test]
+fn a_start_taken_back_leaves_those_that_come_again_their_turn() {
+    let mut schedule = schedule(10);
+    for _ in 0..5 {
+        schedule.admit(NOW, Entry::of('a'), 'a').unwrap();
+    }
+    let again = start(&mut schedule);
+    start(&mut schedule);
+    let taken_back = start(&mut schedule);
+    schedule.retry(NOW, again, NOW, None);
+    schedule.revoke(taken_back);
+    assert_eq!(start(&mut schedule), again);
 }
