@@ -3,6 +3,7 @@
 //! A promise that is broken is printed and written as such, and the exit code says so, except with
 //! `--quick`, which only shows that everything runs.
 
+mod agents;
 mod amqp;
 mod child;
 mod kernel;
@@ -24,22 +25,23 @@ use report::Report;
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-const USAGE: &str =
-    "usage: sluicegate-bench [amqp | kernel | lint | queue | router] [--quick] [--json PATH]";
+const USAGE: &str = "usage: sluicegate-bench [agents | amqp | kernel | lint | queue | router] [--quick] [--json PATH]";
 
 /// A benchmark: quick or not, to its rows.
 type Benchmark = fn(bool) -> Result<Report, String>;
 
-const ALL: [(&str, Benchmark); 5] = [
+const ALL: [(&str, Benchmark); 6] = [
     ("kernel", |quick| Ok(kernel::run(quick))),
     ("lint", lint::run),
     ("queue", queue::run),
     ("router", router::run),
     ("amqp", amqp::run),
+    ("agents", agents::run),
 ];
 
 /// Parts of a benchmark that can be asked for by their names.
-const PARTS: [(&str, Benchmark); 3] = [
+const PARTS: [(&str, Benchmark); 4] = [
+    ("agents-sizing", agents::sizing::run),
     ("router-http", router::run_http),
     ("router-alone", router::run_alone),
     ("router-backlog", router::run_backlog),
@@ -53,6 +55,11 @@ struct Order {
 }
 
 fn main() -> ExitCode {
+    // Before anything slow: agents are started by this.
+    #[cfg(target_os = "linux")]
+    if let Some(code) = sluicegate_executors::process::keeper::run_if_asked() {
+        return code;
+    }
     let words: Vec<String> = std::env::args().skip(1).collect();
     let ran = match words.split_first() {
         Some((first, rest)) if first == "probe" => probe::run(rest).map(|()| true),
@@ -61,7 +68,10 @@ fn main() -> ExitCode {
         Some((first, rest)) if first == "consume" => amqp::spin(rest).map(|()| true),
         Some((first, rest)) if first == "held" => router::held(rest).map(|()| true),
         Some((first, rest)) if first == "queue-take" => queue::take(rest).map(|()| true),
+        Some((first, rest)) if first == "queue-fill" => queue::fill(rest).map(|()| true),
         Some((first, rest)) if first == "queue-open" => queue::first(rest).map(|()| true),
+        Some((first, rest)) if first == "agent" => agents::stand_in::run(rest).map(|()| true),
+        Some((first, rest)) if first == "ask" => agents::spin(rest).map(|()| true),
         Some((first, rest)) if first == "idle" => router::idle(rest).map(|()| true),
         _ => parse(&words).and_then(|order| benchmark(&order)),
     };

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | to deliver it to an endpoint | `http::HttpExecutor`, with the feature `http` |
 //! | to run code of your own | [`InProcess`] |
+//! | to run a program, with all that it starts | [`process::Spawner`], with the feature `process` |
 //!
 //! `Breakers` keeps the circuit breakers of the endpoints.
 
@@ -12,6 +13,8 @@ mod breakers;
 #[cfg(feature = "http")]
 pub mod http;
 mod in_process;
+#[cfg(feature = "process")]
+pub mod process;
 
 #[cfg(feature = "http")]
 pub use breakers::{BreakerReport, BreakerScope, Breakers};

@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Demand, Depth, Finds, Found, Malformed, Order, Profile, Publication,
-    PublishError, Published, PutBack, Receipt, Rest, Settle, Settled, Source, SourceError,
+    BoxFuture, Delivery, Demand, Depth, Finds, Found, KeepsOrder, Malformed, Order, Profile,
+    Publication, PublishError, Published, PutBack, Receipt, Rest, Settle, Settled, Source,
+    SourceError,
 };
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -214,7 +215,7 @@ impl Clone for FakeSource {
 impl Source for FakeSource {
     fn profile(&self) -> Profile {
         Profile {
-            keeps_order: true,
+            keeps_order: KeepsOrder::OneByOne,
             keeps_rests: true,
             selects: true,
             finds: Finds::All,

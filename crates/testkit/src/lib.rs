@@ -2,7 +2,7 @@
 //!
 //! [`needs`] is the one table of what the tests want from the machine: `cargo xtask` installs from
 //! it, and a test that finds something missing names the same packages. [`brokers`] starts private
-//! brokers.
+//! brokers. [`programs`] builds programs that tests start.
 //!
 //! With the feature `scripted`: `conformance`, the suites that every implementation of a seam runs
 //! through; `FakeSource`, a source in memory whose faults are switched on at will; and `scripted`, the
@@ -17,6 +17,7 @@ pub mod endpoint;
 #[cfg(feature = "scripted")]
 mod fake_source;
 pub mod needs;
+pub mod programs;
 #[cfg(feature = "scripted")]
 pub mod scripted;
 

@@ -77,6 +77,8 @@ struct Line {
     outs: u32,
     /// They were out when order began to be kept: there may be several, and others before them.
     is_inherited: bool,
+    /// The first of those that were out and came back.
+    tried: Option<u64>,
 }
 
 impl Shelf {
@@ -157,7 +159,8 @@ impl Shelf {
             Some(key) => {
                 let line = self.keys.entry(key.clone()).or_default();
                 line.all.insert((Reverse(is_high), number));
-                let head = line.head.filter(|_| is_high && (line.outs > 0 || line.is_fixed));
+                let head = line.head.filter(|_| line.outs > 0 || line.is_fixed);
+                let head = line.tried.or(head).filter(|_| is_high);
                 if let Some(head) = head.and_then(|head| self.stored.get_mut(&head)) {
                     head.is_held = true;
                 }
@@ -178,8 +181,8 @@ impl Shelf {
         self.key_of(message)
     }
 
-    /// Makes the first of a key its head, unless the head is fixed: one that was handed back before,
-    /// else the first of high priority whose time has come, else the first.
+    /// Makes the first of a key its head, unless the head is fixed: one that was handed back before, or the first of those
+    /// with a place before it; else the first of high priority whose time has come, else the first.
     fn choose(&mut self, key: &Key, now: Instant) {
         let Some(line) = self.keys.get_mut(key) else { return };
         if line.outs > 0 || (line.head.is_some() && line.is_fixed) {
@@ -188,16 +191,23 @@ impl Shelf {
         let number = |place: Option<&(Reverse<bool>, u64)>| place.map(|(_, number)| *number);
         let regular = number(line.all.range((Reverse(false), 0)..).next());
         let high = number(line.all.first()).filter(|first| Some(*first) != regular);
-        let is_held = |number: &u64| self.stored.get(number).is_some_and(|s| s.is_held);
+        let is_held = |number: &u64| {
+            line.tried == Some(*number) || self.stored.get(number).is_some_and(|s| s.is_held)
+        };
+        let held = line.all.iter().map(|(Reverse(is_high), number)| (*number, *is_high));
+        let held = held.filter(|(number, _)| is_held(number)).min();
         let is_due = |number: &u64| {
             let state = self.stored.get(number).map(|stored| stored.state);
             !matches!(state, Some(State::Delayed(until, _)) if until > now)
         };
-        let highs = line.all.range(..(Reverse(false), 0)).map(|(_, number)| *number);
-        let first = (regular.filter(is_held))
-            .or(high.filter(is_held))
-            .or_else(|| highs.into_iter().find(is_due))
-            .or(regular.into_iter().chain(high).min());
+        let mut highs = line.all.range(..(Reverse(false), 0)).map(|(_, number)| *number);
+        let due = highs.find(is_due);
+        let first = match held {
+            Some((held, is_high)) => {
+                regular.filter(|_| !is_high).into_iter().chain(due).chain([held]).min()
+            }
+            None => due.or(regular.into_iter().chain(high).min()),
+        };
         let Some(first) = first else {
             self.keys.remove(key);
             return;
@@ -206,7 +216,7 @@ impl Shelf {
             return;
         }
         let passed = line.head.replace(first);
-        line.is_fixed = self.stored.get(&first).is_some_and(|stored| stored.is_held);
+        line.is_fixed = held.is_some();
         if let Some(passed) = passed {
             self.ready.remove(passed);
             match self.stored.get_mut(&passed) {
@@ -337,6 +347,9 @@ impl Shelf {
 
     /// A message that was out can be delivered again, at once or at its time.
     fn give_back(&mut self, number: u64, now: Instant) {
+        if let Some(line) = self.line_of(number) {
+            line.tried = line.tried.into_iter().chain([number]).min();
+        }
         let (is_behind, chooses) = self.comes_in(number);
         let Some(stored) = self.stored.get_mut(&number) else { return };
         let rests = stored.rests.take().filter(|(until, _)| *until > now);
@@ -402,6 +415,9 @@ impl Shelf {
     /// A message that was out is done with.
     fn remove(&mut self, number: u64, now: Instant) {
         let key = if self.order.is_nothing() { None } else { self.key_of_number(number) };
+        if let Some(line) = self.line_of(number) {
+            line.tried = line.tried.filter(|&tried| tried != number);
+        }
         self.comes_in(number);
         let Some(stored) = self.stored.remove(&number) else { return };
         if let Some(key) = key

@@ -1,0 +1,177 @@
+//! A mark on every process of a tree, by which it is found when its keeper is no more.
+//!
+//! What a process is started with goes down to all that it starts, but little of it can be seen from outside and cannot
+//! be changed: an environment can be cleared, a session left. The limit on real-time computing can only be lowered, anybody
+//! may read it, and one of thousands of years limits nothing. So the number of a tree is this limit.
+
+use std::fs;
+use std::io;
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, getrlimit, setrlimit, waitpid};
+
+use super::proc::{self, Stat};
+
+/// The highest bits of every mark.
+const OURS: u64 = 0xA7;
+const PID_BITS: u32 = 22;
+const SINCE_BITS: u32 = 16;
+const TREE_BITS: u32 = 16;
+
+/// Which daemon, and which of its keepers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark(u64);
+
+/// A process that starts trees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Owner {
+    pid: u64,
+    since: u64,
+}
+
+impl Owner {
+    /// This process.
+    pub(super) fn this() -> Option<Self> {
+        Self::of(i32::try_from(std::process::id()).ok()?)
+    }
+
+    fn of(pid: i32) -> Option<Self> {
+        let since = Stat::of(pid)?.since & ((1 << SINCE_BITS) - 1);
+        Some(Self { pid: u64::try_from(pid).ok()?, since })
+    }
+
+    fn is_here(self) -> bool {
+        i32::try_from(self.pid).is_ok_and(|pid| Self::of(pid) == Some(self))
+    }
+}
+
+impl Mark {
+    pub(super) fn new(owner: Owner, tree: u16) -> Self {
+        let pid = owner.pid & ((1 << PID_BITS) - 1);
+        let whose = ((OURS << PID_BITS | pid) << SINCE_BITS) | owner.since;
+        Self(whose << TREE_BITS | u64::from(tree))
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        text.parse()
+            .ok()
+            .map(Self)
+            .filter(|mark| mark.0 >> (PID_BITS + SINCE_BITS + TREE_BITS) == OURS)
+    }
+
+    pub(super) fn number(self) -> u64 {
+        self.0
+    }
+
+    fn owner(self) -> Owner {
+        let whose = self.0 >> TREE_BITS;
+        let pid = whose >> SINCE_BITS & ((1 << PID_BITS) - 1);
+        Owner { pid, since: whose & ((1 << SINCE_BITS) - 1) }
+    }
+
+    /// Marks this process and all that it starts from now on, if a lower limit does not forbid it.
+    pub(super) fn put(self) {
+        let lower = getrlimit(Resource::Rttime).maximum.is_some_and(|most| most < self.0);
+        if !lower {
+            let limit = Rlimit { current: Some(self.0), maximum: Some(self.0) };
+            // Without it all is kept as well, but for what happens when a keeper is killed.
+            setrlimit(Resource::Rttime, limit).ok();
+        }
+    }
+
+    /// The mark of a process, if it is there.
+    fn of(pid: i32) -> Result<Option<Self>, Ended> {
+        let limits = match fs::read_to_string(format!("/proc/{pid}/limits")) {
+            Ok(limits) => limits,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
+            Err(_) => return Err(Ended),
+        };
+        let limit = limits.lines().find_map(|line| line.strip_prefix("Max realtime timeout"));
+        Ok(limit.and_then(|limit| Self::parse(limit.split_whitespace().nth(1)?)))
+    }
+}
+
+/// It has ended just now.
+struct Ended;
+
+/// Kills the children of this process that have the mark, and hears of their end; says whether there were any.
+///
+/// This process takes in orphans, so what a keeper leaves behind is below it: none has a child of its own elsewhere.
+pub(super) fn kill_children(mark: Mark) -> bool {
+    let mut found = false;
+    for pid in proc::children(rustix::process::getpid().as_raw_pid()) {
+        let is_meant = || matches!(Mark::of(pid), Ok(Some(other)) if other == mark);
+        if is_meant() {
+            found = true;
+            proc::signal(pid, Signal::KILL, |_| is_meant());
+            if let Some(pid) = Pid::from_raw(pid) {
+                waitpid(Some(pid), WaitOptions::NOHANG).ok();
+            }
+        }
+    }
+    found
+}
+
+/// Kills what processes that are no more have left behind.
+pub(super) fn kill_leftovers() -> Found {
+    let container = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let here = container("self");
+    kill_where(|pid, found| {
+        // The numbers in a mark are those of its own container, where they may mean another process.
+        !found.owner().is_here() && here.is_some() && container(&pid.to_string()) == here
+    })
+}
+
+/// What was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) running: usize,
+    /// Some ended before they were looked at: what they have started since then was not seen.
+    pub(super) has_gaps: bool,
+}
+
+fn kill_where(is_meant: impl Fn(i32, Mark) -> bool) -> Found {
+    let mut found = Found::default();
+    let meant = |pid| Mark::of(pid).map(|mark| mark.is_some_and(|mark| is_meant(pid, mark)));
+    for pid in proc::everybody() {
+        match meant(pid) {
+            Ok(true) => {}
+            Ok(false) => continue,
+            Err(Ended) => {
+                found.has_gaps = true;
+                continue;
+            }
+        }
+        if Stat::of(pid).is_some_and(|stat| !stat.is_zombie()) {
+            found.running += 1;
+            proc::signal(pid, Signal::KILL, |_| meant(pid).unwrap_or(false));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Mark, Owner};
+
+    #[test]
+    fn a_mark_says_whose_it_is() {
+        let owner = Owner { pid: 4_194_303, since: 65_535 };
+        let mark = Mark::new(owner, 513);
+        assert_eq!(mark.owner(), owner);
+        assert_eq!(Mark::parse(&mark.number().to_string()), Some(mark));
+        assert_ne!(Mark::new(owner, 514), mark);
+    }
+
+    #[test]
+    fn other_limits_are_no_marks() {
+        for text in ["unlimited", "0", "200000", "9223372036854775807", "18446744073709551615"] {
+            assert_eq!(Mark::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn this_process_is_here() {
+        assert!(Owner::this().unwrap().is_here());
+        assert!(!Owner { since: u64::MAX, ..Owner::this().unwrap() }.is_here());
+    }
+}

@@ -1,0 +1,9 @@
+//! Trees of real processes, killed in every state.
+
+mod daemons;
+mod killed;
+mod pipes;
+mod soak;
+mod speed;
+mod stage;
+mod started;
