@@ -1,12 +1,13 @@
 //! What a handler is told about the message it is given.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use sluicegate_dispatch::Envelope;
 use sluicegate_dispatch::intake::{Entry, Tracked};
+use sluicegate_tasks::ItemId;
 
 /// What a consumer keeps of a message while it is in flight.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub(crate) struct Consumed {
     pub(crate) key: Option<Arc<str>>,
     /// Whether nobody here wanted it.
     pub(crate) is_ignored: AtomicBool,
+    /// Where it waits, once it was let in.
+    pub(crate) item: OnceLock<ItemId>,
 }
 
 impl Entry for Consumed {

@@ -16,6 +16,7 @@ mod envelope;
 mod executor;
 mod fact;
 pub mod intake;
+mod item;
 mod last_error;
 mod message;
 mod order;
@@ -32,6 +33,7 @@ mod router;
 mod run;
 mod settings;
 mod source;
+mod typed;
 mod view;
 mod why;
 mod window;
@@ -54,14 +56,16 @@ pub use outcome::{
 pub use panicked::panic_words;
 pub use parked::{Parked, ParkedCode, ParkedStore};
 pub use queue::QueueSettings;
+pub use routed::Acking;
 pub use router::{AckError, Router, ShutdownReport};
 pub use settings::{
     DEFAULT_GROUP, DEFAULT_POOL, OnExhausted, OnRejected, Ordering, PoolSettings, Ungrouped,
     UnknownPool,
 };
 pub use source::{
-    BoxFuture, Depth, Discarded, Finds, Found, FoundState, Profile, Publication, PublishError,
-    Published, PutBack, Rest, Settle, Settled, Source, SourceError,
+    BoxFuture, Depth, Discarded, Finds, Found, FoundState, KeepsOrder, Profile, Publication,
+    PublishError, Published, PutBack, Rest, Settle, Settled, Source, SourceError,
 };
+pub use typed::{typed_argument, typed_option};
 pub use view::{GroupView, MessageState, MessageView, PauseView, Phase, PoolView, QueueView};
 pub use why::WhyWaiting;

@@ -52,13 +52,20 @@ pub trait ParkedStore: Send + Sync + 'static {
     fn park(&self, parked: Vec<Parked>) -> BoxFuture<'_, Result<(), SourceError>>;
 
     /// Whether a key was parked with its tail and has messages here: then what comes later must not
-    /// overtake them. Cheap, and known from the start on.
+    /// overtake them. A key is a group of the pool that its messages were published for, whichever pool serves them.
+    /// Cheap, and known from the start on.
     fn holds_key(&self, queue: &str, pool: &str, group: &str) -> bool;
 
     /// Whether a message, by the application's id, was replayed from here and nothing of its key that is here
-    /// or was replayed comes before it: then the hold on its key is not for it. Cheap, and known from the start
-    /// on.
+    /// or was replayed comes before it: then the hold on its key is not for it. Asked when it starts: it holds its key
+    /// no more. Cheap, and known from the start on.
     fn lets_pass(&self, queue: &str, message: &str) -> bool {
+        let _ = (queue, message);
+        false
+    }
+
+    /// The same for whoever only wants to know: nothing follows from it.
+    fn may_pass(&self, queue: &str, message: &str) -> bool {
         let _ = (queue, message);
         false
     }

@@ -127,6 +127,11 @@ impl Places {
         (done > 0 && may_wait && self.room() == 0).then_some(done)
     }
 
+    /// Whether all are settled, durably.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.unsettled.load(Memory::SeqCst) == 0
+    }
+
     /// Whether none waits.
     pub(crate) fn is_idle(&self) -> bool {
         self.waiting.load(Memory::SeqCst) == 0

@@ -7,15 +7,14 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use sluicegate_schedule::{Class, Invalid, ItemId, Rate};
-use sluicegate_tasks::{Entry, Refused, Sluice, TaskGroup};
+use sluicegate_tasks::{Entry, Pause, Refused, Sluice, TaskGroup};
 use tokio::time::Instant;
 
-use crate::intake::Held;
+use crate::item::{BatchGroup, Item, Rest};
 use crate::places::Places;
-use crate::routed::{InFlightMessage, Now, Place, PoolId, Routed};
+use crate::routed::{InFlightMessage, Now, Place, PoolId};
 use crate::{
-    DEFAULT_GROUP, FAST_FAIL_DELAY, Message, Ordered, Ordering, PoolSettings, Reason, Settlement,
-    Ungrouped,
+    DEFAULT_GROUP, FAST_FAIL_DELAY, Message, Ordered, Ordering, PoolSettings, Reason, Ungrouped,
 };
 
 /// The most workers a pool can have; the sluice decides how many it has.
@@ -65,34 +64,6 @@ pub(crate) struct Counts {
     pub(crate) parked: AtomicU64,
     /// Messages that went back for want of room before they reached the sluice.
     pub(crate) refused: AtomicU64,
-}
-
-/// A message in a pool.
-#[derive(Debug)]
-pub(crate) struct Item {
-    pub(crate) held: Held<Routed>,
-    /// In which order it was let in, among all of its pool.
-    pub(crate) number: u64,
-    /// Those of its group that were received with it, if there are any and that matters.
-    pub(crate) batch: Batch,
-}
-
-/// Those that came with a message, if it matters.
-pub(crate) type Batch = Option<Arc<BatchGroup>>;
-
-/// The messages that came in one batch and are of one group.
-///
-/// A failure takes the places that are known by then. One that becomes known later is told, and one
-/// that runs before that looks first: so none runs after a failure, whatever the interleaving.
-#[derive(Debug, Default)]
-pub(crate) struct BatchGroup {
-    state: Mutex<BatchState>,
-}
-
-#[derive(Debug, Default)]
-struct BatchState {
-    failed: bool,
-    places: Vec<(PoolId, ItemId)>,
 }
 
 /// By queue and key: the number that those let in later have.
@@ -154,20 +125,23 @@ impl Pool {
         self.revision.load(Memory::Acquire)
     }
 
-    /// Changes the settings, at once and for those that wait: docs/rules.md#pool-2. Answers whether some that have no key
-    /// here may need one now.
-    pub(crate) fn change(&self, settings: PoolSettings) -> Result<bool, Invalid> {
+    /// Changes the settings, at once and for those that wait: docs/rules.md#pool-2. Where it begins to keep order, or keeps
+    /// that of more messages, nothing starts until the answer is dropped.
+    pub(crate) fn change(&self, settings: PoolSettings) -> Result<Option<Pause<Item>>, Invalid> {
         let rate = settings.rate()?;
         let mut current = self.settings.write();
+        let becomes_strict =
+            current.ordered() == Ordered::Nothing && settings.ordered() != Ordered::Nothing;
+        let begins = becomes_strict || settings.keys() > current.keys();
+        let pause = begins.then(|| self.sluice.pause("its pool begins to keep order"));
         self.sluice.resize(settings.concurrency, settings.capacity())?;
         if current.rate_limit_per_minute != settings.rate_limit_per_minute {
             self.sluice.set_rate(rate);
         }
         self.places.resize(settings.concurrency, settings.capacity());
-        let needs_keys = settings.keys() > current.keys();
         *current = Arc::new(settings);
         self.revision.fetch_add(1, Memory::Release);
-        Ok(needs_keys)
+        Ok(pause)
     }
 
     /// Lets messages in, all or none, in order. Answers with those that were let in.
@@ -177,11 +151,13 @@ impl Pool {
         settings: &PoolSettings,
     ) -> Result<Vec<InFlightMessage>, Vec<Item>> {
         let tracked: Vec<_> = part.iter().map(|item| Arc::clone(item.held.tracked())).collect();
-        let batches: Vec<_> = part.iter().map(|item| item.batch.clone()).collect();
+        let batches: Vec<_> = part.iter().map(|item| item.past.batch.clone()).collect();
         let count = u32::try_from(part.len()).unwrap_or(u32::MAX);
         let first = self.admitted.fetch_add(u64::from(count), Memory::Relaxed);
-        let numbered =
-            |(number, item): (u64, Item)| (entry(settings, &item), Item { number, ..item });
+        let numbered = |(number, item): (u64, Item)| {
+            let has_key = settings.key_name(&item.held.tracked().entry.message).is_some();
+            (entry(settings, &item), Item { number, has_key, ..item })
+        };
         let items = (first..).zip(part).map(numbered).collect();
         // Before one of them can start or be settled.
         self.places.entered(count);
@@ -224,12 +200,20 @@ impl Pool {
 
     /// Takes out a message that waits.
     pub(crate) fn withdraw(&self, id: ItemId) -> Option<Item> {
-        let item = self.sluice.withdraw(id)?;
+        self.sluice.withdraw(id).map(|item| self.taken_out(item))
+    }
+
+    /// A message does not wait here any more; it keeps what it rests for.
+    fn taken_out(&self, mut item: Item) -> Item {
         self.places.started();
         let entry = &item.held.tracked().entry;
-        self.rests(&entry.set_now(Now::Waiting), &Now::Waiting);
+        let before = entry.set_now(Now::Waiting);
+        self.rests(&before, &Now::Waiting);
         self.left(&entry.message);
-        Some(item)
+        if let Now::Retrying { until, reason, breaker } = before {
+            item.past.rest = Some(Rest { until, reason, breaker });
+        }
+        item
     }
 
     /// Hands back a message that must not run before one of its batch and group.
@@ -254,9 +238,7 @@ impl Pool {
 
     /// Lets nothing more in and hands back all that wait: docs/rules.md#pool-3.
     pub(crate) fn close(&self) {
-        for (item, rest) in self.take_all() {
-            item.hand_back(rest, Reason::Draining);
-        }
+        self.take_all().into_iter().for_each(Item::drain);
     }
 
     /// Lets nothing more in. Hands back what waits, but for those that later ones of their group could come before:
@@ -264,36 +246,22 @@ impl Pool {
     pub(crate) fn leave(&self) -> Vec<Item> {
         let is_strict = self.settings().ordering == Ordering::Strict;
         let mut stay = Vec::new();
-        for (item, rest) in self.take_all() {
+        for item in self.take_all() {
             let is_acked = item.held.tracked().entry.is_acked();
-            match is_strict && !item.held.source().keeps_order && !is_acked {
-                true => stay.push(item),
-                false => item.hand_back(rest, Reason::Draining),
+            match is_strict && !item.comes_alone() && !is_acked {
+                true => stay.push(item.at_once()),
+                false => item.drain(),
             }
         }
         stay
     }
 
-    /// All that wait, in order; each with what is left of its delay, where its source may keep it and its order.
-    fn take_all(&self) -> Vec<(Item, Duration)> {
+    /// All that wait, in order.
+    fn take_all(&self) -> Vec<Item> {
         self.closed.store(true, Memory::Release);
         let mut items = self.sluice.close();
         items.sort_by_key(|item| item.number);
-        let now = Instant::now();
-        let with_rest = |item: Item| {
-            self.places.started();
-            let entry = &item.held.tracked().entry;
-            let before = entry.set_now(Now::Waiting);
-            self.rests(&before, &Now::Waiting);
-            self.left(&entry.message);
-            let rest = match before {
-                Now::Retrying { until, reason: Reason::Failed, .. } => until - now,
-                _ => Duration::ZERO,
-            };
-            let rest = if item.held.source().keeps_order { rest } else { Duration::ZERO };
-            (item, rest)
-        };
-        let items = items.into_iter().map(with_rest).collect();
+        let items = items.into_iter().map(|item| self.taken_out(item)).collect();
         self.places.tell();
         items
     }
@@ -302,9 +270,9 @@ impl Pool {
         self.closed.load(Memory::Acquire)
     }
 
-    /// Whether it is closed and nothing of it runs any more.
+    /// Whether it is closed, nothing of it runs any more, and all that did is settled.
     pub(crate) fn is_gone(&self) -> bool {
-        self.is_closed() && self.sluice.stats().gauges.running == 0
+        self.is_closed() && self.places.is_empty() && self.sluice.stats().gauges.running == 0
     }
 
     /// Until when a host is not to be called.
@@ -482,44 +450,18 @@ fn no_tenant() -> Arc<str> {
     Arc::clone(TENANT.get_or_init(|| "".into()))
 }
 
-/// Its key and its class: docs/rules.md#fifo-1.
+/// Its key and its class: docs/rules.md#fifo-1. What was to be tried again goes before what has high priority.
 fn entry(settings: &PoolSettings, item: &Item) -> Entry {
     let message = &item.held.tracked().entry.message;
     let entry = Entry::of(message.tenant.clone().unwrap_or_else(no_tenant));
-    let class = if message.high_priority { Class::Admin } else { Class::Normal };
+    let class = match (item.past.is_head, message.high_priority) {
+        (true, _) => Class::System,
+        (false, true) => Class::Admin,
+        (false, false) => Class::Normal,
+    };
     match settings.key(message) {
         Some(key) => entry.key(key).class(class),
         None => entry.class(class),
-    }
-}
-
-impl Item {
-    /// Hands the message back for a reason that is not an attempt, unless somebody has acknowledged it.
-    pub(crate) fn hand_back(self, after: Duration, reason: Reason) {
-        match self.held.tracked().entry.is_acked() {
-            true => self.held.settle(Settlement::Ack),
-            false => self.held.hand_back(after, reason),
-        }
-    }
-}
-
-impl BatchGroup {
-    /// Remembers a place. `false` if one of them has failed already.
-    fn record(&self, pool: PoolId, id: ItemId) -> bool {
-        let mut state = self.state.lock();
-        state.places.push((pool, id));
-        !state.failed
-    }
-
-    /// Says that one of them failed, and takes the places of all.
-    fn fail(&self) -> Vec<(PoolId, ItemId)> {
-        let mut state = self.state.lock();
-        state.failed = true;
-        std::mem::take(&mut state.places)
-    }
-
-    pub(crate) fn failed(&self) -> bool {
-        self.state.lock().failed
     }
 }
 

@@ -5,16 +5,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering as Memory};
 
 use parking_lot::{Mutex, RwLock};
-use sluicegate_tasks::{Context, Invalid, Running, TaskGroup};
+use sluicegate_tasks::{Context, Invalid, Pause, Running, TaskGroup};
 use tokio::time::Instant;
 
-use crate::pool::{Item, Pool};
+use crate::item::Item;
+use crate::pool::Pool;
 use crate::routed::Place;
 use crate::run::{Runner, pump};
 use crate::{DEFAULT_POOL, Order, Ordered, PoolSettings, Source, UnknownPool};
 
 /// The pools by their codes.
 pub(crate) type ByCode = BTreeMap<Arc<str>, Arc<Pool>>;
+
+/// How a pool was set.
+pub(crate) enum Set {
+    /// It is new.
+    Added,
+    Changed,
+    /// It was changed and begins to keep order: nothing starts there until this is dropped.
+    BeginsOrder(Arc<Pool>, Pause<Item>),
+}
 
 /// The most pools a router can have, draining ones included.
 const MOST_POOLS: u32 = 1 << 20;
@@ -75,22 +85,22 @@ impl Pools {
         pools.get(code).or_else(|| pools.get(DEFAULT_POOL)).cloned()
     }
 
-    /// Adds a pool, or changes one. Answers with one in which messages may need keys that they do not have.
-    pub(crate) fn set(&self, settings: PoolSettings) -> Result<Option<Arc<Pool>>, Invalid> {
-        let changed = loop {
+    /// Adds a pool, or changes one.
+    pub(crate) fn set(&self, settings: PoolSettings) -> Result<Set, Invalid> {
+        let set = loop {
             match self.get(&settings.code) {
                 Some(pool) => {
-                    let needs_keys = pool.change(settings)?;
-                    self.moves.fetch_add(u64::from(needs_keys), Memory::SeqCst);
-                    break Some(pool).filter(|_| needs_keys);
+                    let Some(pause) = pool.change(settings)? else { break Set::Changed };
+                    self.moves.fetch_add(1, Memory::SeqCst);
+                    break Set::BeginsOrder(pool, pause);
                 }
                 // Somebody may just have added it, with other settings.
                 None if !self.add(settings.clone())?.1 => {}
-                None => break None,
+                None => break Set::Added,
             }
         };
         self.changed();
-        Ok(changed)
+        Ok(set)
     }
 
     /// Adds a pool, unless somebody else just has; answers whether it is new.
@@ -198,8 +208,17 @@ impl Pools {
     /// Also what a pool that is leaving still runs, and what goes to the default pool.
     fn find_order(&self) -> Order {
         let (pools, leaving) = (self.all(), self.leaving());
-        let others = pools.get(DEFAULT_POOL).map(|pool| pool.settings().ordered());
-        let mut order = Order::everywhere(others.unwrap_or_default());
+        // Also one that is leaving has messages of pools that do not exist.
+        let defaults = leaving.iter().filter(|pool| &*pool.code == DEFAULT_POOL);
+        let defaults = pools.get(DEFAULT_POOL).into_iter().chain(defaults);
+        let mut kept = defaults.map(|pool| pool.settings().ordered());
+        let unordered = match self.unknown_pool() {
+            // What is parked holds its group: what waits there for its time must not come after it.
+            UnknownPool::Park => Ordered::Groups,
+            UnknownPool::Default => Ordered::Nothing,
+        };
+        let others = kept.find(|ordered| *ordered != Ordered::Nothing).unwrap_or(unordered);
+        let mut order = Order::everywhere(others);
         for pool in pools.values() {
             order = order.with(Arc::clone(&pool.code), pool.settings().ordered());
         }
@@ -218,6 +237,7 @@ impl Pools {
 
     pub(crate) fn set_unknown_pool(&self, unknown_pool: UnknownPool) {
         *self.unknown_pool.write() = unknown_pool;
+        self.changed();
     }
 
     pub(crate) fn room(&self) -> u64 {

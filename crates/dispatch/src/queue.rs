@@ -10,15 +10,16 @@ use sluicegate_tasks::{Context, Invalid};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::intake::{Dropped, Entry as _, Intake, Recipient, Returned, Settling, Subject};
+use crate::intake::{Beside, Dropped, Held, Intake, Recipient, Settling, Subject};
+use crate::item::{Item, Past};
 use crate::places::{AwaitsRoom, BETWEEN_SMALL_ROOMS};
-use crate::pool::{Batch, Item, Pool};
+use crate::pool::Pool;
 use crate::pools::Pools;
-use crate::routed::Routed;
+use crate::routed::{InFlightMessage, Routed};
 use crate::window::Window;
 use crate::{
-    BoxFuture, DEFAULT_DELAY, Delivery, Demand, Fact, Message, Openings, Parked, Reason, Room,
-    Rooms, Settled, Settlement, Source, SourceError, route,
+    BoxFuture, DEFAULT_DELAY, Delivery, Demand, Fact, KeepsOrder, Message, Openings, Parked,
+    Reason, Room, Rooms, Settled, Settlement, Source, SourceError, route,
 };
 
 /// How a queue is received from.
@@ -54,7 +55,7 @@ pub(crate) struct RouterQueue {
     name: Arc<str>,
     /// Whether the source hands out by pool, and in order.
     pub(crate) selects: bool,
-    pub(crate) keeps_order: bool,
+    pub(crate) keeps_order: KeepsOrder,
     pub(crate) window: Window,
     openings: Arc<Openings>,
     /// The same for what waits in the window.
@@ -129,8 +130,13 @@ impl RouterQueue {
         if before.is_empty() {
             return Vec::new();
         }
-        before.retain(|queue| !(queue.is_stopped() && queue.owed.in_flight.is_empty()));
+        before.retain(|queue| !(queue.is_stopped() && queue.owed.in_flight.is_over()));
         before.clone()
+    }
+
+    /// The queues of the same name that came after it.
+    pub(crate) fn coming_after(&self) -> Vec<Arc<Queue>> {
+        self.after.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Whether a queue that was removed is given up: all that is left is done, and its source hears nothing of it.
@@ -154,15 +160,15 @@ impl RouterQueue {
         self.after.lock().push(Arc::downgrade(next));
     }
 
-    /// Looks again at what waited for a message of its key that is over.
+    /// Looks again at what waited for a message that is over.
     fn look_behind(queue: &Arc<Queue>, over: &Routed) {
-        if !over.is_ordered() || !queue.recipient.pools.is_moving() {
-            return;
+        for before in queue.recipient.leaving_before() {
+            route::look_behind(&before, over);
         }
         route::look_behind(queue, over);
-        let after: Vec<Arc<Queue>> =
-            queue.recipient.after.lock().iter().filter_map(Weak::upgrade).collect();
-        after.iter().for_each(|next| route::look_behind(next, over));
+        for after in queue.recipient.coming_after() {
+            route::look_behind(&after, over);
+        }
     }
 
     /// Learns what of its messages stays in order, as pools are now.
@@ -178,23 +184,6 @@ impl RouterQueue {
         queue.look_at_turns();
         queue.recipient.openings.open_all();
         route::look_again(queue, homeless);
-    }
-
-    /// Finds other pools for messages whose pools are gone, and lets go on what waited for superseded ones.
-    fn take_back(queue: &Arc<Queue>, returned: Vec<Returned<Routed>>) {
-        let mut homeless = Vec::new();
-        for one in returned {
-            match one {
-                Returned::Homeless(tracked, batch) => {
-                    let batch = batch.downcast::<Batch>().map_or(None, |batch| *batch);
-                    homeless.push(Item { held: queue.owed.hold(tracked), number: 0, batch });
-                }
-                Returned::Superseded(tracked) => Self::look_behind(queue, &tracked.entry),
-            }
-        }
-        if !homeless.is_empty() {
-            route::look_again(queue, homeless);
-        }
     }
 
     /// Looks from time to time whether pools have room that nobody was told of, for little of it is told of rarely.
@@ -263,7 +252,6 @@ impl Recipient for RouterQueue {
             let look = async {
                 tokio::select! {
                     biased;
-                    returned = queue.owed.returned() => Self::take_back(&queue, returned),
                     () = told => {}
                     () = queue.recipient.soon.notified() => {
                         sleep(BETWEEN_SMALL_ROOMS).await;
@@ -279,7 +267,7 @@ impl Recipient for RouterQueue {
     }
 
     fn in_turn(&self) -> bool {
-        !self.keeps_order && !self.pools.order().is_nothing()
+        !self.keeps_order.across_batches() && !self.pools.order().is_nothing()
     }
 
     fn park(&self, parked: Vec<Parked>) -> BoxFuture<'_, Result<(), SourceError>> {
@@ -292,6 +280,10 @@ impl Recipient for RouterQueue {
     }
 
     fn settled(&self, settling: &Settling<Routed>, answer: &Settled) {
+        let is_durable = settling.settlement == Settlement::Ack && *answer == Settled::Done;
+        if let Some(entry) = settling.entry().filter(|_| is_durable) {
+            entry.is_durable();
+        }
         let id = match &settling.subject {
             Subject::Tracked(tracked) => Some(&tracked.entry.message.id),
             Subject::Stray(_) => None,
@@ -317,7 +309,35 @@ impl Recipient for RouterQueue {
 
     fn ended(queue: &Arc<Queue>, entry: &Routed) {
         entry.leave_place();
-        Self::look_behind(queue, entry);
+        entry.is_over();
+        // Nothing waits for what is in its own pool, with its key.
+        if queue.recipient.pools.is_moving() {
+            Self::look_behind(queue, entry);
+        }
+    }
+
+    fn superseded_ended(queue: &Arc<Queue>, message: &InFlightMessage) {
+        message.entry.is_over();
+        Self::look_behind(queue, &message.entry);
+    }
+
+    /// Finds places for messages that could not stay where they were.
+    fn take_back(queue: &Arc<Queue>, homeless: Vec<(Held<Routed>, Beside)>) {
+        let item = |(held, beside): (Held<Routed>, Beside)| {
+            Item::new(
+                held,
+                beside.downcast::<Past>().map_or_else(|_| Past::default(), |past| *past),
+            )
+        };
+        let homeless: Vec<Item> = homeless.into_iter().map(item).collect();
+        let before = queue.recipient.leaving_before();
+        for item in &homeless {
+            // Until now messages of earlier queues of its name may have waited for it.
+            let entry = &item.held.tracked().entry;
+            entry.leave_place();
+            before.iter().for_each(|before| route::look_behind(before, entry));
+        }
+        route::look_again(queue, homeless);
     }
 
     fn stale(&self, _: usize) {}

@@ -8,10 +8,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::intake::{Begun, Entry as _, Held};
+use crate::item::{BatchGroup, Item, Past};
 use crate::places::AwaitsRoom;
-use crate::pool::{BatchGroup, Item, Pool};
+use crate::pool::Pool;
 use crate::queue::Queue;
-use crate::routed::{InFlightMessage, Place, Routed, RoutedKey};
+use crate::routed::{InFlightMessage, Line, Now, Place, Routed};
 use crate::window::State;
 use crate::{
     DEFAULT_DELAY, DEFAULT_POOL, Delivery, Fact, MIN_DELAY, Malformed, Message, Order, Ordering,
@@ -42,7 +43,7 @@ struct Happened {
 pub(crate) fn take_in(queue: &Arc<Queue>, batch: Vec<Delivery>) {
     let order = queue.recipient.pools.order();
     let fresh = dedupe(queue, batch, &order).into_iter();
-    let items = fresh.map(|held| Item { held, number: 0, batch: None });
+    let items = fresh.map(|held| Item::new(held, Past::default()));
     route(queue, |_, happened| {
         happened.is_new = true;
         let items: Vec<Item> = items.collect();
@@ -250,7 +251,8 @@ fn park_unknown(held: Held<Routed>) {
         reason: format!("there is no pool {}", message.pool),
         status: None,
         attempts: tracked.attempts(),
-        holds_key: false,
+        // Once there is such a pool it may be one that keeps order.
+        holds_key: message.group.is_some(),
         last_error: None,
         message: Ok(message.clone()),
     };
@@ -324,7 +326,8 @@ fn rehome(
 /// larger than its pool (docs/rules.md#route-3), nor what later ones of its group could come before
 /// (docs/rules.md#strict-5).
 fn goes_back(queue: &Queue, settings: &PoolSettings, refused: &[Item]) -> bool {
-    let is_ordered = settings.ordering == Ordering::Strict && !queue.recipient.keeps_order;
+    let is_ordered =
+        settings.ordering == Ordering::Strict && !queue.recipient.keeps_order.one_by_one();
     queue.recipient.settings.window == 0
         && !is_ordered
         && refused.len() <= settings.capacity() as usize
@@ -367,39 +370,78 @@ fn fill(queue: &Arc<Queue>, pool: &Arc<Pool>, window: &mut State, happened: &mut
     }
 }
 
-/// Keeps back what must not run beside or before a message of its key that is in another pool, since pools came or
-/// went: docs/rules.md#strict-6.
+/// Keeps back what must not run beside or before a message of its line that is in another pool, or has no key in its own,
+/// since pools came, went or changed: docs/rules.md#strict-6. And what was superseded and still runs is waited for by what
+/// stands for it, whatever keeps order: docs/rules.md#dedupe-1.
 fn hold_behind(queue: &Queue, pool: &Pool, window: &mut State, items: Vec<Item>) -> Vec<Item> {
-    let is_ordered = |item: &Item| item.held.tracked().entry.is_ordered();
-    if !queue.recipient.pools.is_moving() || !items.iter().any(is_ordered) {
+    let is_moving = queue.recipient.pools.is_moving();
+    let superseded = queue.owed.in_flight.superseded();
+    if !is_moving && superseded.is_empty() {
         return items;
     }
-    let elsewhere = elsewhere(queue, pool, window);
-    let waits = |item: &Item| {
-        let key = item.held.tracked().entry.key();
-        key.is_some_and(|key| elsewhere.contains(&key))
+    let (order, settings) = (queue.recipient.pools.order(), pool.settings());
+    let has_key = |message: &Message| settings.key_name(message).is_some();
+    let has_line = |message: &Message| order.keeps_message(message) || has_key(message);
+    let is_beside = |old: &InFlightMessage, new: &InFlightMessage| {
+        let is_before =
+            |place: Place| place.pool == pool.id && place.has_key && has_key(&new.entry.message);
+        old.is_same(new) && !old.entry.standing().place.is_some_and(is_before)
     };
-    let (behind, free): (Vec<Item>, Vec<Item>) = items.into_iter().partition(waits);
-    window.behind.extend(behind);
+    let mut busy =
+        if is_moving { elsewhere(queue, pool, &order, &settings) } else { HashSet::new() };
+    let waiting = window.not_for(pool).map(|item| &item.held.tracked().entry);
+    busy.extend(waiting.filter(|entry| has_line(&entry.message)).map(Routed::line));
+    for before in queue.recipient.leaving_before() {
+        busy.extend(before.recipient.window.lines());
+    }
+    let mut free = Vec::with_capacity(items.len());
+    for item in items {
+        let tracked = item.held.tracked();
+        // It was between two places: nobody could take it out.
+        if tracked.is_superseded() {
+            item.held.let_go();
+            continue;
+        }
+        let line = tracked.entry.line();
+        let is_ordered = has_line(&tracked.entry.message);
+        let waits = (is_ordered && busy.contains(&line))
+            || superseded.iter().any(|old| is_beside(old, tracked));
+        if !waits {
+            free.push(item);
+            continue;
+        }
+        if is_ordered {
+            busy.insert(line);
+        }
+        window.behind.push(item);
+    }
     free
 }
 
-/// The keys of messages that are in other pools, wait for those, or have no key in their own: some may have to wait for
-/// them.
-fn elsewhere(queue: &Queue, pool: &Pool, window: &State) -> HashSet<RoutedKey> {
+/// The lines of messages that are in other pools, or have no key in their own: some may have to wait for them.
+fn elsewhere(queue: &Queue, pool: &Pool, order: &Order, settings: &PoolSettings) -> HashSet<Line> {
     let is_elsewhere = |other: &InFlightMessage| {
-        let place = if other.entry.is_ordered() { other.entry.standing().place } else { None };
-        place.is_some_and(|place| place.pool != pool.id || !place.has_key)
+        let message = &other.entry.message;
+        let standing = other.entry.standing();
+        standing.place.is_some_and(|place| match place.pool == pool.id {
+            // One that is displaced is let in again, should it fail.
+            true => {
+                let has_turn = place.has_key && !standing.is_displaced;
+                !has_turn && settings.key_name(message).is_some()
+            }
+            false => order.keeps_message(message),
+        })
     };
     let mut all = queue.owed.in_flight.each_that_may_run();
     for before in queue.recipient.leaving_before() {
         all.extend(before.owed.in_flight.each_that_may_run());
     }
-    let in_pools = all.iter().filter(|other| is_elsewhere(other));
-    let in_pools = in_pools.filter_map(|other| other.entry.key());
-    in_pools
-        .chain(window.not_for(pool).filter_map(|item| item.held.tracked().entry.key()))
-        .collect()
+    // What came later waits for what was here before; but what runs of it is waited for.
+    for after in queue.recipient.coming_after() {
+        let later = after.owed.in_flight.each_that_may_run();
+        all.extend(later.into_iter().filter(|later| later.entry.standing().now.is_running()));
+    }
+    all.iter().filter(|other| is_elsewhere(other)).map(|other| other.entry.line()).collect()
 }
 
 /// Lets in what waits for a pool of this code, now that it has room; and finds another pool for what waited for one
@@ -413,9 +455,12 @@ pub(crate) fn has_room(queue: &Arc<Queue>, code: &str) {
     });
 }
 
-/// Looks again at what waited for a message of its key that is over.
+/// Looks again at what waited for a message that is over: others of its line, or a copy of it.
 pub(crate) fn look_behind(queue: &Arc<Queue>, over: &Routed) {
-    let is_next = |item: &mut Item| item.held.tracked().entry.same_key(over);
+    let is_next = |item: &mut Item| {
+        let entry = &item.held.tracked().entry;
+        entry.same_line(over) || entry.message.id == over.message.id
+    };
     route(queue, |window, _| window.behind.extract_if(.., is_next).collect());
 }
 
@@ -424,7 +469,10 @@ pub(crate) fn look_again(queue: &Arc<Queue>, homeless: Vec<Item>) {
     route(queue, |window, _| {
         // Until now others of their groups waited behind them.
         homeless.iter().for_each(|item| item.held.tracked().entry.leave_place());
-        homeless.into_iter().chain(window.take_all()).collect()
+        let mut all: Vec<Item> = homeless.into_iter().chain(window.take_all()).collect();
+        // Of those that come back one by one the first to come was not always the first to be received.
+        all.sort_by_key(|item| item.held.tracked().number);
+        all
     });
 }
 
@@ -444,35 +492,48 @@ pub(crate) fn bring_home(queue: &Arc<Queue>, code: &Arc<str>) {
         items.reverse();
         let stays = |item: &Item| {
             let entry = &item.held.tracked().entry;
-            entry.is_ordered() && !item.held.source().keeps_order && !entry.is_acked()
+            entry.is_ordered() && !item.comes_alone() && !entry.is_acked()
         };
         let (stay, back): (Vec<Item>, Vec<Item>) = items.into_iter().partition(stays);
-        for item in back {
-            item.hand_back(Duration::ZERO, Reason::Draining);
-        }
+        back.into_iter().for_each(Item::drain);
         stay.iter().for_each(|item| item.held.tracked().entry.leave_place());
-        stay.into_iter().chain(window.take_all()).collect()
+        stay.into_iter().map(Item::at_once).chain(window.take_all()).collect()
     });
 }
 
-/// What waits in a pool without a key, and needs one now that the pool keeps order, is let in again with it. What rests
-/// there stays, and its group waits for it.
-pub(crate) fn give_keys(queue: &Arc<Queue>, pool: &Arc<Pool>) {
+/// What waits or rests in a pool that begins to keep order is let in again: with its key, and behind those of its line that
+/// run without one or in another pool. What runs beside them is noted: should it fail, it is let in again too. A head
+/// that rests with its key and alone is where it belongs.
+pub(crate) fn let_in_again(queue: &Arc<Queue>, pool: &Arc<Pool>) {
     let settings = pool.settings();
-    let needs_key = |tracked: &InFlightMessage| {
-        let standing = tracked.entry.standing();
-        let place = standing.place?;
-        let needs = place.pool == pool.id
-            && !place.has_key
-            && !standing.now.is_resting()
-            && settings.key_name(&tracked.entry.message).is_some();
-        needs.then_some(place)
-    };
+    let is_strict = settings.ordering == Ordering::Strict;
     route(queue, |window, _| {
-        let keyless: Vec<_> = queue.owed.in_flight.all().iter().filter_map(needs_key).collect();
+        let busy = elsewhere(queue, pool, &queue.recipient.pools.order(), &settings);
+        let is_to_move = |tracked: &InFlightMessage| {
+            let standing = tracked.entry.standing();
+            let place = standing.place.filter(|place| place.pool == pool.id)?;
+            let is_alone = !busy.contains(&tracked.entry.line());
+            if standing.now.is_running() && !is_alone {
+                tracked.entry.displace();
+            }
+            let is_head = standing.now.is_resting() && (is_alone || standing.now == Now::Blocked);
+            let has_line = settings.key_name(&tracked.entry.message).is_some();
+            let is_where_it_belongs = place.has_key && (!is_strict || is_head);
+            (has_line && !is_where_it_belongs).then_some(place)
+        };
+        let all = queue.owed.in_flight.all();
+        let to_move = all.iter().filter_map(|one| Some((one, is_to_move(one)?)));
+        let waiting: Vec<(&InFlightMessage, Place)> = to_move.collect();
         // The last first: none of them starts because another is taken out.
-        let take_out = |place: &Place| pool.withdraw(place.item);
-        let mut items: Vec<Item> = keyless.iter().rev().filter_map(take_out).collect();
+        let take_out = |(tracked, place): &(&InFlightMessage, Place)| {
+            let item = pool.withdraw(place.item);
+            if item.is_none() && busy.contains(&tracked.entry.line()) {
+                // It has its turn already.
+                tracked.entry.displace();
+            }
+            item
+        };
+        let mut items: Vec<Item> = waiting.iter().rev().filter_map(take_out).collect();
         items.reverse();
         items.iter().for_each(|item| item.held.tracked().entry.leave_place());
         items.into_iter().chain(window.take_all()).collect()
@@ -492,6 +553,6 @@ fn group(items: &mut [Item]) {
     let groups: Vec<Vec<usize>> = groups.map(<[usize]>::to_vec).collect();
     for group in groups {
         let shared = Arc::<BatchGroup>::default();
-        group.into_iter().for_each(|at| items[at].batch = Some(Arc::clone(&shared)));
+        group.into_iter().for_each(|at| items[at].past.batch = Some(Arc::clone(&shared)));
     }
 }

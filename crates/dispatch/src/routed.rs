@@ -1,10 +1,11 @@
 //! What the router keeps of a message while it is in flight.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering as Memory};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use sluicegate_schedule::ItemId;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::intake::{Entry, Tracked};
@@ -20,8 +21,40 @@ pub(crate) struct Routed {
     /// Whether its group stays in order across deliveries, as pools are now.
     ordered: AtomicBool,
     /// Whether somebody has acknowledged it by hand: then it does not run when its turn comes.
-    acked: AtomicBool,
+    acked: OnceLock<Box<Acked>>,
     standing: Mutex<Standing>,
+}
+
+/// That a message was acknowledged by hand, and what its source made of it.
+#[derive(Debug, Default)]
+struct Acked {
+    /// That its replay is over is to be kept too.
+    is_replayed: bool,
+    is_durable: AtomicBool,
+    /// Told when the message is not here any more.
+    heard: watch::Sender<Option<bool>>,
+}
+
+/// A message that was acknowledged by hand, and whose source may not know yet. Dropped, it changes nothing.
+#[derive(Debug)]
+pub struct Acking {
+    queue: Arc<str>,
+    heard: watch::Receiver<Option<bool>>,
+}
+
+impl Acking {
+    /// The queue that the message came from.
+    #[must_use]
+    pub const fn queue(&self) -> &Arc<str> {
+        &self.queue
+    }
+
+    /// Waits until the source knows, durably, that the message is done. `false` if it will not: it delivers the message
+    /// again.
+    pub async fn is_durable(mut self) -> bool {
+        let heard = self.heard.wait_for(Option::is_some).await;
+        heard.is_ok_and(|heard| *heard == Some(true))
+    }
 }
 
 /// What changes about a message while it is in flight.
@@ -31,6 +64,8 @@ pub(crate) struct Standing {
     pub(crate) place: Option<Place>,
     /// What it gives back when it is settled.
     places: Option<Arc<Places>>,
+    /// Whether it runs where it would not have been let in: others of its line are elsewhere.
+    pub(crate) is_displaced: bool,
     pub(crate) now: Now,
     pub(crate) last_error: Option<Arc<LastError>>,
 }
@@ -46,8 +81,8 @@ pub(crate) struct Place {
     pub(crate) has_key: bool,
 }
 
-/// A pool's code and a group of it, by which messages stay in order across deliveries.
-pub(crate) type RoutedKey = (Arc<str>, Option<Arc<str>>);
+/// A pool's code and a group of it: messages of one line stay in order with each other, if with anything.
+pub(crate) type Line = (Arc<str>, Option<Arc<str>>);
 
 /// A pool among all that ever were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,7 +113,7 @@ impl PoolId {
 
 impl Routed {
     pub(crate) fn new(message: Message, queue: Arc<str>, ordered: bool) -> Self {
-        let (ordered, acked) = (AtomicBool::new(ordered), AtomicBool::new(false));
+        let (ordered, acked) = (AtomicBool::new(ordered), OnceLock::new());
         Self { message, queue, ordered, acked, standing: Mutex::default() }
     }
 
@@ -97,7 +132,18 @@ impl Routed {
     }
 
     pub(crate) fn set_place(&self, place: Place) {
-        self.standing.lock().place = Some(place);
+        let mut standing = self.standing.lock();
+        (standing.place, standing.is_displaced) = (Some(place), false);
+    }
+
+    /// Its pool began to keep order while others of its line are elsewhere: should it fail, it is let in again, behind
+    /// them.
+    pub(crate) fn displace(&self) {
+        self.standing.lock().is_displaced = true;
+    }
+
+    pub(crate) fn is_displaced(&self) -> bool {
+        self.standing.lock().is_displaced
     }
 
     /// Changes what it is doing; answers what it did before.
@@ -105,13 +151,50 @@ impl Routed {
         std::mem::replace(&mut self.standing.lock().now, now)
     }
 
-    /// Acknowledges it by hand; `false` if somebody has.
-    pub(crate) fn ack(&self) -> bool {
-        !self.acked.swap(true, Memory::AcqRel)
+    /// It runs from now on, unless somebody has acknowledged it. Answers what it did before.
+    pub(crate) fn run(&self, since: Instant) -> Option<Now> {
+        let mut standing = self.standing.lock();
+        let may = !self.is_acked();
+        may.then(|| std::mem::replace(&mut standing.now, Now::Running { since }))
+    }
+
+    /// Acknowledges it by hand; `None` if somebody has, or it runs.
+    pub(crate) fn ack(&self, is_replayed: bool) -> Option<Acking> {
+        let standing = self.standing.lock();
+        if standing.now.is_running() {
+            return None;
+        }
+        self.acked.set(Box::new(Acked { is_replayed, ..Acked::default() })).ok()?;
+        self.acking()
+    }
+
+    /// For whoever waits until its source knows that it was acknowledged by hand.
+    pub(crate) fn acking(&self) -> Option<Acking> {
+        let heard = self.acked.get()?.heard.subscribe();
+        Some(Acking { queue: Arc::clone(&self.queue), heard })
     }
 
     pub(crate) fn is_acked(&self) -> bool {
-        self.acked.load(Memory::Acquire)
+        self.acked.get().is_some()
+    }
+
+    /// Whether it was acknowledged by hand after it was replayed.
+    pub(crate) fn is_acked_replay(&self) -> bool {
+        self.acked.get().is_some_and(|acked| acked.is_replayed)
+    }
+
+    /// Its source has it durably that it is done.
+    pub(crate) fn is_durable(&self) {
+        if let Some(acked) = self.acked.get() {
+            acked.is_durable.store(true, Memory::Release);
+        }
+    }
+
+    /// It is over here, whatever its source knows.
+    pub(crate) fn is_over(&self) {
+        if let Some(acked) = self.acked.get() {
+            acked.heard.send_replace(Some(acked.is_durable.load(Memory::Acquire)));
+        }
     }
 
     pub(crate) fn set_last_error(&self, error: Arc<LastError>) {
@@ -134,11 +217,16 @@ impl Routed {
         }
     }
 
-    /// What it stays in order with across deliveries, if with anything.
-    pub(crate) fn key(&self) -> Option<RoutedKey> {
+    /// What it stays in order with, if with anything.
+    pub(crate) fn line(&self) -> Line {
         let Message { pool, group, .. } = &self.message;
         let group = group.as_ref().filter(|group| ***group != *DEFAULT_GROUP);
-        self.is_ordered().then(|| (Arc::clone(pool), group.cloned()))
+        (Arc::clone(pool), group.cloned())
+    }
+
+    /// Whether two messages are of one line.
+    pub(crate) fn same_line(&self, other: &Self) -> bool {
+        self.message.pool == other.message.pool && self.group() == other.group()
     }
 
     fn group(&self) -> &str {
@@ -147,6 +235,10 @@ impl Routed {
 }
 
 impl Now {
+    pub(crate) const fn is_running(&self) -> bool {
+        matches!(self, Self::Running { .. })
+    }
+
     /// Whether it waits for a moment or a person.
     pub(crate) const fn is_resting(&self) -> bool {
         matches!(self, Self::Retrying { .. } | Self::Blocked)
@@ -162,9 +254,12 @@ impl Entry for Routed {
         self.ordered.load(Memory::Acquire)
     }
 
+    fn is_given_up(&self) -> bool {
+        self.is_acked()
+    }
+
     fn same_key(&self, other: &Self) -> bool {
-        let both = self.is_ordered() && other.is_ordered();
-        both && self.message.pool == other.message.pool && self.group() == other.group()
+        self.is_ordered() && other.is_ordered() && self.same_line(other)
     }
 }
 

@@ -10,14 +10,15 @@ use sluicegate_tasks::{Invalid, Running};
 use tokio::time::Instant;
 
 use crate::intake::Entry as _;
-use crate::pools::Pools;
+use crate::item::Item;
+use crate::pool::Pool;
+use crate::pools::{Pools, Set};
 use crate::queue::{self, Queue, QueueSettings, RouterQueue};
-use crate::routed::{InFlightMessage, Place};
+use crate::routed::{Acking, InFlightMessage};
 use crate::run::Runner;
 use crate::window::State;
 use crate::{
-    Executor, Observer, Ordering, ParkedStore, PoolSettings, Reason, Settlement, Source,
-    UnknownPool, route,
+    Executor, Observer, Ordering, ParkedStore, PoolSettings, Settlement, Source, UnknownPool, route,
 };
 
 /// Routes messages from queues through pools to an executor.
@@ -84,15 +85,18 @@ impl Router {
     /// Names the setting that cannot work; then nothing changes.
     pub fn set_pool(&self, settings: PoolSettings) -> Result<(), Invalid> {
         let code = Arc::clone(&settings.code);
-        let is_new = self.pools.get(&code).is_none();
-        let keyless = self.pools.set(settings)?;
-        for queue in self.queues.all() {
+        let set = self.pools.set(settings)?;
+        for queue in self.queues.oldest_first() {
             RouterQueue::learn_order(&queue);
-            if is_new {
-                route::bring_home(&queue, &code);
-            } else if let Some(pool) = &keyless {
-                route::give_keys(&queue, pool);
+            match &set {
+                Set::Added => route::bring_home(&queue, &code),
+                Set::BeginsOrder(pool, _) => route::let_in_again(&queue, pool),
+                Set::Changed => {}
             }
+        }
+        // From now on what waits there starts again, with its key.
+        if let Set::BeginsOrder(_, pause) = set {
+            drop(pause);
         }
         self.pools_changed();
         self.settle_down();
@@ -102,6 +106,7 @@ impl Router {
     /// What becomes of messages whose pool does not exist.
     pub fn set_unknown_pool(&self, unknown_pool: UnknownPool) {
         self.pools.set_unknown_pool(unknown_pool);
+        self.pools_changed();
     }
 
     /// The settings of a pool.
@@ -120,7 +125,7 @@ impl Router {
     /// ended. `false` if there is none.
     pub fn remove_pool(&self, code: &str) -> bool {
         let Some(mut homeless) = self.pools.remove(code) else { return false };
-        for queue in self.queues.all() {
+        for queue in self.queues.oldest_first() {
             let own = homeless.extract_if(.., |item| item.held.is_of(&queue.owed)).collect();
             RouterQueue::pools_changed(&queue, own);
         }
@@ -152,12 +157,15 @@ impl Router {
         };
         // Pools may have changed meanwhile.
         self.pools.tell_order(&*queue.source());
-        queue.start().await;
+        queue.start();
         Ok(true)
     }
 
     /// Removes a queue: nothing more is received, what was read ahead goes back, and what is in pools is finished and
-    /// settled. `false` if there is none.
+    /// settled. Waits for its receivers until the deadline. `false` if there is none.
+    ///
+    /// # Cancel safety
+    /// It is removed as a whole, also if nobody waits for that.
     pub async fn remove_queue(&self, name: &str, deadline: Instant) -> bool {
         let queue = {
             let mut queues = self.queues.by_name.write();
@@ -165,8 +173,7 @@ impl Router {
             self.queues.leaving.lock().push(Arc::clone(&queue));
             queue
         };
-        queue.stop(deadline).await;
-        hand_back_window(&queue);
+        queue.stop_and(deadline, hand_back_window).await;
         true
     }
 
@@ -190,18 +197,20 @@ impl Router {
         stalled.map(|queue| Arc::clone(queue.name())).collect()
     }
 
-    /// Goes on with a new source in place of one that has stalled. `false` if there is no such queue.
+    /// Goes on with a new source in place of one that has stalled. `false` if there is no such queue, or if it has another
+    /// source than that by now: it was changed meanwhile.
     ///
     /// # Errors
     /// None that is known; the kernel checks its limits.
     pub async fn restart_queue(
         &self,
         name: &str,
+        stalled: &Arc<dyn Source>,
         source: Arc<dyn Source>,
     ) -> Result<bool, Invalid> {
         let Some(queue) = self.queues.by_name.read().get(name).cloned() else { return Ok(false) };
         self.pools.tell_order(&*source);
-        let is_restarted = queue.restart(source).await?;
+        let is_restarted = queue.restart(stalled, source)?;
         self.pools.tell_order(&*queue.source());
         Ok(is_restarted)
     }
@@ -213,8 +222,8 @@ impl Router {
         }
         let leaving = self.queues.leaving.lock().clone();
         let is_done = |queue: &Arc<Queue>| {
-            let is_empty = queue.owed.in_flight.is_empty();
-            queue.is_stopped() && (is_empty || queue.recipient.gives_up(queue))
+            queue.is_stopped()
+                && (queue.owed.in_flight.is_over() || queue.recipient.gives_up(queue))
         };
         for queue in leaving.into_iter().filter(is_done) {
             queue.close(Instant::now()).await;
@@ -236,18 +245,25 @@ impl Router {
     /// Whether every message is in the pool that it would go to now.
     fn all_at_home(&self) -> bool {
         let is_home = |tracked: &InFlightMessage| {
-            let pool = self.pools.takes(&tracked.entry.message.pool);
-            let place = tracked.entry.standing().place;
-            let has_key = |place: &Place| place.has_key || !tracked.entry.is_ordered();
-            place.is_none_or(|place| {
-                has_key(&place) && pool.is_some_and(|pool| pool.id == place.pool)
-            })
+            let standing = tracked.entry.standing();
+            let Some(place) = standing.place else { return true };
+            let message = &tracked.entry.message;
+            let has_turn = place.has_key && !standing.is_displaced;
+            let has_key = |pool: &Pool| has_turn || pool.settings().key_name(message).is_none();
+            let pool = self.pools.takes(&message.pool);
+            pool.is_some_and(|pool| pool.id == place.pool && has_key(&pool))
         };
-        let is_quiet = || self.queues.all().iter().all(|queue| queue.recipient.window.is_quiet());
+        let each =
+            || self.queues.all().into_iter().map(|queue| queue.owed.in_flight.each_that_may_run());
+        let is_quiet = || {
+            let leaving = self.queues.leaving.lock().clone();
+            leaving.iter().all(|queue| queue.recipient.window.len() == 0)
+                && self.queues.all().iter().all(|queue| queue.recipient.window.is_quiet())
+        };
         // First, whoever routes by pools that were before ends; last, nobody has come to wait for one that is over.
         self.pools.leaving().is_empty()
             && is_quiet()
-            && self.queues.in_flight().iter().all(|(_, tracked)| is_home(tracked))
+            && each().flatten().all(|tracked| is_home(&tracked))
             && is_quiet()
     }
 
@@ -267,38 +283,61 @@ impl Router {
         self.pools.room() + self.queues.all().iter().map(window).sum::<u64>()
     }
 
-    /// Settles a message as done that waits here, by hand. In strict order the next of its group waits until its source
-    /// knows.
+    /// Settles a message as done that waits here, by hand. One that must stay in order is settled when it is its turn, and
+    /// the next of its group waits until its source knows: docs/rules.md#strict-1.
     ///
     /// # Errors
     /// It is not here, or not waiting.
     pub fn ack(&self, id: &str) -> Result<(), AckError> {
+        self.begin_ack(id).map(drop)
+    }
+
+    /// The same, for whoever wants to hear when its source knows; also if somebody has done so before.
+    ///
+    /// # Errors
+    /// It is not here, or not waiting.
+    pub fn begin_ack(&self, id: &str) -> Result<Acking, AckError> {
         let (queue, tracked) = self.queues.find(id).ok_or(AckError::NotHere)?;
         let standing = tracked.entry.standing();
-        let item = match standing.place {
-            Some(place) => {
-                let pool = self.pools.at(&place).ok_or(AckError::Busy)?;
-                let is_strict = pool.settings().ordering == Ordering::Strict;
-                // A head that waits to be tried again holds its group: it is acknowledged in its turn, which is now.
-                if is_strict && standing.now.is_resting() {
-                    if tracked.is_settling() || !tracked.entry.ack() {
-                        return Err(AckError::Busy);
-                    }
-                    tracked.begin_settling(Settlement::Ack);
+        if let Some(acking) = tracked.entry.acking() {
+            // It may have begun to rest since.
+            if let Some(pool) = standing.place.as_ref().and_then(|place| self.pools.at(place)) {
+                standing.place.iter().for_each(|place| {
                     pool.sluice.release(place.item);
-                    return Ok(());
-                }
-                pool.withdraw(place.item)
+                });
             }
+            return Ok(acking);
+        }
+        let is_replayed = self.pools.runner.is_replayed(&tracked);
+        let pool = match &standing.place {
+            Some(place) => Some(self.pools.at(place).ok_or(AckError::Busy)?),
+            None => None,
+        };
+        let is_strict = |pool: &Arc<Pool>| pool.settings().ordering == Ordering::Strict;
+        if tracked.entry.is_ordered() || pool.as_ref().is_some_and(is_strict) {
+            if tracked.is_settling() {
+                return Err(AckError::Busy);
+            }
+            let acking = tracked.entry.ack(is_replayed).ok_or(AckError::Busy)?;
+            // Of a head that waits to be tried again it is the turn now.
+            if let (Some(pool), Some(place)) = (pool, standing.place) {
+                pool.sluice.release(place.item);
+            }
+            return Ok(acking);
+        }
+        let item = match pool.zip(standing.place) {
+            Some((pool, place)) => pool.withdraw(place.item),
             None => queue.recipient.window.withdraw(&tracked),
         };
         let item = item.ok_or(AckError::Busy)?;
-        if self.pools.runner.is_replayed(&tracked) {
+        // Before it is settled: whoever waits hears of that.
+        let acking = tracked.entry.ack(is_replayed).ok_or(AckError::Busy)?;
+        if is_replayed {
             item.held.settle_replayed(());
         } else {
             item.held.settle(Settlement::Ack);
         }
-        Ok(())
+        Ok(acking)
     }
 
     /// Ends the router in order: stops receiving, hands back what waits, lets what runs end, settles.
@@ -324,16 +363,14 @@ impl Router {
     }
 
     fn pools_changed(&self) {
-        for queue in self.queues.all() {
+        for queue in self.queues.oldest_first() {
             RouterQueue::pools_changed(&queue, Vec::new());
         }
     }
 }
 
 fn hand_back_window(queue: &Arc<Queue>) {
-    for item in queue.recipient.window.change(State::take_all) {
-        item.hand_back(std::time::Duration::ZERO, Reason::Draining);
-    }
+    queue.recipient.window.change(State::take_all).into_iter().for_each(Item::drain);
 }
 
 impl Queues {
@@ -352,6 +389,14 @@ impl Queues {
     pub(crate) fn all(&self) -> Vec<Arc<Queue>> {
         let mut all: Vec<Arc<Queue>> = self.by_name.read().values().cloned().collect();
         all.extend(self.leaving.lock().iter().cloned());
+        all
+    }
+
+    /// All of them; of those of one name the first that came is first, and so are its messages.
+    fn oldest_first(&self) -> Vec<Arc<Queue>> {
+        let queues = self.by_name.read();
+        let mut all = self.leaving.lock().clone();
+        all.extend(queues.values().cloned());
         all
     }
 

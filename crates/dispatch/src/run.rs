@@ -9,13 +9,15 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use sluicegate_schedule::ItemId;
 use sluicegate_tasks::{Context, Hearing, Turn};
 use tokio::time::Instant;
 
 use crate::intake::Tracked;
+use crate::item::{Item, Rest};
 use crate::last_error::LastErrors;
 use crate::outcome::clamped;
-use crate::pool::{Item, Pool};
+use crate::pool::Pool;
 use crate::routed::{Now, Routed};
 use crate::{
     Attempt, BoxFuture, Executor, Fact, LastError, Observer, OnExhausted, OnRejected, Ordering,
@@ -96,7 +98,7 @@ async fn serve(runner: Arc<Runner>, pool: Arc<Pool>, first: Turn<Item>, cx: Cont
     let mut settings = pool.settings();
     while let Some(turn) = next {
         pool.renew(&mut settings, &mut revision);
-        let run = Run { runner: &runner, pool: &pool, settings: &settings };
+        let run = Run { runner: &runner, pool: &pool, settings: &settings, revision };
         next = run.attempt(turn, &cx, &mut hearing).await;
     }
 }
@@ -109,11 +111,12 @@ struct Run<'a> {
     runner: &'a Runner,
     pool: &'a Arc<Pool>,
     settings: &'a Arc<PoolSettings>,
+    revision: u32,
 }
 
 impl Run<'_> {
     /// Runs a message and answers with the next one, if one may start in its place.
-    async fn attempt(&self, turn: Turn<Item>, cx: &Context, hearing: &mut Hearing) -> Next {
+    async fn attempt(&self, mut turn: Turn<Item>, cx: &Context, hearing: &mut Hearing) -> Next {
         let started = Instant::now();
         let tracked = Arc::clone(turn.value().held.tracked());
         self.pool.places.started();
@@ -125,7 +128,7 @@ impl Run<'_> {
             return self.end(turn, Settlement::Ack);
         }
         let turns_back = self.settings.turns_back(&tracked.entry.message);
-        if turns_back && turn.value().batch.as_ref().is_some_and(|batch| batch.failed()) {
+        if turns_back && turn.value().past.batch.as_ref().is_some_and(|batch| batch.failed()) {
             self.becomes(&tracked, Now::Waiting);
             let (item, next) = turn.finish_and_next();
             self.pool.left(&tracked.entry.message);
@@ -144,12 +147,28 @@ impl Run<'_> {
                 return self.conclude(turn, &tracked, outcome);
             }
         }
+        if self.lacks_key(turn.value()) {
+            let rest = turn.value_mut().past.rest.take();
+            let now = Rest { until: started, reason: Reason::Draining, breaker: None };
+            return self.rest(turn, &tracked, rest.unwrap_or(now));
+        }
         let host = tracked.entry.message.target.authority();
-        if let Some(until) = self.pool.paused_until(host, started) {
+        let paused = self.pool.paused_until(host, started);
+        if let Some(rest) = turn.value_mut().past.rest.take()
+            && rest.until > started
+            && (rest.reason != Reason::Throttled || paused.is_some())
+        {
+            return self.rest(turn, &tracked, rest);
+        }
+        if let Some(until) = paused {
             return self.postpone(turn, &tracked, until);
         }
         let waited = started - turn.since();
-        self.becomes(&tracked, Now::Running { since: started });
+        let Some(before) = tracked.entry.run(started) else {
+            self.becomes(&tracked, Now::Waiting);
+            return self.end(turn, Settlement::Ack);
+        };
+        self.pool.rests(&before, &Now::Running { since: started });
         let number = tracked.attempts().saturating_add(1);
         let (pool, message) = (&self.pool.code, &tracked.entry.message);
         self.runner.observe(&Fact::Started { pool, message, attempt: number, waited });
@@ -158,7 +177,17 @@ impl Run<'_> {
         let (queue, attempt, outcome) = (&tracked.entry.queue, number, outcome);
         let fact = Fact::Finished { queue, pool, message, attempt, outcome: &outcome, took };
         self.runner.observe(&fact);
-        self.conclude(turn, &tracked, outcome)
+        if self.pool.revision() == self.revision {
+            return self.conclude(turn, &tracked, outcome);
+        }
+        // What follows is as its pool is now.
+        let settings = self.pool.settings();
+        Run { settings: &settings, ..*self }.conclude(turn, &tracked, outcome)
+    }
+
+    /// Whether a message has no key here, and needs one by now: it was let in while its pool kept no order.
+    fn lacks_key(&self, item: &Item) -> bool {
+        !item.has_key && self.settings.key_name(&item.held.tracked().entry.message).is_some()
     }
 
     /// Another entry stands for a message by now: whatever became of this one, that one runs.
@@ -191,7 +220,7 @@ impl Run<'_> {
         let key = settings.key(message)?;
         let parked = &self.runner.parked;
         let is_parked = self.pool.parks_key(queue, &key)
-            || (parked.holds_key(queue, &self.pool.code, &key)
+            || (parked.holds_key(queue, &message.pool, &key)
                 && !parked.lets_pass(queue, &message.id));
         is_parked.then_some(key)
     }
@@ -238,19 +267,41 @@ impl Run<'_> {
             let after = if is_free { rest.min(LONGEST_AWAY) } else { rest };
             return self.retry_at_source(turn, tracked, after, reason);
         }
-        self.becomes(tracked, Now::Retrying { until, reason, breaker: None });
+        self.rest(turn, tracked, Rest { until, reason, breaker: None })
+    }
+
+    /// A message waits at the front of its key, as if it had not started. One that lacks a key is let in again, with it:
+    /// docs/rules.md#strict-6.
+    fn rest(&self, turn: Turn<Item>, tracked: &Tracked<Routed>, rest: Rest) -> Next {
+        let Rest { until, reason, breaker } = rest;
+        let lacks_key = self.lacks_key(turn.value());
+        self.becomes(tracked, Now::Retrying { until, reason, breaker });
         self.pool.places.waits_again();
-        if let Err(item) = turn.postpone(until) {
-            self.turned_out(item, Duration::ZERO, Reason::Draining);
+        match turn.postpone(until) {
+            Ok(item) if lacks_key => self.let_in_again(item),
+            Ok(item) => self.rests_now(tracked, item),
+            Err(item) => self.turned_out(item, Duration::ZERO, Reason::Draining),
         }
         self.pool.sluice.try_next()
+    }
+
+    /// Whoever acknowledged a message just before it began to rest could not let it go on.
+    fn rests_now(&self, tracked: &Tracked<Routed>, item: ItemId) {
+        if tracked.entry.is_acked() {
+            self.pool.sluice.release(item);
+        }
+    }
+
+    fn let_in_again(&self, item: ItemId) {
+        if let Some(item) = self.pool.withdraw(item) {
+            item.give_back();
+        }
     }
 
     /// Whether a message that cannot run now goes back to its source instead of waiting here, so that it does not
     /// take the places of others: docs/rules.md#pool-4.
     fn goes_back(&self, turn: &Turn<Item>) -> bool {
-        let may =
-            self.settings.ordering != Ordering::Strict || turn.value().held.source().keeps_order;
+        let may = self.settings.ordering != Ordering::Strict || turn.value().comes_alone();
         may && self.pool.is_resting_full(self.settings)
     }
 
@@ -424,7 +475,7 @@ impl Run<'_> {
     /// Strict order: the head stays here, at the front, and its key waits: docs/rules.md#strict-2.
     fn retry_here(
         &self,
-        turn: Turn<Item>,
+        mut turn: Turn<Item>,
         tracked: &Tracked<Routed>,
         after: Duration,
         reason: Reason,
@@ -439,24 +490,33 @@ impl Run<'_> {
             Outcome::BreakerOpen { name, .. } => Some(Arc::clone(name)),
             _ => None,
         };
+        let lets_in_again = tracked.entry.is_displaced() || self.lacks_key(turn.value());
+        turn.value_mut().past.is_head = true;
         self.becomes(tracked, Now::Retrying { until, reason, breaker });
         self.pool.places.waits_again();
         match turn.retry_at(Some(until)) {
-            Ok(_) => {
+            Ok(item) => {
                 let (pool, id) = (&self.pool.code, &tracked.entry.message.id);
                 self.runner.observe(&Fact::Retrying { pool, id, after: Some(after), reason });
+                if lets_in_again {
+                    self.let_in_again(item);
+                } else {
+                    self.rests_now(tracked, item);
+                }
             }
             Err(item) => self.turned_out(item, after, reason),
         }
         self.pool.sluice.try_next()
     }
 
-    fn block(&self, turn: Turn<Item>, tracked: &Tracked<Routed>) -> Next {
+    fn block(&self, mut turn: Turn<Item>, tracked: &Tracked<Routed>) -> Next {
+        turn.value_mut().past.is_head = true;
         self.becomes(tracked, Now::Blocked);
         turn.value().held.rests(Duration::ZERO, Reason::Failed);
         self.pool.places.waits_again();
         match turn.retry_at(None) {
-            Ok(_) => {
+            Ok(item) => {
+                self.rests_now(tracked, item);
                 let (pool, id) = (&self.pool.code, &tracked.entry.message.id);
                 let reason = Reason::Failed;
                 self.runner.observe(&Fact::Retrying { pool, id, after: None, reason });
@@ -472,9 +532,9 @@ impl Run<'_> {
         self.pool.places.started();
         let tracked = Arc::clone(item.held.tracked());
         self.becomes(&tracked, Now::Waiting);
-        let stays = self.settings.ordering == Ordering::Strict && !item.held.source().keeps_order;
+        let stays = self.settings.ordering == Ordering::Strict && !item.comes_alone();
         match stays && !tracked.entry.is_acked() {
-            true => item.held.give_back(item.batch),
+            true => item.at_once().give_back(),
             false => item.hand_back(after, reason),
         }
     }
@@ -489,7 +549,7 @@ impl Run<'_> {
         reason: Reason,
     ) -> Next {
         self.becomes(tracked, Now::Waiting);
-        if let Some(batch) = turn.value().batch.as_ref()
+        if let Some(batch) = turn.value().past.batch.as_ref()
             && self.settings.turns_back(&tracked.entry.message)
         {
             self.pool.cascade(batch);

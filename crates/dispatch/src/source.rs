@@ -39,7 +39,8 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 ///
 /// **Order**
 /// 9. A source that [keeps order](Profile::keeps_order) hands out a later message of a key that
-///    [`keep_order`](Source::keep_order) names only once the earlier ones are over, to whomever.
+///    [`keep_order`](Source::keep_order) names only once the earlier ones are over, to whomever; where it keeps order
+///    by batches, but for those that it hands out together.
 ///
 /// Calls may be made at once from several tasks.
 ///
@@ -133,9 +134,8 @@ pub struct Profile {
     pub visibility: Duration,
     /// How many deliveries one call may settle or extend.
     pub settle_batch: usize,
-    /// Whether it keeps order. From a source that does not, one batch at a time is taken for what must stay in
-    /// order, and nothing of it is handed back for want of room.
-    pub keeps_order: bool,
+    /// How far it keeps order.
+    pub keeps_order: KeepsOrder,
     /// Whether it keeps what is parked with it.
     pub keeps_dead_letters: bool,
     /// Whether it keeps what [`rest`](Source::rest) notes.
@@ -144,6 +144,32 @@ pub struct Profile {
     pub selects: bool,
     /// What [`find`](Source::find) can see.
     pub finds: Finds,
+}
+
+/// How far a source keeps the messages of a key in order across deliveries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeepsOrder {
+    /// Not at all: one batch at a time is taken for what must stay in order, and nothing of it goes back but to end.
+    #[default]
+    Not,
+    /// Several of a key may be handed out together, and no others of it until all of these are over. What is left of
+    /// them here would run before one that went back, so none goes back but to end.
+    ByBatch,
+    /// One at a time: what goes back comes again before all that came later.
+    OneByOne,
+}
+
+impl KeepsOrder {
+    /// Whether no batch hands out what must come after a message of another one.
+    pub(crate) fn across_batches(self) -> bool {
+        self != Self::Not
+    }
+
+    /// Whether a message may go back while others of its key stay here, since there are none.
+    #[must_use]
+    pub fn one_by_one(self) -> bool {
+        self == Self::OneByOne
+    }
 }
 
 /// Which of its messages a source can find by their ids.
@@ -165,7 +191,7 @@ impl Profile {
         Self {
             visibility,
             settle_batch,
-            keeps_order: false,
+            keeps_order: KeepsOrder::Not,
             keeps_dead_letters: false,
             keeps_rests: false,
             selects: false,

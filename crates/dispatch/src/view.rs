@@ -353,7 +353,7 @@ impl Look<'_> {
         let standing = tracked.entry.standing();
         let attempts = tracked.attempts();
         let state = match standing.now {
-            _ if tracked.is_settling() => MessageState::Done,
+            _ if tracked.is_settling() || tracked.entry.is_acked() => MessageState::Done,
             Now::Waiting | Now::Blocked => MessageState::Waiting,
             Now::Retrying { .. } => MessageState::Delayed,
             Now::Running { .. } => MessageState::Running,
@@ -369,7 +369,7 @@ impl Look<'_> {
         let last_error = standing.last_error.clone();
         let before = || self.router.pools.runner.last_error(queue, &tracked.entry.message.id);
         let why = match state {
-            MessageState::Done => Some(self.not_settled(queue)),
+            MessageState::Done => Some(self.not_settled(queue, tracked, &standing)),
             _ => waits.then(|| self.why(tracked, &standing)),
         };
         MessageView {

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::pool::Pool;
 use crate::routed::{InFlightMessage, Now, PoolId, Standing};
-use crate::{Message, Ordering, Reason, Router, UnknownPool};
+use crate::{Message, Ordering, Reason, Router, UnknownPool, typed_argument, typed_option};
 
 /// Why a message is not running yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,8 +71,30 @@ impl WhyWaiting {
     /// A message waits here for a host that asked its pool for a pause.
     fn paused(host: &str, pool: &str, rest: Duration) -> Self {
         let detail = format!("{host} asked pool {pool} for a pause");
-        Self::new("rate_limited", detail, Some(rest))
-            .with_hint(format!("`sluicegate pauses --lift {host} --pool {pool}` ends it"))
+        Self::new("rate_limited", detail, Some(rest)).with_hint(format!(
+            "`sluicegate pauses {} {}` ends it",
+            typed_option("--lift", host),
+            typed_option("--pool", pool)
+        ))
+    }
+
+    /// A message waits for a person, and its group with it.
+    fn blocked(id: &str) -> Self {
+        let hint = format!(
+            "`sluicegate ack {}` gives it up as done, and its group goes on",
+            typed_argument(id)
+        );
+        Self::new("group_blocked", "its attempts are used up", None).with_hint(hint)
+    }
+
+    /// A message waits behind one of its group that waits for a person.
+    #[must_use]
+    pub fn behind_blocked(head: &str) -> Self {
+        let hint = format!(
+            "`sluicegate ack {}` gives that one up as done, and its group goes on",
+            typed_argument(head)
+        );
+        Self::new("group_blocked", format!("group head {head} is blocked"), None).with_hint(hint)
     }
 }
 
@@ -110,7 +132,7 @@ impl<'a> Look<'a> {
         let now = self.now;
         match &standing.now {
             Now::Blocked => {
-                return WhyWaiting::new("group_blocked", "its attempts are used up", None);
+                return WhyWaiting::blocked(&tracked.entry.message.id);
             }
             Now::Retrying { until, reason, breaker } => {
                 let rest = until.saturating_duration_since(now);
@@ -141,7 +163,23 @@ impl<'a> Look<'a> {
     }
 
     /// Why a message that is done is still here.
-    pub(crate) fn not_settled(&self, queue: &str) -> WhyWaiting {
+    pub(crate) fn not_settled(
+        &self,
+        queue: &str,
+        tracked: &InFlightMessage,
+        standing: &Standing,
+    ) -> WhyWaiting {
+        // What was given up by hand in strict order is settled when it is its turn.
+        let turn = standing.place.as_ref().filter(|_| !tracked.is_settling()).and_then(|place| {
+            let pool = self.router.pools.at(place)?;
+            let not = pool.sluice.why(place.item)?;
+            let rest = not.until.map(|until| until.saturating_duration_since(self.now));
+            Some(self.explain(&pool, tracked, not.why, rest))
+        });
+        if let Some(turn) = turn {
+            let detail = "it was given up, and its queue is told in its turn";
+            return WhyWaiting { detail: format!("{detail}: {}", turn.detail), ..turn };
+        }
         let trouble = self.router.source(queue).and_then(|source| source.health().err());
         let trouble = trouble.map(|error| format!(": {}", error.cause)).unwrap_or_default();
         WhyWaiting::new("settling", format!("its settlement is not durable yet{trouble}"), None)
@@ -173,9 +211,7 @@ impl<'a> Look<'a> {
             Why::KeyRetrying { .. } if rest.is_some() => {
                 WhyWaiting::new("group_retrying", format!("group head {} retries", head()), rest)
             }
-            Why::KeyRetrying { .. } => {
-                WhyWaiting::new("group_blocked", format!("group head {} is blocked", head()), None)
-            }
+            Why::KeyRetrying { .. } => WhyWaiting::behind_blocked(&head()),
             Why::TenantAtLimit { running, max } => {
                 let tenant = tracked.entry.message.tenant.as_deref().unwrap_or_default();
                 let detail = format!("tenant {tenant} at {running} of {max}");
@@ -231,7 +267,8 @@ impl<'a> Look<'a> {
         let key = settings.key(message)?;
         let parked = &self.router.pools.runner.parked;
         let is_parked = pool.parks_key(&queue.into(), &key)
-            || (parked.holds_key(queue, &pool.code, &key) && !parked.lets_pass(queue, &message.id));
+            || (parked.holds_key(queue, &message.pool, &key)
+                && !parked.may_pass(queue, &message.id));
         is_parked.then(|| {
             let detail = format!("an earlier message of its group {key} is parked");
             WhyWaiting::new("group_blocked", detail, None)

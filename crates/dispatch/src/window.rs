@@ -3,6 +3,8 @@
 //!
 //! Messages of one pool wait in the order in which they came, and enter as room appears. What must stay behind a
 //! message that still runs in another pool waits until that is over.
+//!
+//! Of queues of one name the window of the later one is locked first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,8 +13,9 @@ use std::sync::atomic::{AtomicUsize, Ordering as Memory};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::pool::{Item, Pool};
-use crate::routed::{InFlightMessage, PoolId};
+use crate::item::Item;
+use crate::pool::Pool;
+use crate::routed::{InFlightMessage, Line, PoolId};
 
 /// The window of one queue.
 #[derive(Debug, Default)]
@@ -27,7 +30,7 @@ pub(crate) struct Window {
 pub(crate) struct State {
     by_pool: BTreeMap<PoolId, Waiting>,
     count: usize,
-    /// What waits for a message of its key in another pool.
+    /// What waits for a message of its line in another pool, or for an earlier delivery of itself that still runs.
     pub(crate) behind: Vec<Item>,
 }
 
@@ -49,6 +52,13 @@ impl Window {
         let state = self.state.lock();
         let most = state.by_pool.values().max_by_key(|waiting| waiting.items.len())?;
         Some((Arc::clone(&most.pool.code), most.items.len()))
+    }
+
+    /// The lines of all that wait.
+    pub(crate) fn lines(&self) -> Vec<Line> {
+        let state = self.state.lock();
+        let in_pools = state.by_pool.values().flat_map(|waiting| &waiting.items);
+        in_pools.chain(&state.behind).map(|item| item.held.tracked().entry.line()).collect()
     }
 
     /// Waits until so many wait, or fewer.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use sluicegate_dispatch::{Severity, Source, SourceError};
+use sluicegate_dispatch::{Depth, Severity, Source, SourceError};
 use tokio::time::Instant;
 
 use crate::brokers;
@@ -60,6 +60,17 @@ impl InEffect {
         self.layout.queues.get(name).map(|queue| queue.uri.to_string())
     }
 
+    /// The queues of the state file that are asked for, by what they are called there.
+    pub(crate) fn stored_queues(&self) -> BTreeSet<&str> {
+        let not_open = self.not_open.values().map(|queue| &queue.settings);
+        let all = self.layout.queues.values().chain(not_open);
+        all.filter_map(|settings| match &settings.uri {
+            QueueUri::Sqlite { queue } => Some(queue.as_str()),
+            _ => None,
+        })
+        .collect()
+    }
+
     /// These queues and those that are not open, by name.
     pub(crate) fn with_not_open(&self, open: Vec<Arc<str>>) -> Vec<Arc<str>> {
         let not_open = self.not_open.keys().map(|name| Arc::from(name.as_str()));
@@ -90,6 +101,8 @@ pub struct ApplyReport {
     pub added_queues: Vec<String>,
     /// Queues that were removed, or replaced.
     pub removed_queues: Vec<String>,
+    /// Whether the settings of agents changed.
+    pub agents: bool,
     /// What could not be put into effect, and why. The rest was.
     pub issues: Vec<String>,
     /// Settings that differ and need a restart.
@@ -130,8 +143,13 @@ impl Daemon {
         live.router.max_pools = new.router.max_pools;
         live.router.pool_warning_threshold = new.router.pool_warning_threshold;
         live.router.unknown_pool = new.router.unknown_pool;
+        let (agents, issue) = self.change_agents(&new.agents);
+        let changed = agents != live.agents;
+        live.agents = agents;
         self.set_settings(live);
         let mut report = self.apply(documents).await;
+        report.issues.extend(issue);
+        report.agents = changed;
         report.fixed = fixed;
         Ok(report)
     }
@@ -164,10 +182,10 @@ impl Daemon {
         let mut applied = self.inner.applied.lock().await;
         let settings = self.settings();
         let mut report = ApplyReport::default();
-        for fault in documents.iter().flat_map(|document| &document.issues) {
-            report.issues.push(format!("{}: {}", fault.path, fault.message));
-        }
-        let wanted = convert::layout(settings.merged(&documents));
+        let desired = settings.merged(&documents);
+        self.left_out(&desired.left_out);
+        report.issues.extend(desired.left_out.iter().cloned());
+        let wanted = convert::layout(desired);
         let limits = PoolLimits {
             most: settings.router.max_pools,
             warn_from: settings.router.pool_warning_threshold,
@@ -184,6 +202,17 @@ impl Daemon {
             tracing::warn!("configuration: {issue}");
         }
         report
+    }
+
+    /// What is left out of the documents is warned of until it is mended.
+    fn left_out(&self, left_out: &[String]) {
+        const SUBJECT: &str = "documents";
+        if left_out.is_empty() {
+            self.inner.record.resolve(Code::ConfigSyncFailed, SUBJECT);
+            return;
+        }
+        let words = format!("left out of the synced configuration: {}", left_out.join("; "));
+        self.inner.record.raise(Code::ConfigSyncFailed, Severity::Warning, SUBJECT, words);
     }
 
     fn show(&self, applied: &Applied) {
@@ -238,8 +267,10 @@ impl Daemon {
 
     async fn queues(&self, plan: &Plan, applied: &mut Applied, report: &mut ApplyReport) {
         for name in &plan.remove_queues {
-            self.inner.router.remove_queue(name, Instant::now() + convert::LONG).await;
+            report.issues.extend(self.stays_in_file(plan, applied, name).await);
+            // Before it is waited for: whoever gives up here leaves what is true.
             applied.layout.queues.remove(name);
+            self.inner.router.remove_queue(name, Instant::now() + convert::LONG).await;
             report.removed_queues.push(name.clone());
         }
         for settings in &plan.add_queues {
@@ -248,6 +279,23 @@ impl Daemon {
                 Err(words) => report.issues.push(words),
             }
         }
+    }
+
+    /// What stays in the state file when a queue is removed, and nobody receives.
+    async fn stays_in_file(&self, plan: &Plan, applied: &Applied, name: &str) -> Option<String> {
+        let uri = &applied.layout.queues.get(name)?.uri;
+        let is_stored = matches!(uri, QueueUri::Sqlite { .. });
+        if !is_stored || plan.add_queues.iter().any(|queue| queue.uri == *uri) {
+            return None;
+        }
+        let Depth { waiting, delayed, out } = self.depth(name).await?;
+        let count = waiting + delayed + out;
+        (count > 0).then(|| {
+            format!(
+                "queue {name} was removed with {count} messages in it: they stay in the state file, and come \
+                 when a queue has the uri {uri} again"
+            )
+        })
     }
 
     /// Opens a queue that is asked for. What keeps it from that is warned of until it is open.
@@ -332,13 +380,16 @@ impl Daemon {
 
     /// Makes a new source for a queue that has stalled.
     pub(crate) async fn restart_queue(&self, name: &Arc<str>) -> Result<(), String> {
-        let settings = {
+        let stalled = {
             let applied = self.inner.applied.lock().await;
-            applied.layout.queues.get(&**name).cloned()
+            let settings = applied.layout.queues.get(&**name).cloned();
+            settings.zip(self.inner.router.source(name))
         };
-        let settings = settings.ok_or_else(|| "it is not configured any more".to_owned())?;
+        let (settings, stalled) =
+            stalled.ok_or_else(|| "it is not configured any more".to_owned())?;
         let source = self.source(&settings).await.map_err(|error| error.to_string())?;
-        let restarted = self.inner.router.restart_queue(name, source).await;
+        // Changed meanwhile, it has another source, perhaps at another address: then that one stays.
+        let restarted = self.inner.router.restart_queue(name, &stalled, source).await;
         restarted.map(drop).map_err(|invalid| invalid.to_string())
     }
 }

@@ -55,6 +55,7 @@ pub fn audit_reload(who: Who, file: &str, reloaded: Result<&ApplyReport, &NotRel
             "removedPools": codes(&report.removed_pools),
             "addedQueues": report.added_queues,
             "removedQueues": report.removed_queues,
+            "agents": report.agents,
             "issues": report.issues.len(),
             "needsRestart": report.fixed.iter().map(|fixed| fixed.key).collect::<Vec<_>>(),
         }),

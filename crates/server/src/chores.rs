@@ -14,7 +14,7 @@ use crate::replays;
 use crate::warnings::Code;
 
 /// How many chores there are.
-pub(crate) const COUNT: u32 = 12;
+pub(crate) const COUNT: u32 = 13;
 
 /// How often queues that do not answer are looked for.
 pub const STALLED_SOURCES: Duration = Duration::from_secs(60);
@@ -43,6 +43,7 @@ pub(crate) async fn start(daemon: &Daemon, group: &TaskGroup) {
     every(daemon, group, "warning expirer", WARNINGS, expire_warnings).await;
     every(daemon, group, "state file watcher", STATE_FILE, incidents::watch_state).await;
     every(daemon, group, "incident watcher", INCIDENTS, incidents::watch_router).await;
+    every(daemon, group, "agent watcher", INCIDENTS, incidents::watch_agents).await;
     incidents::recall_parked(daemon).await;
     every(daemon, group, "parked message watcher", PARKED, incidents::watch_parked).await;
     every(daemon, group, "failing message watcher", PARKED, incidents::watch_failing).await;

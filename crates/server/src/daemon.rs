@@ -22,6 +22,7 @@ use sluicegate_tasks::{Context, Invalid, TaskGroup};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
+use crate::agents::AgentPool;
 use crate::alerts::Alerter;
 use crate::apply::{Applied, InEffect};
 use crate::failing::Told;
@@ -54,6 +55,7 @@ pub(crate) struct Inner {
     pub(crate) fetch: Fetch,
     pub(crate) pulse: Pulse,
     pub(crate) alerter: Alerter,
+    pub(crate) agents: AgentPool,
     /// Which queues are down.
     pub(crate) outages: Lock<Outages>,
     /// Which groups were said to be stuck.
@@ -66,8 +68,10 @@ pub(crate) struct Inner {
     pub(crate) applied: Mutex<Applied>,
     /// What was last applied, for those who only look.
     pub(crate) in_effect: RwLock<Arc<InEffect>>,
-    /// Ends when the daemon does.
+    /// Ends when the daemon does: at the beginning of its end.
     pub(crate) cx: Context,
+    /// Ends when there is nothing more to tell.
+    over: Context,
     chores: TaskGroup,
     started: AtomicBool,
     ending: AtomicBool,
@@ -103,6 +107,8 @@ pub enum StartError {
     Settings(Invalid),
     /// The first configuration could not be had.
     Sync(SyncFailed),
+    /// Agents cannot run.
+    Agents(String),
 }
 
 /// Why messages were not taken in.
@@ -150,12 +156,14 @@ const RECEIVERS: Duration = Duration::from_secs(25);
 const CHORES: Duration = Duration::from_millis(500);
 
 /// What goes on, is nowhere else among what health looks at, and is an issue.
-const INCIDENTS: [Code; 5] = [
+const INCIDENTS: [Code; 7] = [
     Code::ConfigInvalid,
     Code::GroupBlocked,
     Code::GroupStuck,
     Code::MessagesFailing,
     Code::BreakerOpen,
+    Code::AgentNotStarted,
+    Code::AgentsFailing,
 ];
 
 impl Daemon {
@@ -190,6 +198,7 @@ impl Daemon {
             fetch,
             pulse: Pulse::new(),
             alerter,
+            agents: AgentPool::default(),
             outages: Lock::default(),
             stuck_groups: Lock::default(),
             failing_pools: Lock::default(),
@@ -201,6 +210,7 @@ impl Daemon {
                 .build()
                 .map_err(StartError::Settings)?,
             cx,
+            over: Context::new(),
             started: AtomicBool::new(false),
             ending: AtomicBool::new(false),
         };
@@ -214,6 +224,7 @@ impl Daemon {
     /// then sees to it that whoever is to be alerted is.
     pub async fn begin(&self) -> Result<(), StartError> {
         self.inner.alerter.start().await;
+        Box::pin(self.begin_agents()).await?;
         let settings = self.settings();
         if settings.router.enabled {
             let syncer = ConfigSyncer::new(self.inner.fetch.clone(), &settings.router);
@@ -226,7 +237,8 @@ impl Daemon {
                     self.inner.record.raise(Code::ConfigSyncFailed, critical, "config", words);
                 })
                 .map_err(StartError::Sync)?;
-            self.apply(documents).await;
+            // Boxed: whoever embeds a daemon should not run into the compiler's limits.
+            Box::pin(self.apply(documents)).await;
         }
         self.inner.started.store(true, Ordering::Release);
         self.feel();
@@ -234,8 +246,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Ends the daemon in the paper's four steps: chores, receivers, pools, what is left. Alerts come
-    /// last, and have a few seconds.
+    /// Ends the daemon in the paper's four steps: chores, receivers, pools, what is left. Agents end beside the
+    /// router, for as long as their requests may run. Alerts come last, and have a few seconds.
     pub async fn shutdown(&self) -> ShutdownReport {
         self.inner.ending.store(true, Ordering::Release);
         let now = Instant::now();
@@ -243,13 +255,16 @@ impl Daemon {
         self.inner.cx.cancel();
         drop(self.inner.chores.drain(now + CHORES).await);
         let stop_by = now + RECEIVERS.min(drain);
-        let report = self.alive(self.inner.router.shutdown(stop_by, now + drain)).await;
+        let router = self.inner.router.shutdown(stop_by, now + drain);
+        let (report, ()) =
+            self.alive(async { tokio::join!(router, Box::pin(self.end_agents())) }).await;
         if report.unsettled > 0 {
             let warning = sluicegate_dispatch::Severity::Warning;
             let words = format!("{} messages could not be handed back", report.unsettled);
             self.inner.record.raise(Code::ShutdownCleanupErrors, warning, "router", words);
         }
         self.inner.alerter.finish().await;
+        self.inner.over.cancel();
         report
     }
 
@@ -379,7 +394,12 @@ impl Daemon {
         self.inner.http.breakers()
     }
 
-    /// Ends when the daemon does: what waits for events waits under it.
+    /// Ends when nothing more happens: what waits for events waits under it.
+    pub(crate) fn over(&self) -> &Context {
+        &self.inner.over
+    }
+
+    /// Ends when the daemon does.
     #[must_use]
     pub fn context(&self) -> &Context {
         &self.inner.cx
@@ -421,6 +441,8 @@ impl Daemon {
         let longest = crate::health::longest_attempt(self.settings().http.timeout);
         let seen = crate::health::Seen::of(&self.inner.router, &self.inner.record.rests);
         self.inner.pulse.feel(Instant::now(), seen, longest);
+        // Looked at often, it is known since when.
+        self.stalled_agents();
     }
 
     /// How it is.
@@ -435,6 +457,7 @@ impl Daemon {
         inputs.ending = self.is_ending();
         inputs.state = self.state_trouble();
         inputs.queues.extend(self.in_effect().not_opened());
+        inputs.stalls.extend(self.stalled_agents());
         if probe == Probe::Overall {
             let open = INCIDENTS.into_iter().flat_map(|code| self.record().warnings.open(code));
             inputs.incidents = open.map(|warning| warning.message.to_string()).collect();
@@ -458,6 +481,7 @@ impl fmt::Display for StartError {
                 write!(f, "state file {} cannot be opened: {cause}", path.display())
             }
             Self::Settings(invalid) => write!(f, "{invalid}"),
+            Self::Agents(why) => write!(f, "agents: {why}"),
             Self::Sync(failed) => write!(f, "the first configuration could not be had: {failed}"),
         }
     }

@@ -11,7 +11,7 @@ use crate::daemon::Daemon;
 use crate::failing::{self, Due, FailingMessage, Told};
 use crate::health::{Change, StateChange};
 use crate::time::Timestamp;
-use crate::warnings::{Code, blocked_words, plain};
+use crate::warnings::{Code, blocked_words, parked_words, plain};
 
 /// How long after it was said a blocked group can be seen, at the latest.
 const SEEN_AFTER: SignedDuration = SignedDuration::from_secs(1);
@@ -163,13 +163,22 @@ fn watch_groups(daemon: &Daemon) {
     }
 }
 
+/// A worker that did not end is over when none is left that does not.
+pub(crate) async fn watch_agents(daemon: Daemon) {
+    let stuck = || daemon.agents().map_or(0, |pool| pool.metrics().workers_stuck);
+    for warning in daemon.record().warnings.open(Code::WorkerStuck) {
+        let is_new = Timestamp::now().duration_since(warning.last_seen) < SEEN_AFTER;
+        if !is_new && stuck() == 0 {
+            daemon.record().resolve(Code::WorkerStuck, &warning.subject);
+        }
+    }
+}
+
 /// Warns of what was parked before this start: it lasts, and nobody knows who has heard of it.
 pub(crate) async fn recall_parked(daemon: &Daemon) {
     // If it cannot be read, the state file is what is warned of.
     for pool in daemon.store().exhausted_pools().await.unwrap_or_default() {
-        let words = format!(
-            "messages of pool {pool} are parked: `sluicegate parked --pool {pool}` says why"
-        );
+        let words = format!("messages of pool {pool} are parked: {}", parked_words(&pool));
         daemon.record().raise(Code::Parked, Severity::Error, pool, words);
     }
 }

@@ -1,5 +1,6 @@
 //! The daemon: what it is told, and what it does about it.
 
+mod agents;
 mod alerts;
 pub mod api;
 mod apply;
@@ -26,6 +27,7 @@ pub mod sync;
 pub mod time;
 pub mod warnings;
 
+pub use agents::{ONE_AT_A_TIME, program_fault};
 pub use alerts::alert_failed_start;
 pub use apply::{ApplyReport, NotReloaded};
 pub use daemon::{Daemon, NotPublished, StartError, UnknownPoolOf};

@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::Value;
 use sluicegate_dispatch::{Fact, Observer, Outcome, Severity};
+use sluicegate_sources::nearest;
+use tokio::time::Instant;
 
+use crate::agents::Streak;
 use crate::failing::Failing;
 use crate::feed::{Feed, event_for};
 use crate::health::Rests;
@@ -14,7 +17,7 @@ use crate::metrics::Metrics;
 use crate::rarely::Rarely;
 use crate::time::Clock;
 use crate::warnings::{
-    Code, Noted, Raised, UnknownFields, Warning, Warnings, over_for, warning_for,
+    Code, Noted, Raised, UnknownFields, Warning, Warnings, over_for, plain, warning_for,
 };
 
 /// Hears of every fact.
@@ -30,6 +33,8 @@ pub struct Record {
     pub rests: Rests,
     /// Which messages fail.
     pub failing: Failing,
+    /// How many requests to agents failed in a row.
+    pub(crate) streak: Streak,
     rarely: Rarely,
     interrupted: AtomicU64,
     clock: Arc<dyn Clock>,
@@ -46,6 +51,7 @@ impl Record {
             feed: Feed::new(Arc::clone(&clock)),
             rests: Rests::default(),
             failing: Failing::default(),
+            streak: Streak::default(),
             rarely: Rarely::default(),
             interrupted: AtomicU64::new(0),
             clock,
@@ -71,6 +77,16 @@ impl Record {
         }
     }
 
+    /// Warns of a field of a request to agents that means nothing.
+    pub(crate) fn unknown_field_of_request(&self, field: &str, known: &'static [&'static str]) {
+        let field = self.unknown_fields.name(&"POST /requests".into(), field);
+        let field = plain(field);
+        let hint = nearest(&field, known.iter().copied());
+        let hint = hint.map(|known| format!(": did you mean `{known}`?")).unwrap_or_default();
+        let words = format!("requests to agents have a field `{field}` that means nothing{hint}");
+        self.raise(Code::UnknownField, Severity::Info, format!("requests/{field}"), words);
+    }
+
     /// Says that something that was warned of is over. `false` if nothing was.
     pub fn resolve(&self, code: Code, subject: &str) -> bool {
         let over = self.warnings.resolve(code, subject);
@@ -79,6 +95,11 @@ impl Record {
             self.tell("warning.resolved", warning);
         }
         !over.is_empty()
+    }
+
+    /// Whether something that happens often is to be said now: how often it was not, since it last was.
+    pub(crate) fn rarely(&self, part: &str, what: &str, now: Instant) -> Option<u64> {
+        self.rarely.turn(&part.into(), what, now)
     }
 
     /// How many attempts were cancelled.

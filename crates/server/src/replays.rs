@@ -1,15 +1,16 @@
 //! Replaying parked messages: each goes back to the queue it came from, whatever kind of source that has.
 //! `docs/rules.md#park-2`.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_dispatch::{Depth, ParkedStore as _, PublishError, SourceError};
+use sluicegate_dispatch::{Depth, Finds, ParkedStore as _, PublishError, SourceError};
 use sluicegate_sources::sqlite::{Batch, ReplayError, Replaying, Returning};
 use sluicegate_tasks::Context;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::daemon::Daemon;
 
@@ -21,6 +22,8 @@ const LOOK: Duration = Duration::from_secs(5);
 const BREATH: Duration = Duration::from_millis(20);
 /// How long to wait after something could not be replayed.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How many replayed messages a queue is asked for in one look.
+const ASKED: usize = 200;
 /// How many messages of a key follow at once.
 const FOLLOWING: usize = 500;
 
@@ -64,6 +67,21 @@ impl Daemon {
     ) -> Result<Replayed, SourceError> {
         let queues = self.replayable().difference(without).cloned().collect();
         let replaying = self.store().begin_replay(numbers, &queues, whole).await?;
+        self.put_back(replaying, false).await
+    }
+
+    /// Gives a part of the messages that were parked up to a number back to their queues, those that may go.
+    ///
+    /// # Errors
+    /// If the state file could not be written.
+    pub(crate) async fn replay_part(
+        &self,
+        numbers: &[i64],
+        without: &HashSet<String>,
+        up_to: i64,
+    ) -> Result<Replayed, SourceError> {
+        let queues = self.replayable().difference(without).cloned().collect();
+        let replaying = self.store().begin_part_of_replay(numbers, &queues, up_to).await?;
         self.put_back(replaying, false).await
     }
 
@@ -160,15 +178,15 @@ impl Daemon {
     /// Goes on with what was left of replays, and with what follows keys that were replayed. `false` if something
     /// could not be replayed now.
     async fn go_on_replaying(&self) -> Result<bool, SourceError> {
-        if let Some(resumed) = self.store().resume_replay().await?
-            && !self.put_back(resumed, true).await?.refused.is_empty()
-        {
-            return Ok(false);
-        }
+        let is_resumed = match self.store().resume_replay().await? {
+            Some(resumed) => self.put_back(resumed, true).await?.refused.is_empty(),
+            None => true,
+        };
+        // What one queue does not take holds up no other.
         loop {
             let numbers = self.store().following(FOLLOWING).await?;
             if numbers.is_empty() {
-                return Ok(true);
+                return Ok(is_resumed);
             }
             if !self.replay(&numbers, &HashSet::new(), false).await?.refused.is_empty() {
                 return Ok(false);
@@ -181,6 +199,7 @@ impl Daemon {
 pub(crate) async fn follow(daemon: Daemon, cx: Context) {
     let work = async {
         let mut missing = Missing::default();
+        let mut looked = Instant::now();
         loop {
             // What is due is told; the rest is for what failed before.
             let is_told = timeout(LOOK, daemon.store().replay_due()).await.is_ok();
@@ -188,8 +207,10 @@ pub(crate) async fn follow(daemon: Daemon, cx: Context) {
             if let Err(error) = &went_on {
                 tracing::warn!("parked messages could not be replayed: {error}");
             }
-            if !is_told {
+            // What fails is told again and again.
+            if !is_told || looked.elapsed() >= 2 * LOOK {
                 missing.look(&daemon).await;
+                looked = Instant::now();
             }
             sleep(if went_on.unwrap_or(false) { BREATH } else { PAUSE }).await;
         }
@@ -200,17 +221,20 @@ pub(crate) async fn follow(daemon: Daemon, cx: Context) {
 /// Replayed messages that are not in their queues: somebody else took them out.
 #[derive(Default)]
 struct Missing {
-    /// Those whose queues were empty the last time, by their queues.
+    /// Those that were not there the last time, by their queues.
     suspects: BTreeMap<String, HashSet<Arc<str>>>,
+    /// Which of each queue was asked for last.
+    asked: BTreeMap<String, Arc<str>>,
 }
 
 impl Missing {
-    /// Takes messages for gone that have not come while their queue was empty, twice in a row: else their keys
-    /// would be held for ever.
+    /// Takes messages for gone that their queue does not have, twice in a row, or that have not come while it was empty:
+    /// else their keys would be held for ever.
     async fn look(&mut self, daemon: &Daemon) {
         let mut suspects = BTreeMap::new();
-        for (queue, ids) in daemon.store().unseen_replays() {
-            if !is_empty(daemon, &queue).await {
+        for (queue, ids) in daemon.store().replays_under_way() {
+            let ids = self.missing(daemon, &queue, ids).await;
+            if ids.is_empty() {
                 continue;
             }
             let before = self.suspects.remove(&queue).unwrap_or_default();
@@ -224,6 +248,41 @@ impl Missing {
             suspects.insert(queue, HashSet::from_iter(new));
         }
         self.suspects = suspects;
+    }
+}
+
+impl Missing {
+    /// Which of these a queue does not have: some at a time, where it can be asked for each.
+    async fn missing(
+        &mut self,
+        daemon: &Daemon,
+        queue: &str,
+        ids: BTreeSet<Arc<str>>,
+    ) -> Vec<Arc<str>> {
+        let Some(source) = daemon.router().source(queue) else { return Vec::new() };
+        if source.profile().finds != Finds::All {
+            let is_empty = is_empty(daemon, queue).await;
+            return if is_empty { ids.into_iter().collect() } else { Vec::new() };
+        }
+        // Those that were missing before first: they are asked for once more.
+        let before = self.suspects.get(queue).cloned().unwrap_or_default();
+        let after = self.asked.get(queue).map_or(Unbounded, |last| Excluded(Arc::clone(last)));
+        let mut next: Vec<_> = ids.range((after, Unbounded)).take(ASKED).cloned().collect();
+        match next.last().filter(|_| next.len() == ASKED) {
+            Some(last) => self.asked.insert(queue.to_owned(), Arc::clone(last)),
+            None => self.asked.remove(queue),
+        };
+        next.retain(|id| !before.contains(id));
+        let mut missing = Vec::new();
+        for id in before.into_iter().filter(|id| ids.contains(id)).chain(next) {
+            match timeout(LOOK, source.find(&id)).await {
+                Ok(Ok(None)) => missing.push(id),
+                Ok(Ok(Some(_))) => {}
+                // It is asked again.
+                Ok(Err(_)) | Err(_) => return Vec::new(),
+            }
+        }
+        missing
     }
 }
 

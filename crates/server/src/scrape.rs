@@ -10,7 +10,7 @@ use sluicegate_executors::BreakerReport;
 use tokio::time::timeout;
 
 use crate::daemon::Daemon;
-use crate::metrics::{Breakers, Snapshot};
+use crate::metrics::{AgentSnapshot, Breakers, Snapshot};
 
 /// How long a source may take to say how much it holds.
 const DEPTH_TIME: Duration = Duration::from_secs(2);
@@ -39,6 +39,7 @@ impl Daemon {
         snapshot.breakers = breakers(&self.breakers().list());
         snapshot.warnings = self.inner.record.warnings.open_by_code();
         snapshot.leader = true;
+        snapshot.agents = self.agents().ok().map(|agents| AgentSnapshot::of(&agents));
         self.inner.record.metrics.render(snapshot)
     }
 }

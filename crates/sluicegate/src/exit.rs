@@ -16,6 +16,17 @@ const FAILED: u8 = 1;
 const BAD_INPUT: u8 = 2;
 const UNREACHABLE: u8 = 3;
 
+/// What can become of a request to an agent, by the server's codes. Hosts such as OpenClaw tell them apart.
+const REQUESTS: [(&str, u8); 7] = [
+    ("tenant_queue_full", 10),
+    ("global_queue_full", 11),
+    ("rate_limited", 12),
+    ("queue_timeout", 13),
+    ("execution_timeout", 14),
+    ("worker_crash", 15),
+    ("shutting_down", 16),
+];
+
 impl Failure {
     /// It was tried, and failed.
     pub(crate) fn failed(message: impl fmt::Display) -> Self {
@@ -30,6 +41,16 @@ impl Failure {
     /// The server could not be reached.
     pub(crate) fn unreachable(message: impl fmt::Display) -> Self {
         Self { code: UNREACHABLE, message: Some(message.to_string()) }
+    }
+
+    /// Something that has an exit code of its own.
+    pub(crate) fn with_code(code: u8, message: impl fmt::Display) -> Self {
+        Self { code, message: Some(message.to_string()) }
+    }
+
+    /// The exit code of what became of a request, where it has one of its own.
+    pub(crate) fn code_of_request(code: &str) -> Option<u8> {
+        REQUESTS.iter().find(|(known, _)| *known == code).map(|(_, exit)| *exit)
     }
 
     /// Whether it is that the server could not be reached.

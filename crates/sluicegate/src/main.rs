@@ -14,6 +14,15 @@ use mimalloc::MiMalloc;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
+    // Before anything slow: agents are started by this.
+    #[cfg(target_os = "linux")]
+    if let Some(code) = sluicegate_executors::process::keeper::run_if_asked() {
+        return code;
+    }
+    #[cfg(target_os = "linux")]
+    if let Some(code) = commands::demo::agents::stand_in::run_if_asked() {
+        return code;
+    }
     // Whoever opens a TLS connection finds it; a second one would be refused, and there is none.
     rustls::crypto::aws_lc_rs::default_provider().install_default().ok();
     let mut command = commands::command();

@@ -207,7 +207,8 @@ impl Running {
         let ordered = order.as_ref().map_or(Ordered::Nothing, OrderBy::at_source);
         source.keep_order(&Arc::new(Order::everywhere(ordered)));
         let profile = source.profile();
-        let is_kept = |order: &OrderBy| profile.keeps_order && order.is_known_to_source();
+        let is_kept =
+            |order: &OrderBy| profile.keeps_order.one_by_one() && order.is_known_to_source();
         let consuming = Consuming {
             waits_here: order.as_ref().is_some_and(|order| !is_kept(order)),
             sluice: Sluice::builder(&*name, size.workers, capacity).build()?,
@@ -228,7 +229,7 @@ impl Running {
         };
         running.engine.recipient.announce();
         running.start_workers().await;
-        running.engine.start().await;
+        running.engine.start();
         Ok(running)
     }
 

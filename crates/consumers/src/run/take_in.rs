@@ -1,10 +1,10 @@
 //! Taking a batch in: from the source into the sluice, in order.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
-use sluicegate_dispatch::intake::Begun;
+use sluicegate_dispatch::intake::{Begun, Held, Tracked};
 use sluicegate_dispatch::{Delivery, Envelope, Malformed, Settlement, panic_words};
 use sluicegate_tasks::Entry;
 use tokio::time::Instant;
@@ -21,8 +21,11 @@ pub(super) fn take_in(engine: &Arc<Engine>, batch: Vec<Delivery<Envelope>>) {
     for delivery in batch {
         let Delivery { broker_id, receipt, attempts, message } = delivery;
         let (entry, bad) = consuming.read(message);
-        match engine.owed.in_flight.begin(broker_id, receipt, attempts, entry, now) {
-            // What is superseded is passed over when its turn comes.
+        let begun = engine.owed.in_flight.begin(broker_id, receipt, attempts, entry, now);
+        if let Begun::Again(_, superseded) = &begun {
+            consuming.take_out(superseded);
+        }
+        match begun {
             Begun::New(tracked) | Begun::Again(tracked, _) => {
                 let held = engine.owed.hold(tracked);
                 if let Some(why) = bad {
@@ -40,11 +43,23 @@ pub(super) fn take_in(engine: &Arc<Engine>, batch: Vec<Delivery<Envelope>>) {
         }
     }
     add(&consuming.counters.redelivered, again);
+    let messages: Vec<_> = items.iter().map(|(_, held)| Arc::clone(held.tracked())).collect();
     // Refused only when the sluice is closed: then each hands itself back.
-    consuming.sluice.admit_all(items).ok();
+    let Ok(ids) = consuming.sluice.admit_all(items) else { return };
+    for (message, id) in messages.iter().zip(ids) {
+        message.entry.item.set(id).ok();
+    }
 }
 
 impl Consuming {
+    /// Takes superseded messages out, also such as wait to be tried again: what stands for them waits for nothing but
+    /// those that run.
+    fn take_out(&self, superseded: &[Arc<Tracked<Consumed>>]) {
+        // The last first: none of them starts because another is taken out.
+        let ids = superseded.iter().rev().filter_map(|old| old.entry.item.get());
+        ids.filter_map(|id| self.sluice.withdraw(*id)).for_each(Held::let_go);
+    }
+
     /// What is kept of a message, and what is wrong with it, if anything is.
     fn read(&self, message: Result<Envelope, Malformed>) -> (Consumed, Option<String>) {
         let (envelope, bad) = match message {
@@ -60,6 +75,7 @@ impl Consuming {
             Ok(key) => (key, bad),
             Err(why) => (None, Some(why)),
         };
-        (Consumed { envelope, key, is_ignored: AtomicBool::new(false) }, bad)
+        let (is_ignored, item) = (AtomicBool::new(false), OnceLock::new());
+        (Consumed { envelope, key, is_ignored, item }, bad)
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use sluicegate_dispatch::intake::{Held, Settling, Tracked};
+use sluicegate_dispatch::intake::{Held, Recipient as _, Settling, Tracked};
 use sluicegate_dispatch::{Reason, Settlement, panic_words};
 use sluicegate_tasks::{Context, Turn};
 use tokio::task::{consume_budget, yield_now};
@@ -98,9 +98,7 @@ impl Worker<'_, '_> {
     async fn serve(&mut self, turn: Turn<Item>) -> Next {
         let message = Arc::clone(turn.value().tracked());
         if message.is_superseded() {
-            let (held, next) = turn.finish_and_next();
-            held.let_go();
-            return next;
+            return let_go(turn);
         }
         let attempt = message.attempts().saturating_add(1);
         let attempted = self.attempt(&message, attempt).await;
@@ -115,6 +113,11 @@ impl Worker<'_, '_> {
                 let (held, next) = turn.finish_and_next();
                 drop(held);
                 next
+            }
+            // What stands for it by now is tried, whatever became of it.
+            Verdict::Dead { .. } | Verdict::Retry { .. } if message.is_superseded() => {
+                self.consuming.stale(1);
+                let_go(turn)
             }
             Verdict::Dead { why, poison } => {
                 self.consuming.died(&message, &why, poison);
@@ -188,6 +191,13 @@ impl Worker<'_, '_> {
         drop(turn.retry_at(Some(Instant::now() + after)));
         self.consuming.sluice.try_next()
     }
+}
+
+/// Another entry stands for a message: this one is over.
+fn let_go(turn: Turn<Item>) -> Next {
+    let (held, next) = turn.finish_and_next();
+    held.let_go();
+    next
 }
 
 impl Consuming {

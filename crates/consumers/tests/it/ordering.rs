@@ -1,11 +1,12 @@
 //! Order per key: at full concurrency, past failures, and when the connection is lost.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering as Memory};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_consumers::{
-    Consumer, ConsumerBuilder, Failure, Handler, MemorySource, OrderBy, Retry,
+    Consumer, ConsumerBuilder, Envelope, Failure, Handler, MemorySource, OrderBy, Retry,
 };
 use tokio::sync::Notify;
 use tokio::time::sleep;
@@ -189,4 +190,82 @@ async fn what_follows_one_that_comes_anew_is_run_again_behind_it() {
     stage.settled().await;
     let stats = stage.stats();
     assert_eq!((stats.done, stats.stale), (3, 2), "{stats:?}");
+}
+
+/// A body that knows whether somebody still has it.
+struct Body {
+    alive: Arc<[u8]>,
+}
+
+impl AsRef<[u8]> for Body {
+    fn as_ref(&self) -> &[u8] {
+        &self.alive
+    }
+}
+
+/// Loses the connection when the first of a key is done and its source has not heard of it.
+async fn lose_the_first(stage: &Stage) {
+    stage.source.hold_deliveries(true);
+    stage.source.disconnect();
+    sleep(Duration::from_secs(2)).await; // now its settlement has come too late
+    stage.source.hold_deliveries(false);
+}
+
+/// docs/rules.md#settle-3. What came again in its place stands for it.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_kept_of_what_came_again() {
+    let (source, book, go, alive) =
+        (MemorySource::new(), Book::default(), Arc::default(), Arc::<[u8]>::from(&b"body"[..]));
+    for _ in 0..3 {
+        let body = bytes::Bytes::from_owner(Body { alive: Arc::clone(&alive) });
+        source.push(Envelope { body, ..keyed("k", "") });
+    }
+    let stage = Stage::set(source, by_routing_key().handler(waits(&book, &go))).await;
+    until_written(&book, 1).await;
+    stage.source.fail_settlements(1);
+    go.notify_waiters();
+    until_written(&book, 3).await;
+    lose_the_first(&stage).await;
+    while !stage.source.is_empty() {
+        go.notify_waiters();
+        sleep(Duration::from_millis(10)).await;
+    }
+    stage.settled().await;
+    assert_eq!(book.lines().len(), 10, "{:?}", book.lines());
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(Arc::strong_count(&alive) - 1, 0, "messages that are kept, of 3 that are done");
+}
+
+/// Fails the second message once, after so many seconds, and wishes to see it again in an hour.
+fn fails_the_second(after: u64, book: &Book) -> Handler {
+    let (book, failed) = (book.clone(), Arc::new(AtomicBool::new(false)));
+    Handler::bytes(move |body, _about, _cx| {
+        let (book, failed) = (book.clone(), Arc::clone(&failed));
+        async move {
+            book.write(text(&body));
+            if &body[..] == b"2" && !failed.swap(true, Memory::SeqCst) {
+                sleep(Duration::from_secs(after)).await;
+                let why = std::io::Error::other("no");
+                return Err(Failure::retry_after(Duration::from_secs(3600), why));
+            }
+            Ok::<_, Failure>(())
+        }
+    })
+}
+
+/// Whether it fails before it comes again or after that: what stands for it by now waits for nothing.
+#[tokio::test(start_paused = true)]
+async fn what_came_again_does_not_wait_for_the_retry_of_what_it_replaced() {
+    for after in [0, 10] {
+        let (source, book) = (MemorySource::new(), Book::default());
+        ["1", "2", "3"].into_iter().for_each(|body| source.push(keyed("k", body)));
+        source.fail_settlements(1);
+        let stage =
+            Stage::set(source, by_routing_key().handler(fails_the_second(after, &book))).await;
+        until_written(&book, 2).await;
+        lose_the_first(&stage).await;
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(book.lines(), ["1", "2", "1", "2", "3"], "failed after {after} s");
+        assert!(stage.source.is_empty());
+    }
 }

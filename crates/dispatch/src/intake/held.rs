@@ -32,11 +32,14 @@ pub struct Owed<E> {
     profile: Profile,
 }
 
+/// What a recipient has put beside a message that comes back to it.
+pub type Beside = Box<dyn Any + Send + Sync>;
+
 /// What comes back to its recipient. It is in flight, or was: so is it bounded.
 #[derive(Debug)]
-pub(crate) enum Returned<E> {
-    /// A message whose pool is gone, and what its recipient has put beside it.
-    Homeless(Arc<Tracked<E>>, Box<dyn Any + Send + Sync>),
+pub(super) enum Returned<E> {
+    /// A message that cannot stay where it was.
+    Homeless(Arc<Tracked<E>>, Beside),
     /// One that another entry stands for, and that has ended.
     Superseded(Arc<Tracked<E>>),
 }
@@ -90,7 +93,7 @@ pub(crate) enum Subject<E> {
 impl<E: Entry> Owed<E> {
     pub(crate) fn new(dropped: Dropped, profile: Profile) -> Arc<Self> {
         Arc::new(Self {
-            in_flight: InFlight::new(profile.keeps_order),
+            in_flight: InFlight::new(profile.keeps_order.across_batches()),
             acks: Lane::new(),
             retries: Lane::new(),
             parks: Lane::new(),
@@ -121,7 +124,7 @@ impl<E: Entry> Owed<E> {
     }
 
     /// What has come back; waits for the first. Cancel safe: nothing is taken before it answers.
-    pub(crate) async fn returned(&self) -> Vec<Returned<E>> {
+    pub(super) async fn returned(&self) -> Vec<Returned<E>> {
         loop {
             let returned = std::mem::take(&mut *self.returned.lock());
             if !returned.is_empty() {

@@ -27,6 +27,11 @@ pub trait Entry: Debug + Send + Sync + 'static {
     /// Whether it must stay in order with any other.
     fn is_ordered(&self) -> bool;
 
+    /// Whether it is not going to run, though it is not settled.
+    fn is_given_up(&self) -> bool {
+        false
+    }
+
     /// Whether two messages must stay in order with each other.
     fn same_key(&self, other: &Self) -> bool;
 }
@@ -81,7 +86,7 @@ pub struct Tracked<E> {
     /// When it was taken in.
     pub received: Instant,
     /// How many were taken in before it.
-    pub(super) number: u64,
+    pub(crate) number: u64,
     state: Mutex<State>,
 }
 
@@ -159,11 +164,6 @@ impl<E: Entry> InFlight<E> {
             drop(state);
             return Begun::Redelivered(known);
         }
-        let before = indexes.done.on_another(&broker_id, receipt.generation);
-        let superseded = match before.filter(|_| !self.keeps_order && entry.is_ordered()) {
-            Some(generation) => indexes.supersede(&entry, generation),
-            None => Vec::new(),
-        };
         if let Some(id) = entry.id()
             && let Some(known) = indexes.by_id.get(id)
         {
@@ -171,6 +171,11 @@ impl<E: Entry> InFlight<E> {
             let id = Arc::clone(id);
             return if is_parking { Begun::Replayed(id) } else { Begun::Requeued(id) };
         }
+        let before = indexes.done.on_another(&broker_id, receipt.generation);
+        let superseded = match before.filter(|_| !self.keeps_order && entry.is_ordered()) {
+            Some(generation) => indexes.supersede(&entry, generation),
+            None => Vec::new(),
+        };
         let (stage, settling_since) = (Stage::Here, None);
         let state =
             State { receipt, attempts, delivered: now, stage, settling_since, warned: false };
@@ -214,8 +219,13 @@ impl<E: Entry> InFlight<E> {
         self.fewer.notify_waiters();
     }
 
+    /// Forgets what is only to be settled, and what was superseded.
     pub(crate) fn forget_strays(&self) {
-        self.indexes.lock().strays.clear();
+        {
+            let mut indexes = self.indexes.lock();
+            indexes.strays.clear();
+            indexes.superseded.clear();
+        }
         self.fewer.notify_waiters();
     }
 
@@ -242,7 +252,15 @@ impl<E: Entry> InFlight<E> {
         let indexes = self.indexes.lock();
         let known = indexes.by_broker_id.get(broker_id);
         let known = known.or_else(|| id.and_then(|id| indexes.by_id.get(id)));
-        known.is_some_and(|tracked| tracked.state.lock().stage == Stage::Here)
+        let runs = |tracked: &Arc<Tracked<E>>| {
+            tracked.state.lock().stage == Stage::Here && !tracked.entry.is_given_up()
+        };
+        known.is_some_and(runs) || indexes.superseded.iter().any(|old| old.is_named(broker_id, id))
+    }
+
+    /// What was superseded and has not ended, if there is anything: its successors must not run beside it.
+    pub(crate) fn superseded(&self) -> Vec<Arc<Tracked<E>>> {
+        self.indexes.lock().superseded.clone()
     }
 
     pub(crate) fn find(&self, id: &str) -> Option<Arc<Tracked<E>>> {
@@ -260,6 +278,11 @@ impl<E: Entry> InFlight<E> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether there is none, nor anything superseded that has not ended.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_empty() && self.indexes.lock().superseded.is_empty()
     }
 
     /// Waits until so many are here, or fewer.
@@ -366,6 +389,18 @@ impl Done {
 impl Stray {
     pub(crate) fn receipt(&self) -> Receipt {
         self.receipt.lock().clone()
+    }
+}
+
+impl<E: Entry> Tracked<E> {
+    /// Whether it is a delivery of the same message as another.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.is_named(&other.broker_id, other.entry.id().map(|id| &**id))
+    }
+
+    fn is_named(&self, broker_id: &str, id: Option<&str>) -> bool {
+        let own = self.entry.id().map(|id| &**id);
+        *self.broker_id == *broker_id || (own.is_some() && own == id)
     }
 }
 

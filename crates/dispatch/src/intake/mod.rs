@@ -21,10 +21,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sluicegate_tasks::{Context, Invalid, TaskGroup};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-pub use held::{Dropped, Held, Owed, Settling};
-pub(crate) use held::{Returned, Subject};
+use held::Returned;
+pub(crate) use held::Subject;
+pub use held::{Beside, Dropped, Held, Owed, Settling};
 pub use in_flight::{Begun, Entry, InFlight, Tracked};
 use questions::Questions;
 
@@ -36,6 +37,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const STALLED_AFTER: Duration = Duration::from_secs(60);
 /// The same for copies and dead letters: a broker that is short of memory takes none for a while, and is well.
 const PATIENCE_WITH_COPIES: Duration = Duration::from_secs(600);
+/// Settlers, heartbeat and the like, and whoever waits until a source has stopped.
+const MOST_TASKS: u32 = 1 << 10;
 /// A visibility window as long as this is none.
 const NO_WINDOW: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
@@ -72,6 +75,18 @@ pub trait Recipient: Send + Sync + Sized + 'static {
 
     /// A message is not in flight any more.
     fn ended(intake: &Arc<Intake<Self>>, entry: &Self::Entry);
+
+    /// A message has ended that another entry stands for.
+    fn superseded_ended(intake: &Arc<Intake<Self>>, message: &Arc<Tracked<Self::Entry>>) {
+        let _ = (intake, message);
+    }
+
+    /// Messages came back that cannot stay where they were, each with what was put beside it. Dropped, they go back to
+    /// their source.
+    fn take_back(intake: &Arc<Intake<Self>>, homeless: Vec<(Held<Self::Entry>, Beside)>) {
+        let _ = intake;
+        drop(homeless);
+    }
 
     /// Settlements came too late: their receipts were not valid any more, or their messages had been taken in again.
     fn stale(&self, count: usize);
@@ -129,7 +144,7 @@ impl<R: Recipient> Intake<R> {
             recipient,
             owed: Owed::new(dropped, source.profile()),
             life: Mutex::new(Life::new(&name, receivers, source)?),
-            background: TaskGroup::new(format!("{name}: background"), 6)?,
+            background: TaskGroup::new(format!("{name}: background"), MOST_TASKS)?,
             living: Context::new(),
             name,
             receivers,
@@ -139,23 +154,28 @@ impl<R: Recipient> Intake<R> {
         }))
     }
 
-    /// Begins to receive and to settle.
-    pub async fn start(self: &Arc<Self>) {
+    /// Begins to receive and to settle. Nothing is waited for, so that nobody can give it up half-way.
+    pub fn start(self: &Arc<Self>) {
         for lane in 0..self.owed.lanes().len() {
-            let intake = Arc::clone(self);
-            let settle = move |cx| settler::run(intake, lane, cx);
-            self.background.submit(&self.living, settle).await.ok();
+            self.go_on(move |intake, cx| settler::run(intake, lane, cx));
         }
-        let intake = Arc::clone(self);
-        self.background.submit(&self.living, |cx| keep_alive(intake, cx)).await.ok();
-        let intake = Arc::clone(self);
-        self.background.submit(&self.living, |cx| resting::run(intake, cx)).await.ok();
-        let intake = Arc::clone(self);
-        self.background.submit(&self.living, |cx| R::background(intake, cx)).await.ok();
-        self.receive().await;
+        self.go_on(keep_alive);
+        self.go_on(resting::run);
+        self.go_on(hear_back);
+        self.go_on(R::background);
+        self.receive();
     }
 
-    async fn receive(self: &Arc<Self>) {
+    /// Does something in the background. There is room for it, until everything has ended.
+    fn go_on<F>(self: &Arc<Self>, work: impl FnOnce(Arc<Self>, Context) -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let intake = Arc::clone(self);
+        self.background.try_submit(&self.living, |cx| work(intake, cx)).ok();
+    }
+
+    fn receive(self: &Arc<Self>) {
         let (source, receivers, stopping, questions) = {
             let Life { source, receivers, stopping, questions, .. } = &*self.life.lock();
             (Arc::clone(source), receivers.clone(), stopping.clone(), Arc::clone(questions))
@@ -164,7 +184,7 @@ impl<R: Recipient> Intake<R> {
             let (intake, source) = (Arc::clone(self), Arc::clone(&source));
             let questions = Arc::clone(&questions);
             let receive = |cx: Context| receive(intake, source, questions, cx);
-            receivers.submit(&stopping, receive).await.ok();
+            receivers.try_submit(&stopping, receive).ok();
         }
     }
 
@@ -218,29 +238,54 @@ impl<R: Recipient> Intake<R> {
 
     /// Stops receiving. What is here stays here. Waits for receivers until the deadline; `false` if
     /// some are still there.
-    pub async fn stop(&self, deadline: Instant) -> bool {
+    ///
+    /// # Cancel safety
+    /// It stops, also if nobody waits for that.
+    pub async fn stop(self: &Arc<Self>, deadline: Instant) -> bool {
+        self.stop_and(deadline, |_| {}).await
+    }
+
+    /// The same, and then something else.
+    pub(crate) async fn stop_and(
+        self: &Arc<Self>,
+        deadline: Instant,
+        then: impl FnOnce(&Arc<Self>) + Send + 'static,
+    ) -> bool {
         let (source, receivers) = {
             let Life { source, stopping, receivers, .. } = &*self.life.lock();
             stopping.cancel();
             (Arc::clone(source), receivers.clone())
         };
-        timeout_at(deadline, source.stop()).await.ok();
-        receivers.drain(deadline).await.is_clean()
+        let intake = Arc::clone(self);
+        let stopping = self.background.try_submit(&self.living, move |cx| async move {
+            let stopped = cx.until_interrupted(async {
+                stop(&*source, deadline).await;
+                receivers.drain(deadline).await.is_clean()
+            });
+            let is_clean = stopped.await.unwrap_or(false);
+            then(&intake);
+            is_clean
+        });
+        // Refused where everything has ended.
+        let Ok(stopping) = stopping else { return true };
+        stopping.await.unwrap_or(false)
     }
 
     /// Goes on with a new source in place of one that has stalled. What was received before stays
-    /// in flight, so what is delivered again is recognised. `false` if it was stopped: then it does not go on.
+    /// in flight, so what is delivered again is recognised. `false` if it was stopped, or has another source by now:
+    /// then the new one is not used.
     ///
     /// # Errors
     /// None that is known; the kernel checks its limits.
-    pub async fn restart(
+    pub fn restart(
         self: &Arc<Self>,
+        stalled: &Arc<dyn Source<R::Message>>,
         source: Arc<dyn Source<R::Message>>,
     ) -> Result<bool, Invalid> {
         let new = Life::new(&self.name, self.receivers, source)?;
         let old = {
             let mut life = self.life.lock();
-            if life.stopping.is_cancelled() {
+            if life.stopping.is_cancelled() || !Arc::ptr_eq(&life.source, stalled) {
                 return Ok(false);
             }
             std::mem::replace(&mut *life, new)
@@ -248,8 +293,9 @@ impl<R: Recipient> Intake<R> {
         old.stopping.cancel();
         old.replaced.cancel();
         *self.last_poll.lock() = None;
-        self.receive().await;
-        timeout(LONGEST_PAUSE, old.source.stop()).await.ok();
+        self.receive();
+        let by = Instant::now() + LONGEST_PAUSE;
+        self.go_on(move |_, _| async move { stop(&*old.source, by).await });
         Ok(true)
     }
 
@@ -358,8 +404,8 @@ async fn receive<R: Recipient>(
                 drop(demand);
             }
             Ok(Some(Err(error))) => {
-                // What it asked for is for others meanwhile.
-                drop(demand);
+                // What it asked for, and its turn to ask, are for others meanwhile.
+                drop((demand, turn));
                 intake.recipient.source_failed("receive", &error);
                 if cx.until_interrupted(sleep(pause)).await.is_err() {
                     return;
@@ -374,9 +420,16 @@ async fn receive<R: Recipient>(
 async fn keep_alive<R: Recipient>(intake: Arc<Intake<R>>, cx: Context) {
     let mut round = Instant::now();
     loop {
-        let visibility = intake.source().profile().visibility;
+        let (visibility, replaced) = {
+            let life = intake.life.lock();
+            (life.source.profile().visibility, life.replaced.clone())
+        };
         if visibility >= NO_WINDOW {
-            return;
+            // The next source may have one.
+            if cx.until_interrupted(replaced.cancelled()).await.is_err() {
+                return;
+            }
+            continue;
         }
         // From the beginning of one round to that of the next, however long a round takes.
         if cx.until_interrupted(sleep_until(round + visibility / 3)).await.is_err() {
@@ -407,6 +460,33 @@ async fn keep_alive<R: Recipient>(intake: Arc<Intake<R>>, cx: Context) {
             }
         }
     }
+}
+
+/// Hears what comes back, until the context ends.
+async fn hear_back<R: Recipient>(intake: Arc<Intake<R>>, cx: Context) {
+    while let Ok(returned) = cx.until_interrupted(intake.owed.returned()).await {
+        let mut homeless = Vec::new();
+        for one in returned {
+            match one {
+                Returned::Homeless(tracked, beside) => {
+                    homeless.push((intake.owed.hold(tracked), beside));
+                }
+                Returned::Superseded(tracked) => R::superseded_ended(&intake, &tracked),
+            }
+        }
+        if !homeless.is_empty() {
+            R::take_back(&intake, homeless);
+        }
+    }
+}
+
+/// Ends a source, whatever goes wrong with that.
+async fn stop<M: 'static>(source: &dyn Source<M>, deadline: Instant) {
+    let stopping = panicked::as_error(async {
+        source.stop().await;
+        Ok(())
+    });
+    timeout_at(deadline, stopping).await.ok();
 }
 
 /// Extends what is only to be settled, and is not yet.

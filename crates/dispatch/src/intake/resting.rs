@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::in_flight::{Entry, Tracked};
 use super::{FIRST_PAUSE, Intake, LONGEST_PAUSE, Recipient, STALLED_AFTER};
-use crate::{Reason, Receipt, Rest, Settled};
+use crate::{Reason, Receipt, Rest, Settled, SourceError};
 
 /// What is to be noted: of each message the latest, so there is no more of it than is in flight.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ async fn note<R: Recipient>(intake: &Intake<R>, mut notes: Vec<Note<R::Entry>>) 
     };
     let rests: Vec<Rest> = notes.iter().map(rest).collect();
     let used: Vec<Receipt> = rests.iter().map(|rest| rest.receipt.clone()).collect();
-    let answers = match intake.ask(STALLED_AFTER, |source| source.rest(rests)).await {
+    let mut answers = match intake.ask(STALLED_AFTER, |source| source.rest(rests)).await {
         Ok(answers) => answers,
         Err(error) => {
             intake.recipient.source_failed("rest", &error);
@@ -110,6 +110,7 @@ async fn note<R: Recipient>(intake: &Intake<R>, mut notes: Vec<Note<R::Entry>>) 
             return false;
         }
     };
+    answers.resize(notes.len(), Settled::Failed(SourceError::new("its source gave no answer")));
     let mut all = true;
     for ((note, answer), used) in notes.into_iter().zip(answers).zip(used) {
         match answer {

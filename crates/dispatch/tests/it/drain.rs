@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_dispatch::{Delivery, Ordering, PoolSettings, Profile};
+use sluicegate_dispatch::{Delivery, KeepsOrder, Ordering, PoolSettings, Profile};
 use sluicegate_testkit::scripted::{ScriptedSource, Step, delivery, grouped, message};
 use tokio::time::Instant;
 
@@ -60,7 +60,7 @@ async fn a_strict_head_that_waits_is_handed_back_with_its_tail() {
 #[tokio::test(start_paused = true)]
 async fn a_strict_head_keeps_its_delay_where_its_source_keeps_its_order() {
     let rig = Rig::new([pool("A", 1, Ordering::Strict)]).await;
-    let profile = Profile { keeps_order: true, ..Profile::new(seconds(3_600), 10) };
+    let profile = Profile { keeps_order: KeepsOrder::OneByOne, ..Profile::new(seconds(3_600), 10) };
     let keeps = ScriptedSource::with(profile);
     assert!(rig.router.add_queue("keeps", QUEUE, keeps.clone()).await.unwrap());
     rig.executor.on("m1", [fails_for(Some(500))]);
@@ -157,7 +157,8 @@ async fn a_stalled_source_is_replaced_and_its_messages_stay_known() {
     rig.pass(85).await;
     assert_eq!(rig.router.stalled_queues().len(), 1);
     let fresh = ScriptedSource::new();
-    assert!(rig.router.restart_queue("q", fresh.clone()).await.expect("a queue"));
+    let stalled = rig.router.source("q").expect("it is there");
+    assert!(rig.router.restart_queue("q", &stalled, fresh.clone()).await.expect("a queue"));
     assert_eq!(rig.router.stalled_queues().len(), 0);
     fresh.hand_out(vec![
         sluicegate_testkit::scripted::delivery(grouped("m1", "A", "g")),
@@ -179,7 +180,8 @@ async fn what_hangs_at_a_stalled_source_is_settled_and_extended_at_the_new_one()
     rig.pass(85).await;
     assert_eq!(rig.router.in_flight(), 2);
     let fresh = ScriptedSource::new();
-    assert!(rig.router.restart_queue("q", fresh.clone()).await.expect("a queue"));
+    let stalled = rig.router.source("q").expect("it is there");
+    assert!(rig.router.restart_queue("q", &stalled, fresh.clone()).await.expect("a queue"));
     rig.pass(30).await;
     assert_eq!(fresh.settlements(), ["done gone"]);
     // At once, as the round that hung is long overdue, and in time from then on.
@@ -198,7 +200,8 @@ async fn a_source_that_hangs_from_the_start_has_stalled() {
     assert_eq!(rig.router.stalled_queues().len(), 1);
     let hangs_too = ScriptedSource::new();
     hangs_too.hang(true);
-    assert!(rig.router.restart_queue("q", hangs_too).await.expect("a queue"));
+    let stalled = rig.router.source("q").expect("it is there");
+    assert!(rig.router.restart_queue("q", &stalled, hangs_too).await.expect("a queue"));
     assert_eq!(rig.router.stalled_queues().len(), 0);
     rig.pass(61).await;
     assert_eq!(rig.router.stalled_queues().len(), 1);

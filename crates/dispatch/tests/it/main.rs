@@ -1,7 +1,9 @@
 //! The router between scripted ends, in paused time; the breaker, in simulated time.
 
 mod breaker;
+mod changing;
 mod drain;
+mod half_way;
 mod intake;
 mod live;
 mod meanwhile;
@@ -10,6 +12,7 @@ mod ordering;
 mod resting;
 mod routing;
 mod settling;
+mod succession;
 mod turns;
 mod views;
 mod worst;

@@ -301,7 +301,10 @@ async fn a_router_that_is_ending_takes_no_queue() {
 async fn a_router_that_is_ending_restarts_no_queue() {
     let rig = Rig::new([PoolSettings::new("A", 1)]).await;
     let fresh = ScriptedSource::new();
-    let restarting = rig.router.restart_queue("slow", fresh.clone());
+    let restarting = async {
+        let stalled = rig.router.source("slow").expect("it is there");
+        rig.router.restart_queue("slow", &stalled, fresh.clone()).await
+    };
     let restarted = while_it_ends(&rig, restarting).await.expect("sound");
     for n in 0..5 {
         fresh.hand_out(vec![delivery(message(&format!("m{n}"), "A"))]);
@@ -382,6 +385,7 @@ async fn a_queue_that_is_removed_while_it_is_restarted_ends() {
     assert!(rig.router.add_queue("h", QUEUE, ScriptedSource::new()).await.expect("a queue"));
     let inner = ScriptedSource::new();
     let fresh = Hooked::new(&inner);
+    let stalled = rig.router.source("h").expect("it is there");
     let router = rig.router.clone();
     fresh.on_keep_order(beside(move || {
         let router = router.clone();
@@ -390,7 +394,7 @@ async fn a_queue_that_is_removed_while_it_is_restarted_ends() {
             assert!(router.remove_queue("h", soon).await);
         }
     }));
-    let restarted = rig.router.restart_queue("h", fresh).await.expect("sound");
+    let restarted = rig.router.restart_queue("h", &stalled, fresh).await.expect("sound");
     tokio::time::sleep(Duration::from_millis(100)).await;
     inner.hand_out(vec![delivery(message("m", "A"))]);
     tokio::time::sleep(Duration::from_millis(300)).await;

@@ -63,7 +63,7 @@ impl Noting {
 
 impl Source for Noting {
     fn profile(&self) -> Profile {
-        Profile { keeps_order: true, keeps_rests: true, ..self.inner.profile() }
+        Profile { keeps_order: KeepsOrder::OneByOne, keeps_rests: true, ..self.inner.profile() }
     }
     fn receive(&self, demand: Demand) -> BoxFuture<'_, Result<Vec<Delivery>, SourceError>> {
         self.inner.receive(demand)
@@ -131,7 +131,8 @@ async fn what_a_replaced_source_has_not_noted_its_successor_does() {
     source.deliver(grouped("m1", "S", "g"));
     rig.pass(10).await;
     let new = Noting::new();
-    assert!(rig.router.restart_queue("noting", new.clone()).await.expect("a queue"));
+    let stalled = rig.router.source("noting").expect("it is there");
+    assert!(rig.router.restart_queue("noting", &stalled, new.clone()).await.expect("a queue"));
     rig.pass(10).await;
     assert_eq!(new.noted.lock().len(), 1);
 }

@@ -222,7 +222,7 @@ async fn superseded_heads_rest_no_more() {
         rig.pass(600).await;
         assert_eq!(rig.router.in_flight(), 0);
         let keeps = ScriptedSource::with(Profile {
-            keeps_order: true,
+            keeps_order: KeepsOrder::OneByOne,
             ..Profile::new(Duration::from_secs(30), 10)
         });
         assert!(rig.router.add_queue("keeps", QUEUE, keeps.clone()).await.unwrap());
@@ -312,8 +312,9 @@ async fn a_router_that_has_ended_takes_no_queue() {
     let rig = Rig::new([PoolSettings::new("A", 1)]).await;
     let now = Instant::now();
     let fresh = ScriptedSource::new();
+    let stalled = rig.router.source("q").expect("it is there");
     rig.router.shutdown(now + Duration::from_secs(1), now + Duration::from_secs(2)).await;
-    let restarted = rig.router.restart_queue("q", fresh.clone()).await;
+    let restarted = rig.router.restart_queue("q", &stalled, fresh.clone()).await;
     assert!(!restarted.expect("sound"), "it has ended");
     fresh.hand_out(vec![delivery(message("m", "A"))]);
     rig.pass(120).await;

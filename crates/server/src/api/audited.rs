@@ -12,6 +12,7 @@ use axum::response::Response;
 use http::Method;
 use http::request::Parts;
 use http_body_util::{BodyExt, Limited};
+use hyper::body::Body as _;
 use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
@@ -53,7 +54,8 @@ pub(super) fn begin(api: &Api, head: &Parts, caller: Caller, peer: SocketAddr) -
         |(name, value): (Cow<'_, str>, Cow<'_, str>)| name == "withSecrets" && value == "true";
     let takes_secrets =
         segments == ["parked", "export"] && url::form_urlencoded::parse(query.as_bytes()).any(asks);
-    if (is_safe(&head.method) && !takes_secrets) || WORK.contains(&segments[0]) {
+    let is_work = WORK.contains(&segments[0]) && head.method != Method::DELETE;
+    if (is_safe(&head.method) && !takes_secrets) || is_work {
         return None;
     }
     let (mut change, answer, keeps_body) = change(api, &head.method, &segments);
@@ -68,9 +70,10 @@ fn decoded(segment: &str) -> String {
     percent_decode_str(segment).decode_utf8_lossy().into_owned()
 }
 
-/// The fields of an answer to `replay`, and of one to `import`.
+/// The fields of an answer to `replay`, of one to `import`, and of one to `ack`.
 const REPLAYED: &[&str] = &["replayed", "left"];
 const IMPORTED: &[&str] = &["added", "present", "refused"];
+const ACKED: &[&str] = &["acked"];
 
 /// What a request is about to change, what of its answer is said, and whether what it asks for is.
 fn change(api: &Api, method: &Method, path: &[&str]) -> (Change, &'static [&'static str], bool) {
@@ -90,7 +93,7 @@ fn change(api: &Api, method: &Method, path: &[&str]) -> (Change, &'static [&'sta
         ("POST", ["parked", "import"]) => (of("parked.import", ""), IMPORTED, false),
         ("GET", ["parked", "export"]) => (of("parked.export", ""), &[], false),
         ("DELETE", ["parked", id]) => (of("parked.discard", id), &[], false),
-        ("POST", ["inflight", id, "ack"]) => (of("message.ack", id), &[], false),
+        ("POST", ["inflight", id, "ack"]) => (of("message.ack", id), ACKED, false),
         ("POST", ["breakers", name, "reset"]) => {
             let change = Change { old: breaker(api, name), ..of("breaker.reset", name) };
             (change, &["state"], false)
@@ -100,6 +103,7 @@ fn change(api: &Api, method: &Method, path: &[&str]) -> (Change, &'static [&'sta
         }
         ("DELETE", ["warnings", id]) => (of("warning.delete", &warning(api, id)), &[], false),
         ("DELETE", ["pauses", host]) => (of("pause.lift", host), &[], false),
+        ("DELETE", ["requests", id]) => (of("request.cancel", id), &["state"], false),
         ("DELETE", ["workers", id]) => (of("worker.end", id), &[], false),
         // Whatever comes later is said, if not in its own words.
         _ => (of("request", &format!("{method} {}", path.join("/"))), &[], false),
@@ -156,7 +160,7 @@ impl Audited {
         let (response, answer) =
             if self.answer.is_empty() { (response, Value::Null) } else { read(response).await };
         // It was only asked what would be done; or it failed before anything was.
-        let is_trial = answer["dryRun"] == true;
+        let is_trial = answer["dryRun"] == true || answer["code"] == "queues_not_asked";
         let has_begun = self.answer.iter().any(|name| answer[*name].as_u64().unwrap_or(0) > 0);
         if is_trial || !(is_success || has_begun || response.status().is_server_error()) {
             return response;
@@ -176,7 +180,7 @@ impl Audited {
 
     /// Whether a request of this kind that fails may have done a part of what it was to do.
     fn may_be_in_part(&self) -> bool {
-        [REPLAYED, IMPORTED].contains(&self.answer)
+        [REPLAYED, IMPORTED, ACKED].contains(&self.answer)
     }
 
     /// What was asked for, where the body says so, too.
@@ -189,8 +193,11 @@ impl Audited {
     }
 }
 
-/// Reads an answer, which is whole and small: it is one of ours.
+/// Reads an answer, which is whole: it is one of ours. A large one is passed on unread.
 async fn read(response: Response) -> (Response, Value) {
+    if response.body().size_hint().exact().is_none_or(|size| size > MOST_ANSWERED as u64) {
+        return (response, Value::Null);
+    }
     let (head, body) = response.into_parts();
     let whole = Limited::new(body, MOST_ANSWERED).collect().await;
     let bytes = whole.map(|whole| whole.to_bytes()).unwrap_or_default();
@@ -205,6 +212,20 @@ impl Drop for Audited {
             self.name();
             self.change.new = Some(json!({ "unknown": "the caller went away before the answer" }));
             audit(self.who, &self.change);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_that_is_too_large_to_be_read_is_passed_on() {
+        for size in [10, MOST_ANSWERED, MOST_ANSWERED + 1] {
+            let (response, _) = read(Response::new(Body::from("x".repeat(size)))).await;
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(body.len(), size);
         }
     }
 }

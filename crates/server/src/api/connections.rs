@@ -24,6 +24,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tower_service::Service;
 
 use super::guard::is_safe;
+use super::impatient::{Impatient, PATIENCE};
 use super::intake::discard;
 use super::problem::{CONTENT, Code, Problem};
 use super::{Api, audited};
@@ -114,7 +115,7 @@ async fn serve(site: Site, socket: TcpStream, peer: SocketAddr, cx: Context) {
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
         .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(socket), answer);
+        .serve_connection(TokioIo::new(Impatient::new(socket, PATIENCE)), answer);
     let mut connection = pin!(connection);
     tokio::select! {
         // How it ended is the client's affair.
@@ -132,9 +133,13 @@ async fn answer(
 ) -> Result<Response, Infallible> {
     let request = request.map(Body::new);
     let (path, method) = (request.uri().path().to_owned(), request.method().clone());
-    let answered =
-        timeout(ANSWER_TIME, AssertUnwindSafe(route(site, peer, request)).catch_unwind());
-    let mut response = match answered.await {
+    let routed = AssertUnwindSafe(route(site, peer, request)).catch_unwind();
+    // Whoever waits for an agent waits for as long as the pool lets it run.
+    let answered = match is_of_agents(&path) && !is_safe(&method) {
+        true => Ok(routed.await),
+        false => timeout(ANSWER_TIME, routed).await,
+    };
+    let mut response = match answered {
         Ok(Ok(response)) => response,
         Ok(Err(_)) => {
             tracing::error!(target: "sluicegate", %method, path, "a request panicked");
@@ -151,12 +156,22 @@ async fn answer(
     Ok(response)
 }
 
+/// Whether the pool of agents answers there.
+fn is_of_agents(path: &str) -> bool {
+    let of = |part: &str| {
+        path.strip_prefix(part).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    of("/api/v1/requests") || of("/api/v1/workers")
+}
+
 /// Lets a request in and hands it to its handler.
 async fn route(site: Site, peer: SocketAddr, request: Request<Body>) -> Response {
     let (mut head, body) = request.into_parts();
     let admitted = fits(&head).and_then(|()| site.api.guard.admit(&head)).and_then(|caller| {
         let login = head.uri.path() == "/login";
-        if site.api.daemon.is_ending() && !is_safe(&head.method) && !login {
+        // Requests to agents are answered and cancelled until the last one is over.
+        let goes_on = login || is_safe(&head.method) || is_of_agents(head.uri.path());
+        if site.api.daemon.is_ending() && !goes_on {
             return Err(Problem::new(Code::ShuttingDown, "the daemon is shutting down"));
         }
         Ok(caller)

@@ -180,8 +180,8 @@ impl From<NotReloaded> for Problem {
                     })
                 });
                 let list: Vec<Value> = list.collect();
-                let detail =
-                    format!("{}: {} problems; nothing changed", problems.file(), list.len());
+                let noun = if list.len() == 1 { "problem" } else { "problems" };
+                let detail = format!("{}: {} {noun}; nothing changed", problems.file(), list.len());
                 Self::new(Code::InvalidConfig, detail)
                     .with("file", problems.file())
                     .with("problems", list)

@@ -10,6 +10,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use sluicegate_dispatch::{
     DEFAULT_GROUP, Finds, Found, FoundState, Message, MessageState, Reason, Source, WhyWaiting,
+    typed_option,
 };
 use sluicegate_sources::sqlite::{Outlook, ParkedItem};
 use sluicegate_sources::wire;
@@ -17,8 +18,10 @@ use tokio::time::timeout;
 
 use super::Api;
 use super::intake::Segment;
+use super::parked_pools::NoPool;
 use super::problem::{Code, Problem};
 use super::reply::reply;
+use super::request_shapes::as_message;
 use super::shapes::{MessageShape, Seen, Whereabouts};
 
 /// How long a queue may look for a message.
@@ -59,18 +62,22 @@ pub(crate) async fn show(
     if found.is_err()
         && let Some(item) = parked(&api, &id).await?
     {
-        let outlook = api.daemon.store().parked_outlook(&item.id).await?;
-        let hint = parked_hint(&api, &item, &outlook);
-        found = Ok(MessageShape::of_parked(&item, outlook.follows, hint));
+        let (hint, follows) = parked_hint(&api, &item).await?;
+        found = Ok(MessageShape::of_parked(&item, follows, hint));
     }
     if found.is_err()
-        && let Some(shape) = in_removed_queue(&api, &id).await?
+        && let Some(left) = LeftBehind::find(&api, &id).await?
     {
-        found = Ok(shape);
+        found = Ok(left.shape());
     }
     if matches!(&found, Err(not_asked) if !not_asked.iter().any(|queue| queue.is_down)) {
         // It may have been replayed between the two looks.
         found = look(&api, &id).await;
+    }
+    if found.is_err()
+        && let Some(request) = request(&api, &id).await?
+    {
+        found = Ok(request);
     }
     match found {
         Ok(shape) => Ok(reply(StatusCode::OK, &shape)),
@@ -78,12 +85,26 @@ pub(crate) async fn show(
     }
 }
 
-/// What to do about a parked message.
-fn parked_hint(api: &Api, item: &ParkedItem, outlook: &Outlook) -> String {
+/// A request to an agent: who asks why something waits need not know what it is.
+async fn request(api: &Api, id: &str) -> Result<Option<MessageShape>, Problem> {
+    let Ok(agents) = api.daemon.agents() else { return Ok(None) };
+    let found = agents.find(id).await?;
+    Ok(found.map(|found| as_message(&found, agents.why(id).as_ref(), Seen::now())))
+}
+
+/// What to do about a parked message, and whether it goes back by itself.
+pub(super) async fn parked_hint(api: &Api, item: &ParkedItem) -> Result<(String, bool), Problem> {
+    let outlook = api.daemon.store().parked_outlook(&item.id).await?;
+    let hint = match outlook.follows {
+        true => "it goes back to its queue by itself, after those before it".to_owned(),
+        false => what_replays(api, item, &outlook),
+    };
+    Ok((hint, outlook.follows))
+}
+
+/// What gives a parked message back to its queue, and when.
+fn what_replays(api: &Api, item: &ParkedItem, outlook: &Outlook) -> String {
     let (id, queue) = (&item.id, &item.queue);
-    if outlook.follows {
-        return "it goes back to its queue by itself, after those before it".to_owned();
-    }
     let replay = format!("`sluicegate replay {id}` gives it back to its queue");
     if !api.daemon.replayable().contains(queue) {
         return match api.daemon.in_effect().not_open.get(queue) {
@@ -96,57 +117,75 @@ fn parked_hint(api: &Api, item: &ParkedItem, outlook: &Outlook) -> String {
             ),
         };
     }
-    let Some((head, pool)) = outlook.head.as_ref().zip(item.pool.as_ref()) else { return replay };
-    let (pool, group) = (quoted(pool), quoted(item.group.as_deref().unwrap_or(DEFAULT_GROUP)));
-    let named = head.message_id.as_ref().map(|id| format!(" ({id})")).unwrap_or_default();
-    format!(
-        "it is behind {}{named} of its group: `sluicegate replay --pool {pool} --group {group}` gives \
-         the group back to its queue, in order",
-        head.id
-    )
-}
-
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,".contains(c);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
+    let behind = outlook.head.as_ref().zip(item.pool.as_ref());
+    let replay = behind.map_or(replay, |(head, pool)| {
+        let group = item.group.as_deref().unwrap_or(DEFAULT_GROUP);
+        // The group of another queue is another group.
+        let options = [("--pool", &**pool), ("--group", group), ("--queue", &**queue)];
+        let options = options.map(|(name, value)| typed_option(name, value)).join(" ");
+        let named = head.message_id.as_ref().map(|id| format!(" ({id})")).unwrap_or_default();
+        format!(
+            "it is behind {}{named} of its group: `sluicegate replay {options}` gives the group back to its \
+             queue, in order",
+            head.id
+        )
+    });
+    match NoPool::of(&api.daemon, item) {
+        Some(no_pool) => format!("{}; then {replay}", no_pool.words()),
+        None => replay,
     }
 }
 
 /// A message that is in the state file, in a queue that is not configured any more.
-async fn in_removed_queue(api: &Api, id: &str) -> Result<Option<MessageShape>, Problem> {
-    let known = api.daemon.queue_names();
-    for (queue, found) in api.daemon.store().stored_in_any(id).await? {
-        if known.iter().any(|known| **known == *queue) {
-            continue;
-        }
-        let Ok(incoming) = wire::parse(found.body.as_bytes()) else { continue };
-        let detail = format!(
-            "its queue {queue} is not configured any more; it is kept in the state file, and comes when \
-             there is a queue {queue} again"
-        );
-        let why = WhyWaiting::new("no_queue", detail, None);
-        let message = &incoming.message;
+pub(super) struct LeftBehind {
+    /// What its queue is called there.
+    queue: String,
+    message: Message,
+    found: Found,
+}
+
+impl LeftBehind {
+    pub(super) async fn find(api: &Api, id: &str) -> Result<Option<Self>, Problem> {
+        let (stored, in_effect) =
+            (api.daemon.store().stored_in_any(id).await?, api.daemon.in_effect());
+        let known = in_effect.stored_queues();
+        let left = stored.into_iter().filter(|(queue, _)| !known.contains(queue.as_str()));
+        let read = |(queue, found): (String, Found)| {
+            let message = wire::parse(found.body.as_bytes()).ok()?.message;
+            Some(Self { queue, message, found })
+        };
+        Ok(left.filter_map(read).next())
+    }
+
+    /// What it waits for.
+    pub(super) fn words(&self) -> String {
+        let queue = &self.queue;
+        format!(
+            "its queue {queue} is not configured any more as sqlite:{queue}; it is kept in the state file, and \
+             comes when a queue has that uri again"
+        )
+    }
+
+    fn shape(&self) -> MessageShape {
+        let why = WhyWaiting::new("no_worker", self.words(), None);
         let of = Whereabouts {
-            message,
-            queue: &queue,
-            pool: Some(&message.pool),
+            message: &self.message,
+            queue: &self.queue,
+            pool: Some(&self.message.pool),
             state: "waiting",
-            attempts: found.attempts,
-            age: found.age,
+            attempts: self.found.attempts,
+            age: self.found.age,
             why: Some(&why),
         };
-        return Ok(Some(MessageShape::new(&of, Seen::now())));
+        MessageShape::new(&of, Seen::now())
     }
-    Ok(None)
 }
 
 /// What is said of a message that was not found: only who could look everywhere may say that it is gone.
 fn nowhere(id: &str, not_asked: &[NotAsked]) -> Problem {
     if not_asked.is_empty() {
-        let detail = format!("there is no message {id}: it is gone for good, or never was");
+        let detail =
+            format!("there is no message or request {id}: it is gone for good, or never was");
         return Problem::new(Code::UnknownMessage, detail);
     }
     let is_down = not_asked.iter().any(|queue| queue.is_down);
@@ -268,9 +307,7 @@ async fn behind(api: &Api, queue: &Arc<str>, source: &dyn Source, head: &Arc<str
         let rest = view.why.as_ref().and_then(|why| why.rest);
         return match (view.state, view.why) {
             (MessageState::Delayed, _) => retries(rest),
-            (_, Some(why)) if why.reason == "group_blocked" => {
-                WhyWaiting::new("group_blocked", format!("group head {head} is blocked"), None)
-            }
+            (_, Some(why)) if why.reason == "group_blocked" => WhyWaiting::behind_blocked(head),
             (MessageState::Running, _) => {
                 WhyWaiting::new("group_busy", format!("group head {head} is running"), None)
             }

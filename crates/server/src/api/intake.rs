@@ -194,14 +194,25 @@ impl Intake {
         body: Body,
     ) -> Result<Map<String, Value>, Problem> {
         let whole = self.whole(cx, body, SMALL).await?;
-        if whole.bytes.trim_ascii().is_empty() {
-            return Ok(Map::new());
-        }
-        let read = serde_json::from_slice(&whole.bytes);
-        match read.map_err(|error| Problem::new(Code::MalformedJson, error.to_string()))? {
-            Value::Object(fields) => Ok(fields),
-            _ => Err(Problem::new(Code::InvalidField, "the body must be a JSON object")),
-        }
+        if whole.bytes.trim_ascii().is_empty() { Ok(Map::new()) } else { parsed(&whole.bytes) }
+    }
+
+    /// A JSON object of another size, which must be there.
+    pub(crate) async fn object_within(
+        &self,
+        cx: &Context,
+        body: Body,
+        bound: Bound,
+    ) -> Result<Map<String, Value>, Problem> {
+        parsed(&self.whole(cx, body, bound).await?.bytes)
+    }
+}
+
+fn parsed(bytes: &[u8]) -> Result<Map<String, Value>, Problem> {
+    let read = serde_json::from_slice(bytes);
+    match read.map_err(|error| Problem::new(Code::MalformedJson, error.to_string()))? {
+        Value::Object(fields) => Ok(fields),
+        _ => Err(Problem::new(Code::InvalidField, "the body must be a JSON object")),
     }
 }
 

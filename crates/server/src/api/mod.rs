@@ -10,6 +10,7 @@ mod dashboard;
 mod errors;
 mod find;
 mod guard;
+mod impatient;
 mod in_effect;
 mod intake;
 mod known;
@@ -20,15 +21,22 @@ mod operate;
 mod page;
 mod parked;
 mod parked_lines;
+mod parked_pools;
 mod parked_which;
 mod probes;
 mod problem;
 mod reply;
+mod request_ask;
+mod request_errors;
+mod request_shapes;
+mod request_stream;
+mod requests;
 mod routes;
 mod schemas;
 mod shapes;
 mod stream;
 mod views;
+mod workers;
 
 use std::io;
 use std::net::SocketAddr;
@@ -55,6 +63,10 @@ pub(crate) struct Shared {
     pub(crate) intake: Intake,
     /// Places of those who follow the stream.
     pub(crate) streams: Arc<Permits>,
+    /// Places of those who follow a request.
+    pub(crate) followers: Arc<Permits>,
+    /// Places of those who wait for a reply: others can ask beside them.
+    pub(crate) waiting: Arc<Permits>,
     /// What must not end with the connection that asked for it.
     pub(crate) errands: TaskGroup,
     /// Ends when the server does.
@@ -79,13 +91,19 @@ impl Api {
             guard: Guard::new(&daemon.settings().server, local)?,
             daemon,
             intake: Intake::new(),
-            streams: Arc::new(Permits::new(stream::MOST).map_err(io::Error::other)?),
+            streams: places(stream::MOST)?,
+            followers: places(request_stream::MOST)?,
+            waiting: places(requests::MOST_WAITING)?,
             errands: TaskGroup::new("api errands", ERRANDS).map_err(io::Error::other)?,
             cx: cx.clone(),
             since: Instant::now(),
         };
         Ok(Self(Arc::new(shared)))
     }
+}
+
+fn places(most: u32) -> io::Result<Arc<Permits>> {
+    Ok(Arc::new(Permits::new(most).map_err(io::Error::other)?))
 }
 
 /// Serves until the context ends, and then a few seconds longer, so that running requests can end.

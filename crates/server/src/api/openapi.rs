@@ -112,17 +112,44 @@ fn responses(route: &Route) -> Value {
         responses.insert(answer.status.to_string(), answered(route, *answer));
     }
     let mut codes: BTreeMap<String, Vec<Code>> = BTreeMap::new();
-    let guarded = [Code::Unauthorized, Code::Forbidden, Code::ForeignHost, Code::ForeignOrigin];
-    let guarded = guarded.into_iter().filter(|_| !route.open);
-    let ending = (!route.open && route.method != "GET").then_some(Code::ShuttingDown);
-    for code in route.problems.iter().copied().chain(guarded).chain(ending) {
-        codes.entry(code.status().as_u16().to_string()).or_default().push(code);
+    for code in codes_of(route) {
+        let codes = codes.entry(code.status().as_u16().to_string()).or_default();
+        if !codes.contains(&code) {
+            codes.push(code);
+        }
     }
     for (status, codes) in codes {
         responses.entry(status).or_insert_with(|| problem(&codes));
     }
     responses.entry("default".to_owned()).or_insert_with(|| problem(&[]));
     json!(responses)
+}
+
+/// The codes of a route: its own, those of its body, and what every request may meet with.
+fn codes_of(route: &Route) -> impl Iterator<Item = Code> {
+    const OF_BODIES: &[Code] = &[Code::SlowRequest, Code::TooLarge];
+    const GUARDED: &[Code] = &[Code::Unauthorized, Code::Forbidden];
+    const ANYWHERE: &[Code] = &[
+        Code::BadRequest,
+        Code::ForeignHost,
+        Code::ForeignOrigin,
+        Code::HeadTooLarge,
+        Code::Internal,
+        Code::Overloaded,
+        Code::TimedOut,
+    ];
+    let if_so = |is_so: bool, codes: &'static [Code]| if is_so { codes } else { &[] };
+    let changes = !route.open && route.method != "GET";
+    [
+        route.problems,
+        if_so(route.body.is_some(), OF_BODIES),
+        if_so(!route.open, GUARDED),
+        if_so(changes, &[Code::ShuttingDown]),
+        ANYWHERE,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
 }
 
 fn answered(route: &Route, answer: Answer) -> Value {
@@ -151,10 +178,15 @@ fn problem(codes: &[Code]) -> Value {
     let says = |code: &Code| format!("`{}`: {}", code.label(), code.help());
     let words: Vec<String> = codes.iter().map(says).collect();
     let description = if words.is_empty() { "A problem".to_owned() } else { words.join(" ") };
-    json!({
-        "description": description,
-        "content": { CONTENT: { "schema": reference("Problem") } },
-    })
+    let schema = match codes {
+        [] => reference("Problem"),
+        codes => {
+            let labels: Vec<&str> = codes.iter().map(|code| code.label()).collect();
+            let narrowed = json!({ "properties": { "code": { "enum": labels } } });
+            json!({ "allOf": [reference("Problem"), narrowed] })
+        }
+    };
+    json!({ "description": description, "content": { CONTENT: { "schema": schema } } })
 }
 
 fn parameters() -> Value {

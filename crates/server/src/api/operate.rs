@@ -183,11 +183,6 @@ fn unknown_warning(id: &str) -> Problem {
     Problem::new(Code::UnknownWarning, format!("there is no warning {id}"))
 }
 
-/// `DELETE /api/v1/workers/{id}`: this build has no agents.
-pub(crate) async fn end_worker(Segment(id): Segment) -> Problem {
-    Problem::new(Code::UnknownWorker, format!("there is no worker {id}"))
-}
-
 /// `POST /api/v1/config/reload`
 pub(crate) async fn reload(State(api): State<Api>) -> Result<Response, Problem> {
     let daemon = api.daemon.clone();
@@ -206,6 +201,7 @@ fn applied(report: &ApplyReport) -> Value {
             "removedPools": codes(&report.removed_pools),
             "addedQueues": report.added_queues,
             "removedQueues": report.removed_queues,
+            "agents": report.agents,
         },
         "issues": report.issues,
         "needsRestart": report.fixed.iter().map(|fixed| fixed.key).collect::<Vec<_>>(),

@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep};
 use super::intake::{Query, Segment};
 use super::operate::{ending, not_run};
 use super::page::{Page, bad_cursor, limit};
+use super::parked_pools::NoPool;
 use super::parked_which::{Which, filter};
 use super::problem::Problem;
 use super::reply::{done, reply};
@@ -124,7 +125,7 @@ impl Report {
         self.replayed == 0 && self.left == 0 && matches!(&self.would, None | Some((0, _)))
     }
 
-    fn refuse(&mut self, refused: impl IntoIterator<Item = NotReplayed>) {
+    fn refuse(&mut self, refused: impl IntoIterator<Item = impl Into<Problem>>) {
         for refused in refused {
             self.left += 1;
             if self.refused.len() < NAMED {
@@ -162,7 +163,10 @@ impl Report {
 async fn replay_ids(daemon: &Daemon, ids: &[String], dry_run: bool) -> Result<Report, Problem> {
     let number =
         |id: &String| id.parse::<i64>().map_err(|_| ReplayError::NotFound { id: id.clone() });
-    let numbers = ids.iter().map(number).collect::<Result<Vec<i64>, _>>()?;
+    let mut numbers = ids.iter().map(number).collect::<Result<Vec<i64>, _>>()?;
+    if let Some(no_pool) = NoPool::sort_out(daemon, &mut numbers).await?.into_iter().next() {
+        return Err(no_pool.into());
+    }
     if dry_run {
         return plan_ids(daemon, &numbers).await;
     }
@@ -202,8 +206,10 @@ async fn plan(daemon: &Daemon, which: &Which) -> Result<Report, Problem> {
         let Some(last) = plan.last else { break };
         after = last;
         rest -= most.min(plan.ids.len() + plan.refused.len());
-        count += plan.ids.len() as u64;
-        ids.extend(plan.ids.into_iter().take(LISTED - ids.len()));
+        let mut numbers = plan.ids.iter().filter_map(|id| id.parse().ok()).collect();
+        report.refuse(NoPool::sort_out(daemon, &mut numbers).await?);
+        count += numbers.len() as u64;
+        ids.extend(numbers.iter().map(i64::to_string).take(LISTED - ids.len()));
         report.refuse(plan.refused.into_iter().map(|refused| daemon.not_replayed(refused)));
         if begun.elapsed() >= SLICE || rest == 0 {
             report.next = Some((after, up_to)).filter(|_| after < up_to);
@@ -238,12 +244,13 @@ async fn replay_matching(
     let mut failing: HashMap<String, NotReplayed> = HashMap::new();
     loop {
         let most = rest.min(CHUNK).min(which.rate.map_or(CHUNK, piece));
-        let numbers = daemon.store().parked_numbers(&filter, after, most).await?;
+        let mut numbers = daemon.store().parked_numbers(&filter, after, most).await?;
         let Some(&last) = numbers.last() else { return Ok(report) };
         after = last;
         rest -= numbers.len();
+        report.refuse(NoPool::sort_out(daemon, &mut numbers).await?);
         let without = failing.keys().cloned().collect();
-        let replayed = daemon.replay(&numbers, &without, false).await?;
+        let replayed = daemon.replay_part(&numbers, &without, up_to).await?;
         report.replayed += replayed.replayed;
         done.store(report.replayed, Ordering::Relaxed);
         for refused in &replayed.refused {

@@ -55,12 +55,27 @@ codes! {
     UnknownBreaker, "unknown_breaker", NOT_FOUND, "There is no breaker of that name.";
     UnknownWarning, "unknown_warning", NOT_FOUND, "There is no warning of that id.";
     UnknownParked, "unknown_parked", NOT_FOUND, "There is no parked message of that id.";
+    UnknownRequest, "unknown_request", NOT_FOUND, "There is no request of that id, or it ended long ago.";
+    AgentsDisabled, "agents_disabled", NOT_FOUND, "This daemon runs no agents: agents.enabled is false.";
+    SessionForbidden, "session_forbidden", FORBIDDEN, "The session belongs to another tenant, or chat.";
+    TenantQueueFull, "tenant_queue_full", TOO_MANY_REQUESTS, "The tenant has as many requests waiting as it may.";
+    RateLimited, "rate_limited", TOO_MANY_REQUESTS, "The tenant comes too often.";
+    GlobalQueueFull, "global_queue_full", SERVICE_UNAVAILABLE, "As many requests wait as may.";
+    QueueTimeout, "queue_timeout", GATEWAY_TIMEOUT, "The request waited for too long.";
+    ExecutionTimeout, "execution_timeout", GATEWAY_TIMEOUT, "The request ran for too long.";
+    WorkerCrash, "worker_crash", BAD_GATEWAY, "The agent ended without a result, or could not be started.";
+    AgentError, "agent_error", BAD_GATEWAY, "The agent said that it failed.";
+    BadOutput, "bad_output", BAD_GATEWAY, "The agent ended without a result that can be read.";
+    OutputLimit, "output_limit", BAD_GATEWAY, "The agent wrote more than it may.";
+    Cancelled, "cancelled", CONFLICT, "Somebody cancelled the request.";
+    Interrupted, "interrupted", SERVICE_UNAVAILABLE, "The daemon ended before the request did; it does not run again by itself.";
     UnknownWorker, "unknown_worker", NOT_FOUND, "There is no worker of that id.";
     MethodNotAllowed, "method_not_allowed", METHOD_NOT_ALLOWED, "The path has other methods.";
     SlowRequest, "slow_request", REQUEST_TIMEOUT, "The body did not come in time.";
     Busy, "busy", CONFLICT, "The message runs, or is being settled.";
     BehindEarlier, "behind_earlier", CONFLICT, "An earlier message of its group is parked.";
     NoQueue, "no_queue", CONFLICT, "Its queue is not configured any more.";
+    NoPool, "no_pool", CONFLICT, "Its pool does not exist: it would be parked again.";
     NoConfigFile, "no_config_file", CONFLICT, "The daemon was started without a file.";
     TooLarge, "too_large", PAYLOAD_TOO_LARGE, "A message, or all of them, exceed a bound.";
     InvalidMessages, "invalid_messages", UNPROCESSABLE_ENTITY, "Some messages are wrong.";
@@ -88,11 +103,13 @@ pub(crate) struct Problem {
     pub(crate) detail: String,
     /// More members, such as the field that is wrong.
     pub(crate) more: Map<String, Value>,
+    /// After how many seconds to come again, where that is known.
+    pub(crate) retry_after: Option<u64>,
 }
 
 impl Problem {
     pub(crate) fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into(), more: Map::new() }
+        Self { code, detail: detail.into(), more: Map::new(), retry_after: None }
     }
 
     /// With one member more.
@@ -129,6 +146,9 @@ impl Problem {
 
     /// The header that its code asks for.
     fn header(&self) -> Option<(HeaderName, HeaderValue)> {
+        if let Some(seconds) = self.retry_after {
+            return Some((RETRY_AFTER, HeaderValue::from(seconds)));
+        }
         match self.code {
             Code::Unauthorized => {
                 Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"sluicegate\"")))

@@ -10,8 +10,8 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use super::intake::Query;
 use super::problem::{Code, Problem};
 use super::{
-    Api, ack, dashboard, find, messages, openapi, operate, parked, parked_lines, probes, stream,
-    views,
+    Api, ack, dashboard, find, messages, openapi, operate, parked, parked_lines, probes,
+    request_stream, requests, stream, views, workers,
 };
 
 /// A route.
@@ -78,6 +78,10 @@ pub(super) const REPLAYED: &[&str] = &[
     "limit", "cursor",
 ];
 
+/// What looking for parked messages may meet with.
+const PARKED: &[Code] =
+    &[Code::BadRequest, Code::UnknownPool, Code::UnknownQueue, Code::StorageFailed];
+
 /// A route that answers 200 with this.
 fn route<H, T>(line: &'static str, what: What, summary: &'static str, handler: H) -> Route
 where
@@ -115,7 +119,7 @@ where
     let problems: &[Code] = if query == OF_POOL {
         &[Code::BadRequest, Code::UnknownPool]
     } else if query == OF_PARKED {
-        &[Code::BadRequest, Code::UnknownPool, Code::UnknownQueue]
+        PARKED
     } else {
         &[Code::BadRequest]
     };
@@ -227,8 +231,8 @@ fn looking() -> Vec<Route> {
             OF_POOL,
             views::in_flight,
         ),
-        list("GET /api/v1/tenants", "Tenant", "Tenants with messages", PAGED, views::tenants),
-        list("GET /api/v1/workers", "Worker", "Workers of agents", PAGED, views::workers),
+        list("GET /api/v1/tenants", "Tenant", "Tenants with messages or requests", PAGED, views::tenants),
+        list("GET /api/v1/workers", "Worker", "Workers of agents", PAGED, workers::list),
         list("GET /api/v1/pauses", "Pause", "Hosts that asked for a pause", PAGED, views::pauses),
         list("GET /api/v1/breakers", "Breaker", "Circuit breakers", PAGED, views::breakers),
         list(
@@ -252,7 +256,7 @@ fn looking() -> Vec<Route> {
             parked_lines::export,
         )
         .query(EXPORTED)
-        .problems(&[Code::BadRequest, Code::UnknownPool, Code::UnknownQueue]),
+        .problems(PARKED),
         route(
             "GET /api/v1/config",
             What::Json("Config"),
@@ -331,7 +335,7 @@ fn operating() -> Vec<Route> {
         )
         .status(204)
         .problems(&[Code::UnknownWarning]),
-        route("DELETE /api/v1/workers/{id}", What::Nothing, "Ends a worker", operate::end_worker)
+        route("DELETE /api/v1/workers/{id}", What::Nothing, "Ends a worker", workers::end)
             .status(204)
             .problems(&[Code::UnknownWorker]),
         route(
@@ -343,8 +347,76 @@ fn operating() -> Vec<Route> {
         .problems(&[Code::NoConfigFile, Code::InvalidConfig]),
     ];
     all.extend(on_parked());
+    all.extend(of_agents());
     all
 }
+
+/// Requests to agents.
+fn of_agents() -> Vec<Route> {
+    const LOOK: &[Code] =
+        &[Code::UnknownRequest, Code::AgentsDisabled, Code::Starting, Code::StorageFailed];
+    vec![
+        route(
+            "POST /api/v1/requests",
+            What::Json("Reply"),
+            "Asks an agent, and waits for its reply unless told not to",
+            requests::submit,
+        )
+        .body("Request")
+        .or(202, What::Json("Ticket"))
+        .problems(ASKED),
+        route(
+            "GET /api/v1/requests/{id}",
+            What::Json("RequestState"),
+            "How a request stands, or what came of it",
+            requests::show,
+        )
+        .problems(LOOK),
+        route(
+            "DELETE /api/v1/requests/{id}",
+            What::Json("RequestState"),
+            "Cancels a request that is not over",
+            requests::cancel,
+        )
+        .problems(LOOK),
+        route(
+            "GET /api/v1/requests/{id}/stream",
+            What::Text("text/event-stream"),
+            "Follows a request to its end, as server-sent events",
+            request_stream::follow,
+        )
+        .problems(LOOK),
+        route(
+            "GET /api/v1/agents/metrics",
+            What::Json("AgentMetrics"),
+            "What the pool of agents did in the last minute, and how it stands",
+            workers::metrics,
+        )
+        .problems(&[Code::AgentsDisabled, Code::Starting]),
+    ]
+}
+
+/// What asking an agent may meet with.
+const ASKED: &[Code] = &[
+    Code::MalformedJson,
+    Code::InvalidField,
+    Code::AgentsDisabled,
+    Code::SessionForbidden,
+    Code::TenantQueueFull,
+    Code::RateLimited,
+    Code::GlobalQueueFull,
+    Code::QueueTimeout,
+    Code::ExecutionTimeout,
+    Code::WorkerCrash,
+    Code::AgentError,
+    Code::BadOutput,
+    Code::OutputLimit,
+    Code::Cancelled,
+    Code::Interrupted,
+    Code::Starting,
+    Code::StorageFailed,
+    Code::StorageFull,
+];
 
 fn publishing() -> Route {
     route(
@@ -375,11 +447,13 @@ fn publishing() -> Route {
 fn on_parked() -> Vec<Route> {
     const REPLAY: &[Code] = &[
         Code::BadRequest,
+        Code::MalformedJson,
         Code::UnknownParked,
         Code::UnknownPool,
         Code::UnknownQueue,
         Code::BehindEarlier,
         Code::NoQueue,
+        Code::NoPool,
         Code::Busy,
         Code::Malformed,
         Code::NotPublishable,

@@ -68,7 +68,7 @@ fn options(fields: impl IntoIterator<Item = Field>) -> Value {
 /// All of them, by name.
 pub(crate) fn schemas() -> Value {
     let mut all = serde_json::Map::new();
-    let parts = [messages(), views(), others()];
+    let parts = [messages(), views(), others(), requests()];
     all.extend(parts.into_iter().flatten().map(|(name, schema)| (name.to_owned(), schema)));
     Value::Object(all)
 }
@@ -119,18 +119,20 @@ fn messages() -> Vec<Field> {
     ]);
     publication["required"] = json!(["id", "mediationTarget"]);
     let many = json!({ "type": "array", "maxItems": 10_000, "items": reference("Publication") });
+    let mut acked = object([("id", text()), ("acked", flag()), ("detail", text())]);
+    acked["required"] = json!(["id", "acked"]);
     vec![
         ("Publication", publication),
         ("Messages", json!({ "oneOf": [reference("Publication"), many] })),
         ("Accepted", object([("accepted", count())])),
         ("Message", message),
         ("InFlight", json!({ "allOf": [reference("Message"), running] })),
-        ("Acked", object([("id", text()), ("acked", flag())])),
+        ("Acked", acked),
     ]
 }
 
 /// What a message can wait for.
-const REASONS: [&str; 15] = [
+const REASONS: [&str; 14] = [
     "group_busy",
     "group_retrying",
     "group_blocked",
@@ -145,7 +147,6 @@ const REASONS: [&str; 15] = [
     "draining",
     "ready",
     "settling",
-    "no_queue",
 ];
 
 fn views() -> Vec<Field> {
@@ -297,6 +298,54 @@ fn imported() -> Value {
     ])
 }
 
+fn requests() -> Vec<Field> {
+    let id = json!({ "type": "string", "minLength": 1, "maxLength": 256 });
+    let mut tenant = object([("platform", text()), ("userId", id), ("chatId", maybe_text())]);
+    tenant["required"] = json!(["platform", "userId"]);
+    let mut request = options([
+        ("tenant", json!({ "oneOf": [text(), tenant] })),
+        ("priority", one_of(&["SYSTEM", "ADMIN", "NORMAL", "LOW"])),
+        ("sessionId", json!({ "type": ["string", "null"], "maxLength": 128 })),
+        ("message", json!({ "type": "string", "minLength": 1, "maxLength": 1_048_576 })),
+        ("timeoutMs", json!({ "type": ["integer", "null"], "minimum": 1 })),
+        ("idempotent", flag()),
+        ("wait", flag()),
+    ]);
+    request["required"] = json!(["tenant", "message"]);
+    let answer = || {
+        [
+            ("reply", json!({})),
+            ("text", text()),
+            ("queueWaitMs", count()),
+            ("executionMs", count()),
+            ("workerId", text()),
+        ]
+    };
+    let ticket = || [("requestId", text()), ("sessionId", text())];
+    let why = object([("reason", one_of(&REASONS)), ("detail", text()), ("until", maybe_time())]);
+    let mut state = object(ticket().into_iter().chain([
+        ("tenant", text()),
+        (
+            "state",
+            one_of(&["queued", "running", "completed", "failed", "cancelled", "interrupted"]),
+        ),
+        ("since", time()),
+        ("why", json!({ "oneOf": [why, { "type": "null" }] })),
+    ]));
+    for (name, schema) in answer() {
+        state["properties"][name] = schema;
+    }
+    state["properties"]["error"] =
+        object([("code", text()), ("status", count()), ("detail", text())]);
+    vec![
+        ("Request", request),
+        ("Ticket", object(ticket())),
+        ("Reply", object(ticket().into_iter().chain(answer()))),
+        ("RequestState", state),
+        ("AgentMetrics", json!({ "type": "object", "required": ["timestamp", "workersTotal"] })),
+    ]
+}
+
 fn others() -> Vec<Field> {
     let labels: Vec<&str> = Code::ALL.iter().map(|code| code.label()).collect();
     let mut problem = object([
@@ -325,6 +374,7 @@ fn others() -> Vec<Field> {
         ("removedPools", names()),
         ("addedQueues", names()),
         ("removedQueues", names()),
+        ("agents", json!({ "type": "boolean" })),
     ]);
     let health = one_of(&["UP", "DEGRADED", "DOWN"]);
     vec![

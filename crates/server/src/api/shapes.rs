@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
+use sluicegate_agents::WhyNot;
 use sluicegate_dispatch::{
     BreakerState, Depth, GroupView, Message, MessageState, MessageView, Ordering, PauseView, Phase,
     PoolView, QueueView, WhyWaiting,
 };
 use sluicegate_executors::BreakerReport;
 use sluicegate_sources::sqlite::ParkedItem;
+use tokio::time::Instant;
 
 use super::last_error::LastErrorShape;
 use crate::time::Timestamp;
@@ -23,8 +25,13 @@ impl Seen {
         Self(Timestamp::now())
     }
 
-    fn ago(self, age: Duration) -> String {
+    pub(crate) fn ago(self, age: Duration) -> String {
         stamp(self.0.checked_sub(age).unwrap_or(Timestamp::UNIX_EPOCH))
+    }
+
+    /// A moment that is known.
+    pub(crate) fn moment(self, time: Timestamp) -> String {
+        stamp(time)
     }
 
     fn later(self, rest: Duration) -> String {
@@ -94,6 +101,15 @@ pub(crate) struct ParkedBrief {
     /// What to do about it.
     hint: String,
     last_error: Option<LastErrorShape>,
+}
+
+impl WhyShape {
+    /// Why a request to an agent waits.
+    pub(crate) fn of_request(why: &WhyNot, seen: Seen) -> Self {
+        let rest = why.until.map(|until| until.saturating_duration_since(Instant::now()));
+        let until = rest.map(|rest| seen.later(rest));
+        Self { reason: why.reason, detail: why.detail.clone(), until, hint: None }
+    }
 }
 
 /// A host that a pool does not call for now.

@@ -38,7 +38,7 @@ pub(crate) async fn follow(State(api): State<Api>) -> Result<Response, Problem> 
     })?;
     let follower = Follower {
         listener: api.daemon.record().feed.listen(),
-        daemon: api.daemon.context().clone(),
+        daemon: api.daemon.over().clone(),
         server: api.cx.clone(),
         _place: place,
     };

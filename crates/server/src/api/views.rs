@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 use futures_util::future::join_all;
 use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::json;
 use sluicegate_dispatch::{MessageView, Phase, QueueView, Severity};
 use tokio::time::Instant;
 
@@ -80,7 +80,7 @@ pub(crate) async fn in_flight(State(api): State<Api>, query: Query) -> Result<Re
     Ok(shown(&page(&query, views, key, |view| InFlightShape::new(&view, seen))?))
 }
 
-/// `GET /api/v1/tenants`: each over all pools.
+/// `GET /api/v1/tenants`: each over all pools, and over agents.
 pub(crate) async fn tenants(State(api): State<Api>, query: Query) -> Result<Response, Problem> {
     let router = api.daemon.router();
     let mut tenants: BTreeMap<String, TenantShape> = BTreeMap::new();
@@ -98,14 +98,20 @@ pub(crate) async fn tenants(State(api): State<Api>, query: Query) -> Result<Resp
             shape.oldest_wait_ms = shape.oldest_wait_ms.max(millis(message.age));
         }
     }
+    for (view, tally, oldest) in
+        api.daemon.agents().map(|agents| agents.tenants()).unwrap_or_default()
+    {
+        let shape = tenants.entry(view.tenant.to_string()).or_default();
+        shape.weight = shape.weight.max(view.weight);
+        shape.queued += u64::from(view.queued);
+        shape.running += u64::from(view.running);
+        shape.served += tally.served;
+        shape.rejected += tally.rejected;
+        shape.oldest_wait_ms = shape.oldest_wait_ms.max(millis(oldest));
+    }
     let named = |(id, shape): (String, TenantShape)| TenantShape { id, ..shape };
     let all: Vec<TenantShape> = tenants.into_iter().map(named).collect();
     Ok(shown(&page(&query, all, |tenant| tenant.id.clone(), |tenant| tenant)?))
-}
-
-/// `GET /api/v1/workers`: this build has no agents.
-pub(crate) async fn workers(query: Query) -> Result<Response, Problem> {
-    Ok(shown(&page(&query, Vec::<Value>::new(), ToString::to_string, |worker| worker)?))
 }
 
 /// `GET /api/v1/breakers`

@@ -87,6 +87,11 @@ pub enum Stall {
         /// For how long.
         since: Duration,
     },
+    /// Requests to agents wait or run, and none has started or ended.
+    Agents {
+        /// For how long.
+        since: Duration,
+    },
 }
 
 /// Remembers since when nothing has changed.
@@ -344,6 +349,10 @@ impl fmt::Display for Stall {
             Self::NotSettling { since } => {
                 let secs = since.as_secs();
                 write!(f, "messages are over and none has been settled for {secs} s")
+            }
+            Self::Agents { since } => {
+                let secs = since.as_secs();
+                write!(f, "agents have requests and none has started or ended for {secs} s")
             }
         }
     }

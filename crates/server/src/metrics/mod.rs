@@ -1,5 +1,6 @@
 //! Numbers for Prometheus: counted where facts happen, read off the router at a scrape.
 
+mod agents;
 mod page;
 mod series;
 
@@ -14,6 +15,9 @@ use sluicegate_dispatch::{Depth, Fact, PoolView, QueueView, Router, Severity};
 
 use crate::warnings::Code;
 
+pub use agents::AgentSnapshot;
+
+use agents::AgentSeries;
 use page::Page;
 use series::{Book, PoolSeries, QueueSeries};
 
@@ -35,6 +39,7 @@ pub struct Metrics {
 struct Series {
     pools: Book<PoolSeries>,
     queues: Book<QueueSeries>,
+    agents: AgentSeries,
 }
 
 /// What is there at one moment, and is not counted by facts.
@@ -56,6 +61,8 @@ pub struct Snapshot {
     pub warnings: BTreeMap<(Severity, Code), u64>,
     /// Whether this instance does the work.
     pub leader: bool,
+    /// Agents, if they run.
+    pub agents: Option<AgentSnapshot>,
 }
 
 /// How many breakers there are in each state.
@@ -91,7 +98,7 @@ impl Metrics {
 
     /// Counts a fact.
     pub fn count(&self, fact: &Fact<'_>) {
-        let Series { pools, queues } = &*self.series;
+        let Series { pools, queues, .. } = &*self.series;
         match *fact {
             Fact::Called { pool, status, took, .. } => pools.count(pool, |pool| {
                 pool.statuses.count(status);
@@ -116,6 +123,11 @@ impl Metrics {
             Fact::Paused { pool, .. } => pools.count(pool, |pool| pool.rate_limited.add(1)),
             _ => {}
         }
+    }
+
+    /// What is counted of agents.
+    pub(crate) fn agents(&self) -> &AgentSeries {
+        &self.series.agents
     }
 
     /// Adds what other parts count. Their names get the prefix, too.

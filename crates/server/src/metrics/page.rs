@@ -18,8 +18,8 @@ use super::{Series, Snapshot};
 /// One scrape.
 #[derive(Debug)]
 pub(super) struct Page {
-    series: Arc<Series>,
-    snapshot: Snapshot,
+    pub(super) series: Arc<Series>,
+    pub(super) snapshot: Snapshot,
     pools: BTreeMap<Arc<str>, PoolNow>,
     queues: BTreeMap<Arc<str>, QueueNow>,
 }
@@ -41,7 +41,7 @@ struct QueueNow {
     in_flight: usize,
 }
 
-type Written = Result<(), fmt::Error>;
+pub(super) type Written = Result<(), fmt::Error>;
 
 impl Page {
     pub(super) fn new(series: Arc<Series>, mut snapshot: Snapshot) -> Self {
@@ -90,6 +90,7 @@ impl Collector for Page {
         self.pools_now(&mut sheet)?;
         self.pools_so_far(&mut sheet)?;
         self.queues(&mut sheet)?;
+        self.agents(&mut sheet)?;
         self.rest(&mut sheet)
     }
 }
@@ -221,7 +222,7 @@ impl Page {
 }
 
 /// What the page is written on.
-struct Sheet<'a> {
+pub(super) struct Sheet<'a> {
     encoder: DescriptorEncoder<'a>,
 }
 
@@ -239,7 +240,7 @@ impl Sheet<'_> {
         write(&mut self.encoder.encode_descriptor(name, help, unit, kind)?)
     }
 
-    fn gauges<'b, const N: usize, V: EncodeGaugeValue>(
+    pub(super) fn gauges<'b, const N: usize, V: EncodeGaugeValue>(
         &mut self,
         name: &str,
         help: &str,
@@ -252,7 +253,7 @@ impl Sheet<'_> {
         })
     }
 
-    fn gauge(&mut self, name: &str, help: &str, value: u64) -> Written {
+    pub(super) fn gauge(&mut self, name: &str, help: &str, value: u64) -> Written {
         self.family(name, help, None, MetricType::Gauge, |family| family.encode_gauge(&value))
     }
 
@@ -269,7 +270,7 @@ impl Sheet<'_> {
         })
     }
 
-    fn counters<'b, const N: usize>(
+    pub(super) fn counters<'b, const N: usize>(
         &mut self,
         name: &str,
         help: &str,
@@ -279,6 +280,14 @@ impl Sheet<'_> {
             values.into_iter().try_for_each(|(labels, value)| {
                 family.encode_family(&labels)?.encode_counter::<NoLabelSet, u64, u64>(&value, None)
             })
+        })
+    }
+
+    pub(super) fn histogram(&mut self, name: &str, help: &str, histogram: Histogram) -> Written {
+        let Histogram { sum, buckets } = histogram;
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        self.family(name, help, Some(&Unit::Seconds), MetricType::Histogram, |family| {
+            family.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
         })
     }
 
@@ -301,7 +310,7 @@ impl Sheet<'_> {
 }
 
 /// Durations as they are shown.
-struct Histogram {
+pub(super) struct Histogram {
     sum: f64,
     buckets: [(f64, u64); BUCKETS],
 }
@@ -315,7 +324,7 @@ impl Histogram {
         Self::new(kept.sum().as_secs_f64(), counts)
     }
 
-    fn so_far(times: &Times) -> Self {
+    pub(super) fn so_far(times: &Times) -> Self {
         Self::new(times.sum().as_secs_f64(), times.counts())
     }
 

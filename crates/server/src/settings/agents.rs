@@ -1,17 +1,24 @@
 //! `[agents]`: the pool of agent subprocesses.
 
-use std::collections::{BTreeMap, HashMap};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::available;
+use sluicegate_agents::Dialect;
+use sluicegate_tasks::{Rate, TenantLimits as KernelLimits};
+
 use super::duration;
 use super::reader::{Section, Seen, Value};
 use super::secret::Secret;
 
+mod pool;
+mod related;
+mod rules;
 mod tenants;
 
+use related::Given;
 pub use tenants::{TenantLimits, TenantSettings};
 
 /// `[agents]`
@@ -28,10 +35,14 @@ pub struct AgentSettings {
     pub session_args: Vec<String>,
     /// Arguments for the turns after it.
     pub resume_args: Vec<String>,
+    /// Arguments that came from the environment, which are not shown.
+    pub hidden: BTreeSet<String>,
     /// How the prompt reaches the program.
     pub prompt: PromptBy,
     /// What the program's environment has beside `PATH` and `HOME`.
     pub env: BTreeMap<String, Secret>,
+    /// The folder it starts in; the daemon's, if it does not matter.
+    pub folder: Option<PathBuf>,
     /// Names of line types and fields that differ from the built-in dialect.
     pub dialect: BTreeMap<String, String>,
     /// The most processes at once.
@@ -42,6 +53,8 @@ pub struct AgentSettings {
     pub queue_timeout: Duration,
     /// How long it may run.
     pub execution_timeout: Duration,
+    /// How long a process may say nothing while it runs a request.
+    pub max_silence: Option<Duration>,
     /// How many requests of one tenant may wait.
     pub max_queue_depth_per_tenant: u32,
     /// How many may wait in all.
@@ -60,8 +73,10 @@ pub struct AgentSettings {
     pub max_total_memory_mb: u32,
     /// How much memory one tree of processes may use, in MiB.
     pub worker_memory_mb: Option<u32>,
-    /// A file with the same settings as a JSON object.
+    /// A file with some of these settings as a JSON object; what it says is in them.
     pub worker_pool_json: Option<PathBuf>,
+    /// One request at a time, in order of arrival: what that object says with `enabled: false`.
+    pub serial: bool,
     /// What holds for every tenant.
     pub tenant_limits: TenantLimits,
     /// What holds for one.
@@ -104,13 +119,16 @@ impl Default for AgentSettings {
             command: texts(&["claude", "-p", "--output-format", "json"]),
             session_args: texts(&["--session-id", "{session}"]),
             resume_args: texts(&["--resume", "{session}"]),
+            hidden: BTreeSet::new(),
             prompt: PromptBy::Stdin,
             env: BTreeMap::new(),
+            folder: None,
             dialect: BTreeMap::new(),
             max_workers: 4,
             min_workers: 1,
             queue_timeout: Duration::from_secs(120),
             execution_timeout: Duration::from_secs(180),
+            max_silence: None,
             max_queue_depth_per_tenant: 3,
             max_queue_depth_global: 50,
             worker_idle_timeout: Duration::from_secs(300),
@@ -121,6 +139,7 @@ impl Default for AgentSettings {
             max_total_memory_mb: 4096,
             worker_memory_mb: None,
             worker_pool_json: None,
+            serial: false,
             tenant_limits: TenantLimits::default(),
             tenants: Vec::new(),
         }
@@ -134,6 +153,15 @@ fn count(value: &Value<'_>) -> Option<u32> {
     value.integer(COUNT)
 }
 
+/// So many in a span: each of them is remembered.
+fn rate(value: &Value<'_>) -> Option<u32> {
+    value.integer(1..=Rate::MAX_SLIDING)
+}
+
+fn weight(value: &Value<'_>) -> Option<u32> {
+    value.integer(1..=KernelLimits::MAX_WEIGHT)
+}
+
 fn time(value: &Value<'_>) -> Option<Duration> {
     value.duration(duration::from(Duration::from_millis(1)))
 }
@@ -143,17 +171,35 @@ impl AgentSettings {
         let mut read = Self::default();
         read.read_command(section);
         read.read_limits(section);
-        read.tenant_limits =
-            section.table("tenant_limits", |inner| TenantLimits::read(inner, &read.tenant_limits));
+        let mut given = Given::of(section);
+        read.tenant_limits = section.table("tenant_limits", |inner| {
+            given.queued = inner.has("max_queued_requests");
+            given.response = inner.has("max_response_time");
+            TenantLimits::read(inner, &read.tenant_limits)
+        });
+        read.check(section);
+        read.take_over(section, &mut given);
+        read.relate(&given);
         let mut ids: Seen = HashMap::new();
         read.tenants = section
             .tables("tenant", |inner| TenantSettings::read(inner, &read.tenant_limits, &mut ids));
-        read.check(section);
         read
     }
 
     fn read_command(&mut self, section: &mut Section<'_>) {
-        let texts = |value: &Value<'_>| value.list(Value::text);
+        let hidden = RefCell::new(BTreeSet::new());
+        let text = |value: &Value<'_>| {
+            let text = value.text()?;
+            if value.written().contains("${") {
+                hidden.borrow_mut().insert(text.clone());
+            }
+            Some(text)
+        };
+        let texts = |value: &Value<'_>| {
+            let texts = value.list(text)?;
+            let has_nul = texts.iter().any(|text| text.contains('\0'));
+            if has_nul { value.wrong("must not have a NUL in an argument") } else { Some(texts) }
+        };
         self.enabled = section.read("enabled", self.enabled, Value::boolean);
         self.mode = section.read("mode", self.mode, |value| value.word(&AgentMode::WORDS));
         self.prompt = section.read("prompt", self.prompt, |value| value.word(&PromptBy::WORDS));
@@ -169,6 +215,7 @@ impl AgentSettings {
             section.read("session_args", std::mem::take(&mut self.session_args), texts);
         self.resume_args =
             section.read("resume_args", std::mem::take(&mut self.resume_args), texts);
+        self.hidden = hidden.into_inner();
         self.env = section.table("env", |inner| {
             let entries = inner.entries(|name, value| {
                 // Whatever it is called, it may be a key.
@@ -180,10 +227,10 @@ impl AgentSettings {
             });
             entries.into_iter().collect()
         });
-        self.dialect = section.table("dialect", |inner| {
-            let entries = inner.entries(|name, value| Some((name.to_owned(), value.filled()?)));
-            entries.into_iter().collect()
-        });
+        self.dialect =
+            section.table("dialect", |inner| inner.entries(dialect).into_iter().collect());
+        let folder = section.optional("folder", Value::text);
+        self.folder = folder.filter(|folder| !folder.is_empty()).map(PathBuf::from);
     }
 
     fn read_limits(&mut self, section: &mut Section<'_>) {
@@ -193,7 +240,6 @@ impl AgentSettings {
             ("max_queue_depth_global", &mut self.max_queue_depth_global),
             ("max_requests_per_worker", &mut self.max_requests_per_worker),
             ("max_worker_errors", &mut self.max_worker_errors),
-            ("upstream_rate_limit_rps", &mut self.upstream_rate_limit_rps),
             ("max_total_memory_mb", &mut self.max_total_memory_mb),
         ];
         for (name, field) in counts {
@@ -208,6 +254,12 @@ impl AgentSettings {
         for (name, field) in times {
             *field = section.read(name, *field, time);
         }
+        self.upstream_rate_limit_rps =
+            section.read("upstream_rate_limit_rps", self.upstream_rate_limit_rps, rate);
+        self.max_silence = section.read("max_silence", None, |value| match value.written() {
+            "\"\"" => Some(None),
+            _ => time(value).map(Some),
+        });
         let from_zero = |value: &Value<'_>| value.integer(0..=*COUNT.end());
         self.min_workers = section.read("min_workers", self.min_workers, from_zero);
         let memory = section.optional("worker_memory_mb", from_zero);
@@ -215,35 +267,13 @@ impl AgentSettings {
         let path = section.optional("worker_pool_json", Value::text);
         self.worker_pool_json = path.filter(|path| !path.is_empty()).map(PathBuf::from);
     }
+}
 
-    fn check(&self, section: &Section<'_>) {
-        let sound = |names: [&str; 2]| names.iter().all(|name| section.sound(name));
-        if self.min_workers > self.max_workers && sound(["min_workers", "max_workers"]) {
-            let name = if section.has("min_workers") { "min_workers" } else { "max_workers" };
-            let message = format!(
-                "min_workers is {}, more than max_workers, which is {}",
-                self.min_workers, self.max_workers
-            );
-            section.fault(name, &message, None);
-        }
-        if self.graceful_shutdown > self.execution_timeout
-            && sound(["graceful_shutdown", "execution_timeout"])
-        {
-            let given = section.has("graceful_shutdown");
-            let name = if given { "graceful_shutdown" } else { "execution_timeout" };
-            let message = format!(
-                "graceful_shutdown is {}, longer than execution_timeout, which is {}",
-                duration::shown(self.graceful_shutdown),
-                duration::shown(self.execution_timeout)
-            );
-            section.fault(name, &message, None);
-        }
-        let by_arg = self.prompt == PromptBy::Arg && section.sound("command");
-        if by_arg && !self.command.iter().any(|arg| arg.contains("{prompt}")) {
-            section.fault("prompt", "is \"arg\", but agents.command has no {prompt}", None);
-        }
-        if self.enabled && !available::AGENTS {
-            section.fault("enabled", &format!("running agents {}", available::NOT_YET), None);
-        }
+/// A name of the dialect, if there is one of that key.
+fn dialect(key: &str, value: &Value<'_>) -> Option<(String, String)> {
+    let named = (key.to_owned(), value.filled()?);
+    match Dialect::with_names(&BTreeMap::from([named.clone()])) {
+        Ok(_) => Some(named),
+        Err(wrongs) => value.wrong(wrongs.first().map_or("", |wrong| &wrong.message)),
     }
 }

@@ -14,9 +14,6 @@ pub(super) const QUEUE_SCHEMES: &[&str] = &[
     "activemqs",
 ];
 
-/// Whether agents run.
-pub(super) const AGENTS: bool = false;
-
 /// Whether more than one machine is supported.
 pub(super) const CLUSTER: bool = false;
 

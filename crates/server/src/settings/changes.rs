@@ -30,7 +30,8 @@ macro_rules! fixed {
     };
 }
 
-/// Everything that holds from start to end. Pools, queues and the limits on their number are live.
+/// Everything that holds from start to end. Pools, queues and the limits on their number are live, and so is the pool of
+/// agents but for the two that are named.
 const FIXED: &[(&str, Differs)] = fixed![
     server.listen,
     server.token,
@@ -65,6 +66,9 @@ const FIXED: &[(&str, Differs)] = fixed![
     cluster.mode,
     cluster.url,
     cluster.lease,
+    agents.enabled,
+    agents.queue_timeout,
+    agents.serial,
 ];
 
 /// What differs between two files and cannot change live, in the order of the file.
@@ -79,8 +83,6 @@ const FIXED: &[(&str, Differs)] = fixed![
 /// ```
 #[must_use]
 pub fn changes(old: &Settings, new: &Settings) -> Vec<Fixed> {
-    let agents: (&str, Differs) = ("agents", |old, new| old.agents != new.agents);
-    let differing =
-        FIXED.iter().chain(std::iter::once(&agents)).filter(|(_, differs)| differs(old, new));
+    let differing = FIXED.iter().filter(|(_, differs)| differs(old, new));
     differing.map(|(key, _)| Fixed { key }).collect()
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::synced::{Synced, SyncedPool, SyncedQueue};
-use super::{PoolSettings, QueueSettings, Settings};
+use super::{PoolSettings, QueueSettings, QueueUri, Settings};
 
 /// The pools and queues that should be there. Codes and names are unique.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub struct Desired {
     pub pools: Vec<PoolSettings>,
     /// The queues, those of the file first.
     pub queues: Vec<QueueSettings>,
+    /// What of the documents is not in it, and why.
+    pub left_out: Vec<String>,
 }
 
 impl Settings {
@@ -20,7 +22,8 @@ impl Settings {
     /// documents: a later one overrides an earlier one.
     ///
     /// A synced pool sets concurrency and rate, also to no rate at all; a synced queue its address
-    /// and connections. Everything else stays as the file has it, or has its default.
+    /// and connections. Everything else stays as the file has it, or has its default. Of queues at the same address the
+    /// first one is kept: what one has parked the other would not know of.
     #[must_use]
     pub fn merged(&self, synced: &[Synced]) -> Desired {
         let mut pools = Merged::over(&self.pools, |pool| &pool.code);
@@ -37,7 +40,23 @@ impl Settings {
                 queue.connections = *connections;
             }
         }
-        Desired { pools: pools.list, queues: queues.list }
+        let issues = synced.iter().flat_map(|document| &document.issues);
+        let mut left_out: Vec<String> = issues.map(ToString::to_string).collect();
+        let mut kept: Vec<QueueSettings> = Vec::with_capacity(queues.list.len());
+        let mut places: HashMap<QueueUri, usize> = HashMap::new();
+        for queue in queues.list {
+            match places.get(&queue.uri).map(|place| &kept[*place].name) {
+                Some(first) => left_out.push(format!(
+                    "queue {}: {} is the address of queue {first} already",
+                    queue.name, queue.uri
+                )),
+                None => {
+                    places.insert(queue.uri.clone(), kept.len());
+                    kept.push(queue);
+                }
+            }
+        }
+        Desired { pools: pools.list, queues: kept, left_out }
     }
 }
 

@@ -131,19 +131,26 @@ fn agents(agents: &AgentSettings) -> Value {
         shown["id"] = json!(tenant.id);
         shown
     });
+    let arguments = |arguments: &[String]| {
+        let shown =
+            |text: &String| if agents.hidden.contains(text) { "***" } else { text }.to_owned();
+        arguments.iter().map(shown).collect::<Vec<_>>()
+    };
     json!({
         "enabled": agents.enabled,
         "mode": word(&AgentMode::WORDS, agents.mode),
-        "command": agents.command,
-        "sessionArgs": agents.session_args,
-        "resumeArgs": agents.resume_args,
+        "command": arguments(&agents.command),
+        "sessionArgs": arguments(&agents.session_args),
+        "resumeArgs": arguments(&agents.resume_args),
         "prompt": word(&PromptBy::WORDS, agents.prompt),
         "env": agents.env.iter().map(|(k, v)| (k.clone(), json!(v.to_string()))).collect::<Value>(),
+        "folder": agents.folder.as_ref().map(|folder| folder.display().to_string()),
         "dialect": agents.dialect,
         "maxWorkers": agents.max_workers,
         "minWorkers": agents.min_workers,
         "queueTimeout": duration::shown(agents.queue_timeout),
         "executionTimeout": duration::shown(agents.execution_timeout),
+        "maxSilence": agents.max_silence.map(duration::shown),
         "maxQueueDepthPerTenant": agents.max_queue_depth_per_tenant,
         "maxQueueDepthGlobal": agents.max_queue_depth_global,
         "workerIdleTimeout": duration::shown(agents.worker_idle_timeout),
@@ -154,6 +161,7 @@ fn agents(agents: &AgentSettings) -> Value {
         "maxTotalMemoryMb": agents.max_total_memory_mb,
         "workerMemoryMb": agents.worker_memory_mb.unwrap_or(0),
         "workerPoolJson": agents.worker_pool_json.as_ref().map(|path| path.display().to_string()),
+        "serial": agents.serial,
         "tenantLimits": limits(&agents.tenant_limits),
         "tenants": tenants.collect::<Value>(),
     })

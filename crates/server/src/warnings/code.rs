@@ -57,11 +57,17 @@ pub enum Code {
     SourceDown,
     /// The daemon did not start.
     StartFailed,
+    /// The program of agents cannot be started.
+    AgentNotStarted,
+    /// A process of an agent did not end when it was asked to.
+    WorkerStuck,
+    /// Requests to agents fail one after the other.
+    AgentsFailing,
 }
 
 impl Code {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 24] = [
         Self::ConfigSyncFailed,
         Self::Routing,
         Self::QueueFull,
@@ -83,6 +89,9 @@ impl Code {
         Self::ConfigInvalid,
         Self::SourceDown,
         Self::StartFailed,
+        Self::AgentNotStarted,
+        Self::WorkerStuck,
+        Self::AgentsFailing,
     ];
 
     /// Its one spelling.
@@ -110,6 +119,9 @@ impl Code {
             Self::ConfigInvalid => "CONFIG_INVALID",
             Self::SourceDown => "SOURCE_DOWN",
             Self::StartFailed => "START_FAILED",
+            Self::AgentNotStarted => "AGENT_NOT_STARTED",
+            Self::WorkerStuck => "WORKER_STUCK",
+            Self::AgentsFailing => "AGENTS_FAILING",
         }
     }
 
@@ -126,6 +138,9 @@ impl Code {
                 | Self::StateFailed
                 | Self::ConfigInvalid
                 | Self::SourceDown
+                | Self::AgentNotStarted
+                | Self::WorkerStuck
+                | Self::AgentsFailing
         )
     }
 }

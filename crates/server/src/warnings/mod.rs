@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use crate::time::{Clock, Timestamp};
 
 pub use code::Code;
-pub(crate) use table::{blocked_words, cut, plain};
+pub(crate) use table::{blocked_words, cut, parked_words, plain};
 pub use table::{over_for, speakable, warning_for};
 pub(crate) use unknown_fields::UnknownFields;
 

@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use sluicegate_dispatch::{Fact, Message, ParkedCode, Severity, Target};
+use sluicegate_dispatch::{
+    Fact, Message, ParkedCode, Severity, Target, typed_argument, typed_option,
+};
 use sluicegate_sources::nearest;
 use sluicegate_sources::wire::FIELDS;
 
@@ -76,7 +78,11 @@ pub fn warning_for(fact: &Fact<'_>) -> Option<Raised> {
 
 /// What is said of a group that waits for a person, by its head.
 pub(crate) fn blocked_words(pool: &str, head: &str) -> String {
-    format!("{} of pool {pool} and its group wait until someone acts", cut(head))
+    let (head, command) = (cut(head), typed_argument(cut(head)));
+    format!(
+        "{head} of pool {pool} and its group wait until someone acts: `sluicegate why {command}` says why, \
+         `sluicegate ack {command}` gives it up as done"
+    )
 }
 
 fn unknown_field(queue: &Arc<str>, field: &str) -> Raised {
@@ -99,8 +105,13 @@ fn parked(pool: &Arc<str>, id: Option<&Arc<str>>, code: ParkedCode) -> Option<Ra
         _ => return None,
     };
     let id = id.map_or("a message", |id| cut(id));
-    let words = format!("{id} of pool {pool} was parked: {why}");
+    let words = format!("{id} of pool {pool} was parked: {why}; {}", parked_words(pool));
     Some(Raised::new(Code::Parked, Severity::Error, pool.clone(), words))
+}
+
+/// What lists the parked messages of a pool.
+pub(crate) fn parked_words(pool: &str) -> String {
+    format!("`sluicegate parked {}` says why", typed_option("--pool", pool))
 }
 
 /// What is over when something happens, if anything: its code and its subject.

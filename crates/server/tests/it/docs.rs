@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
+use sluicegate_agents::{Event, RequestError, Tenant};
 use sluicegate_dispatch::{Depth, Outcome, PoolSettings as Pool};
-use sluicegate_server::metrics::Snapshot;
+use sluicegate_server::metrics::{AgentSnapshot, Snapshot};
 use sluicegate_server::record::Record;
 use sluicegate_server::settings::{PoolSettings, Settings, changes};
 
@@ -19,7 +20,7 @@ const METRICS: &str = include_str!("../../../../docs/metrics.md");
 const EXAMPLE: &str = include_str!("../../../../examples/sluicegate.toml");
 
 /// The sections that do something in this build.
-const WORKING: [&str; 9] = [
+const WORKING: [&str; 11] = [
     "[server]",
     "[state]",
     "[router]",
@@ -29,6 +30,8 @@ const WORKING: [&str; 9] = [
     "[[pool]]",
     "[log]",
     "[alerts]",
+    "[agents]",
+    "[agents.tenant_limits]",
 ];
 
 /// A row of a table: its cells without code marks, and the heading it stands below.
@@ -188,6 +191,35 @@ const OTHERWISE: &str = r#"
     webhook = "http://a.example/"
     min_severity = "INFO"
     every = "1s"
+    [agents]
+    enabled = true
+    command = ["a", "{prompt}"]
+    session_args = []
+    resume_args = []
+    prompt = "arg"
+    env = { A = "a" }
+    folder = "a"
+    dialect = { text_field = "a" }
+    queue_timeout = "1s"
+    execution_timeout = "30s"
+    max_silence = "1s"
+    max_queue_depth_per_tenant = 1
+    max_queue_depth_global = 1
+    worker_idle_timeout = "1s"
+    max_requests_per_worker = 1
+    max_worker_errors = 1
+    graceful_shutdown = "1s"
+    upstream_rate_limit_rps = 1
+    max_total_memory_mb = 1
+    worker_memory_mb = 1
+    worker_pool_json = "tests/fixtures/worker_pool.json"
+    [agents.tenant_limits]
+    max_concurrent_requests = 1
+    max_queued_requests = 1
+    max_response_time = "1s"
+    rate_limit_requests = 1
+    rate_limit_window = "1s"
+    weight = 2
     [[queue]]
     name = "a"
     uri = "sqlite:a"
@@ -199,7 +231,7 @@ const OTHERWISE: &str = r#"
 fn what_changes_live_is_said_of_each_setting() {
     let (usual, pool) = (Settings::default(), Value::Null);
     // The one that is at odds with another.
-    let knowledge = read("[http]\nprior_knowledge = true\n");
+    let knowledge = read("[http]\nprior_knowledge = true\n[agents]\nmode = \"persistent\"\n");
     let other = read(OTHERWISE);
     let mut fixed: BTreeSet<&str> = BTreeSet::new();
     for settings in [&knowledge, &other] {
@@ -207,7 +239,7 @@ fn what_changes_live_is_said_of_each_setting() {
     }
     for row in rows(CONFIGURATION, "key") {
         let (section, key, live) = (row.heading, &row.cells[0], row.cells[4].as_str());
-        if ["[[queue]]", "[[pool]]"].contains(&section) {
+        if ["[[queue]]", "[[pool]]", "[[agents.tenant]]"].contains(&section) {
             assert_eq!(live, "yes", "{section} {key}");
         } else if WORKING.contains(&section) {
             let of = |settings: &Settings| shown(&settings.shown(), &pool, section, key);
@@ -239,8 +271,18 @@ fn the_example_is_sound_and_has_every_setting() {
 }
 
 /// What every guarded request may meet with, which is said once for all.
-const EVERYWHERE: [&str; 5] =
-    ["unauthorized", "forbidden", "foreign_host", "foreign_origin", "shutting_down"];
+const EVERYWHERE: [&str; 10] = [
+    "bad_request",
+    "unauthorized",
+    "forbidden",
+    "foreign_host",
+    "foreign_origin",
+    "head_too_large",
+    "internal",
+    "overloaded",
+    "timed_out",
+    "shutting_down",
+];
 
 #[tokio::test]
 async fn every_route_is_in_the_docs() {
@@ -293,6 +335,11 @@ async fn every_metric_is_in_the_docs_and_no_other() {
     every_fact(|_, fact| record.metrics.count(fact));
     let mut snapshot = Snapshot::of(&router);
     snapshot.depths.insert(name("q"), Depth::default());
+    let (workers, tenants) = (vec![("IDLE", 1)], vec![("web:1".to_owned(), 1)]);
+    snapshot.agents = Some(AgentSnapshot { workers, tenants, memory: 1 });
+    let tenant = Tenant::parse("web:1").expect("a tenant");
+    let event = Event::RequestRejected { tenant: &tenant, error: &RequestError::ShuttingDown };
+    sluicegate_agents::Observer::observe(&*record, &event);
     let page = record.metrics.render(snapshot);
     let described = rows(METRICS, "metric");
     let mut names = BTreeSet::new();

@@ -1,5 +1,6 @@
 //! Integration tests of the server crate.
 
+mod agents;
 mod alerts;
 mod api;
 mod docs;

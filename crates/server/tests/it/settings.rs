@@ -165,34 +165,118 @@ fn queues_and_pools_are_read_into_their_places() {
 }
 
 #[test]
-fn agents_are_read_although_they_do_not_run_yet() {
+fn agents_are_read() {
     let text = r#"
         [agents]
+        enabled = true
         mode = "persistent"
-        command = ["agent", "{prompt}"]
-        prompt = "arg"
+        command = ["agent", "--stay"]
         session_args = []
         env = { KEY = "${TOKEN}" }
-        dialect = { result = "done" }
+        folder = "/srv"
+        dialect = { result_type = "done" }
         min_workers = 0
         worker_memory_mb = 0
         max_worker_errors = 9
-        worker_pool_json = "pool.json"
+        max_silence = "90s"
+        worker_pool_json = "tests/fixtures/worker_pool.json"
         [agents.tenant_limits]
         weight = 2
         [[agents.tenant]]
-        id = "a"
+        id = "web:a"
         max_queued_requests = 8
     "#;
     let agents = read(text).agents;
-    assert_eq!((agents.mode, agents.min_workers), (AgentMode::Persistent, 0));
+    assert_eq!((agents.mode, agents.enabled), (AgentMode::Persistent, true));
     assert_eq!((agents.worker_memory_mb, agents.max_worker_errors), (None, 9));
     assert_eq!(agents.env["KEY"].expose(), "lion");
-    assert_eq!(agents.dialect["result"], "done");
-    assert_eq!(agents.worker_pool_json.unwrap().to_str(), Some("pool.json"));
+    assert_eq!(agents.dialect["result_type"], "done");
+    assert_eq!(agents.max_silence, Some(std::time::Duration::from_secs(90)));
+    // What the JSON file says holds.
+    assert_eq!((agents.max_workers, agents.min_workers, agents.serial), (2, 2, false));
     let tenant = &agents.tenants[0];
     assert_eq!((tenant.limits.weight, tenant.limits.max_queued_requests), (2, 8));
     assert!(tenant.own_depth);
+}
+
+/// Where one of two keys for the same thing is written, the other one follows.
+#[test]
+fn keys_that_say_the_same_follow_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("pool.json");
+    let object = r#"{"enabled": true, "maxQueueDepthPerTenant": 9, "executionTimeoutMs": 600000}"#;
+    std::fs::write(&json, object).unwrap();
+    let by_json = format!("worker_pool_json = {:?}", json.to_str().unwrap());
+    let cases = [
+        ("max_queue_depth_per_tenant = 9", (9, 9), 180),
+        ("tenant_limits.max_queued_requests = 8", (8, 8), 180),
+        ("max_queue_depth_per_tenant = 9\ntenant_limits.max_queued_requests = 8", (9, 8), 180),
+        ("execution_timeout = \"10m\"", (3, 3), 600),
+        ("execution_timeout = \"1m\"", (3, 3), 180),
+        ("execution_timeout = \"10m\"\ntenant_limits.max_response_time = \"5m\"", (3, 3), 300),
+        (&by_json, (9, 9), 600),
+    ];
+    for (lines, depths, response) in cases {
+        let tenant = "[[agents.tenant]]\nid = \"web:1\"\nweight = 2\n";
+        let agents = read(&format!("[agents]\n{lines}\n{tenant}")).agents;
+        let limits = &agents.tenant_limits;
+        let found = (agents.max_queue_depth_per_tenant, limits.max_queued_requests);
+        assert_eq!((found, limits.max_response_time.as_secs()), (depths, response), "{lines}");
+        let own = &agents.tenants[0].limits;
+        assert_eq!(own.max_response_time, limits.max_response_time, "{lines}");
+        assert_eq!(own.max_queued_requests, limits.max_queued_requests, "{lines}");
+    }
+}
+
+/// `docs/rules.md#agents-9`
+#[test]
+fn what_is_wrong_with_agents_is_named_by_line_and_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("pool.json");
+    std::fs::write(&json, r#"{"maxWorkers": 0, "workers": 3}"#).unwrap();
+    let json = json.display().to_string();
+    let of_file = format!("worker_pool_json = {json:?}");
+    let cases = [
+        ("command = []", "agents.command", "must begin with the program to run"),
+        ("prompt = \"arg\"", "agents.prompt", "has no {prompt}"),
+        ("max_workers = 0", "agents.max_workers", "must be at least 1"),
+        ("min_workers = 9", "agents.min_workers", "more than max_workers"),
+        ("queue_timeout = \"0s\"", "agents.queue_timeout", "must be at least 1ms"),
+        ("max_silence = \"0s\"", "agents.max_silence", "must be at least 1ms"),
+        ("graceful_shutdown = \"1h\"", "agents.graceful_shutdown", "longer than execution_timeout"),
+        (
+            "upstream_rate_limit_rps = 100001",
+            "agents.upstream_rate_limit_rps",
+            "must be at most 100000",
+        ),
+        ("tenant_limits.weight = 10001", "agents.tenant_limits.weight", "must be at most 10000"),
+        ("dialect = { result = \"x\" }", "agents.dialect.result", "known are type_field"),
+        ("dialect = { input = \"{}\" }", "agents.dialect.input", "has no {prompt}"),
+        ("[[agents.tenant]]\nid = \"a\"", "agents.tenant[0].id", "must be platform:userId"),
+        (
+            "worker_pool_json = \"none.json\"",
+            "agents.worker_pool_json",
+            "none.json: cannot be read",
+        ),
+        (&of_file, "agents.worker_pool_json", "workers: is not known"),
+    ];
+    for (line, key, words) in cases {
+        let text = format!("[agents]\n{line}\n");
+        let problems = Settings::parse("f.toml", &text, &|_| None).unwrap_err();
+        let said = problems.to_string();
+        let named = |one: &sluicegate_server::settings::Problem| {
+            one.key == key && one.message.contains(words) && one.line >= 2
+        };
+        assert!(problems.list().iter().any(named), "{line}: {said}");
+    }
+    let both =
+        "[agents]\nmode = \"persistent\"\nprompt = \"arg\"\ncommand = [\"a\", \"{prompt}\"]\n";
+    let said = Settings::parse("f.toml", both, &|_| None).unwrap_err().to_string();
+    assert!(said.contains("f.toml:3:") && said.contains("agents.prompt"), "{said}");
+    std::fs::write(&json, r#"{"maxWorkers": 0}"#).unwrap();
+    let text = format!("[agents]\n{of_file}\n");
+    let said = Settings::parse("f.toml", &text, &|_| None).unwrap_err().to_string();
+    assert!(said.contains(&format!("{json}: maxWorkers: must be at least 1")), "{said}");
 }
 
 #[test]
@@ -278,7 +362,10 @@ fn what_cannot_change_live_is_named() {
             "events.max_concurrent_projections events.max_projection_tasks",
         ),
         ("[cluster]\nurl = \"nats://a\"\nlease = \"1s\"", "cluster.url cluster.lease"),
-        ("[agents]\nmax_workers = 9", "agents"),
+        (
+            "[agents]\nenabled = true\nqueue_timeout = \"1s\"\nmax_workers = 9",
+            "agents.enabled agents.queue_timeout",
+        ),
     ];
     let old = Settings::default();
     for (text, keys) in cases {

@@ -60,7 +60,7 @@ fn line_ends_and_marks_of_order_do_not_shift_the_place() {
 
 #[test]
 fn a_long_line_is_shown_around_its_mark() {
-    let keys: Vec<String> = (0..60).map(|n| format!("dialect.k{n} = \"v\"")).collect();
+    let keys: Vec<String> = (0..60).map(|n| format!("env.k{n} = \"v\"")).collect();
     let text = format!("agents = {{ {}, max_workers = 0 }}", keys.join(", "));
     let said = said(&text);
     let [_, line, marks] = said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };

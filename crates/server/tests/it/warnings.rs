@@ -84,6 +84,9 @@ fn codes_are_spelled_as_in_the_paper() {
         "CONFIG_INVALID",
         "SOURCE_DOWN",
         "START_FAILED",
+        "AGENT_NOT_STARTED",
+        "WORKER_STUCK",
+        "AGENTS_FAILING",
     ];
     assert_eq!(labels, expected);
 }

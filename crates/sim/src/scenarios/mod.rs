@@ -5,6 +5,7 @@ use std::fmt;
 use crate::oracles::Broken;
 use crate::trace::Trace;
 
+pub mod agents;
 pub mod kernel;
 pub mod router;
 pub mod sluice;
@@ -19,7 +20,7 @@ pub struct Scenario {
 }
 
 /// All scenarios.
-pub const ALL: [Scenario; 8] = [
+pub const ALL: [Scenario; 9] = [
     Scenario { name: "kernel", run: kernel::run },
     Scenario { name: "sluice", run: sluice::run },
     Scenario { name: "router", run: router::run },
@@ -28,6 +29,7 @@ pub const ALL: [Scenario; 8] = [
     Scenario { name: "router-none", run: router::run_none },
     Scenario { name: "router-crash", run: router::run_crash },
     Scenario { name: "router-fair", run: router::run_fair },
+    Scenario { name: "agents", run: agents::run },
 ];
 
 /// What a run went through, for the summary.

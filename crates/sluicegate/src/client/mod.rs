@@ -82,13 +82,19 @@ impl Client {
         path: &str,
         body: Option<Bytes>,
     ) -> Result<Fetched, Failure> {
-        let ask = Ask {
-            method,
-            token: self.token.clone(),
-            body,
-            timeout: TIMEOUT,
-            most_bytes: MOST_BYTES,
-        };
+        self.ask_within(method, path, body, TIMEOUT).await
+    }
+
+    /// The same, for what may take longer or less long.
+    pub(crate) async fn ask_within(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Bytes>,
+        timeout: Duration,
+    ) -> Result<Fetched, Failure> {
+        let token = self.token.clone();
+        let ask = Ask { method, token, body, timeout, most_bytes: MOST_BYTES };
         let asked = self.fetch.ask(&format!("{}{path}", self.base), ask).await;
         asked.map_err(|error| self.unanswered(&error))
     }

@@ -54,7 +54,10 @@ impl Problem {
             | StatusCode::UNPROCESSABLE_ENTITY => Failure::bad_input(words),
             // A name that was given, and is none.
             StatusCode::NOT_FOUND
-                if matches!(self.code.as_deref(), Some("unknown_pool" | "unknown_queue")) =>
+                if matches!(
+                    self.code.as_deref(),
+                    Some("unknown_pool" | "unknown_queue" | "unknown_worker")
+                ) =>
             {
                 Failure::bad_input(words)
             }

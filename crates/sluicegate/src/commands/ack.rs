@@ -33,5 +33,11 @@ pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
     if !fetched.status.is_success() {
         return Err(Problem::of(&fetched).failure());
     }
+    if fetched.status == http::StatusCode::ACCEPTED {
+        let told: serde_json::Value = serde_json::from_slice(&fetched.body).unwrap_or_default();
+        let detail = told["detail"].as_str().unwrap_or_default();
+        let (id, detail) = (screen::plain(id), screen::plain(detail));
+        return Ok(screen::line(format_args!("{id} is not called any more: {detail}"))?);
+    }
     Ok(screen::line(format_args!("{} was given up as done", screen::plain(id)))?)
 }

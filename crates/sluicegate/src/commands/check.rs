@@ -12,6 +12,7 @@ use sluicegate::server::brokers::probe;
 use sluicegate::server::fetch::Fetch;
 use sluicegate::server::settings::Settings;
 use sluicegate::server::sync::ConfigSyncer;
+use sluicegate::server::{ONE_AT_A_TIME, program_fault};
 use sluicegate::sources::OpenError;
 use sluicegate::tasks::Context;
 
@@ -41,7 +42,7 @@ pub(super) fn command() -> Command {
             Arg::new("offline")
                 .long("offline")
                 .action(ArgAction::SetTrue)
-                .help("Ask nobody: neither brokers nor configuration endpoints"),
+                .help("Ask nobody, neither brokers nor configuration endpoints, and do not look for the program of agents"),
         )
 }
 
@@ -57,6 +58,7 @@ pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
         ))
     })?;
     if !given.get_flag("offline") {
+        program(&settings, &name)?;
         endpoints(&settings).await?;
         queues(&settings).await?;
     }
@@ -90,6 +92,14 @@ fn room_for(path: &Path) -> io::Result<()> {
         return Err(io::Error::new(ErrorKind::NotFound, words));
     }
     tempfile::tempfile_in(folder).map(drop::<File>)
+}
+
+/// Whether the program that agents run is there.
+fn program(settings: &Settings, file: &str) -> Result<(), Failure> {
+    match program_fault(&settings.agents).filter(|_| settings.agents.enabled) {
+        Some(fault) => Err(Failure::bad_input(format!("{file}: {fault}"))),
+        None => Ok(()),
+    }
 }
 
 /// Asks every endpoint for its document, and says all that is wrong with them.
@@ -159,6 +169,14 @@ fn summary(settings: &Settings) -> String {
         format!("  pools       {}", list(pools.collect(), "DEFAULT-POOL alone")),
     ];
     let urls: Vec<String> = settings.router.config_url.iter().map(ToString::to_string).collect();
+    if settings.agents.enabled {
+        let program = settings.agents.command.first().map_or("", String::as_str);
+        let at_once = match settings.agents.serial {
+            true => ONE_AT_A_TIME.to_owned(),
+            false => format!("{} at once", settings.agents.max_workers),
+        };
+        lines.push(format!("  agents      {program} ({at_once})"));
+    }
     if !urls.is_empty() {
         lines.push(format!("  synced from {}", urls.join(", ")));
     }

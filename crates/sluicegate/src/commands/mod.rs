@@ -1,9 +1,10 @@
 //! The commands, one module each: what it is called with, and what it does.
 
 mod ack;
+mod ask;
 mod check;
 mod configuration;
-mod demo;
+pub(crate) mod demo;
 mod discard;
 mod front;
 mod parked;
@@ -14,6 +15,7 @@ mod serve;
 mod signals;
 mod views;
 mod why;
+mod workers;
 
 use clap::{ArgMatches, Command};
 
@@ -23,12 +25,16 @@ const ABOUT: &str = "Bounded, fair, ordered delivery of messages";
 const EXAMPLES: &str = "\
 Try it, without any set-up:
   sluicegate demo
+  sluicegate demo --agents
 
 Run it:
   sluicegate check --config sluicegate.toml
   sluicegate serve --config sluicegate.toml
   sluicegate publish orders.jsonl
   sluicegate status
+
+Ask an agent, where it runs some:
+  sluicegate ask --tenant telegram:42 'Which orders are late?'
 
 Exit codes: 0 done, 1 failed, 2 bad input or configuration, 3 could not reach the server.";
 
@@ -43,9 +49,11 @@ pub(crate) fn command() -> Command {
         .subcommand(serve::command())
         .subcommand(check::command())
         .subcommand(publish::command())
+        .subcommand(ask::command())
         .subcommand(views::status::command())
         .subcommands(views::VIEWS.map(|view| view.command()))
         .mut_subcommand("pauses", pauses::arguments)
+        .mut_subcommand("workers", workers::arguments)
         .mut_subcommand("parked", |command| {
             command.args_conflicts_with_subcommands(true).subcommands(parked::commands())
         })
@@ -62,12 +70,14 @@ pub(crate) async fn run(name: &str, given: &ArgMatches) -> Result<(), Failure> {
         "serve" => serve::run(given).await,
         "check" => check::run(given).await,
         "publish" => publish::run(given).await,
+        "ask" => ask::run(given).await,
         "status" => views::status::run(given).await,
         "why" => why::run(given).await,
         "ack" => ack::run(given).await,
         "replay" => replay::run(given).await,
         "discard" => discard::run(given).await,
         "pauses" => pauses::run(given).await,
+        "workers" => workers::run(given).await,
         name => match (given.subcommand(), views::VIEWS.iter().find(|view| view.name() == name)) {
             (Some((name, given)), _) => parked::run(name, given).await,
             (None, Some(view)) => view.run(given).await,

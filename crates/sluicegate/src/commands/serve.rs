@@ -196,9 +196,10 @@ async fn end(daemon: &Daemon, front: Front, signals: &mut Signals) -> Result<(),
         name = second(signals) => {
             let views = daemon.router().pool_views();
             let running: u64 = views.iter().map(|view| u64::from(view.stats.gauges.running)).sum();
-            let unsettled = daemon.router().in_flight();
+            let (unsettled, requests) = (daemon.router().in_flight(), daemon.running_requests());
             tracing::error!(
-                "{name}: ended at once; calls cut off: {running}, messages that are delivered again: {unsettled}"
+                "{name}: ended at once; calls cut off: {running}, messages that are delivered again: {unsettled}, \
+                 requests to agents that are interrupted: {requests}"
             );
             // Nothing is waited for, neither tasks nor threads.
             std::process::exit(1);

@@ -1,4 +1,4 @@
-//! The signals that a daemon listens to.
+//! The signals that a daemon, and a command that takes its time, listens to.
 
 use std::io;
 
@@ -33,6 +33,14 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+
+    /// The same of a command that reads no file again: it ends with its terminal.
+    pub(super) async fn leave(&mut self) -> &'static str {
+        match self.next().await {
+            Told::End(name) => name,
+            Told::Reload => "SIGHUP",
         }
     }
 

@@ -1,4 +1,4 @@
-//! `sluicegate why`: what a message waits for, in a sentence.
+//! `sluicegate why`: what a message or a request waits for, in a sentence.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ Examples:
 
 pub(super) fn command() -> Command {
     let command = Command::new("why")
-        .about("What a message waits for, and since when")
+        .about("What a message or a request waits for, and since when")
         .after_help(EXAMPLES)
-        .arg(Arg::new("id").value_name("ID").required(true).help("The message's id"))
+        .arg(Arg::new("id").value_name("ID").required(true).help("The message's or request's id"))
         .arg(views::json_argument());
     client::arguments(command)
 }
@@ -34,11 +34,32 @@ pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
         return Ok(screen::line(String::from_utf8_lossy(&body).trim_end())?);
     }
     let (message, now) = (client.json(&path).await?, Timestamp::now());
+    if message["state"] == "done" && message["queue"] == AGENTS {
+        // A request that is over is kept for a while, with what came of it.
+        let request = client.json(&format!("/api/v1/requests/{}", escaped(id))).await;
+        if let Ok(request) = request {
+            return Ok(screen::line(over(&request))?);
+        }
+    }
     screen::line(sentence(&message, now))?;
     match last_error(&message, now) {
         Some(words) => Ok(screen::line(words)?),
         None => Ok(()),
     }
+}
+
+/// Where requests to agents wait.
+const AGENTS: &str = "agents";
+
+/// Says what came of a request: `0199… failed: worker_crash: An internal error occurred.`
+fn over(request: &Value) -> String {
+    let text = |value: &Value| value.as_str().map(str::to_owned).unwrap_or_default();
+    let (id, state, error) =
+        (text(&request["requestId"]), text(&request["state"]), &request["error"]);
+    if !error.is_object() {
+        return plain(&format!("{id} {state}"));
+    }
+    plain(&format!("{id} {state}: {}: {}", text(&error["code"]), text(&error["detail"])))
 }
 
 /// How much of a reply fits a screen.
@@ -76,27 +97,18 @@ fn sentence(message: &Value, now: Timestamp) -> String {
         "running" => "runs",
         "delayed" => "is delayed",
         "parked" => "is parked",
-        "done" => "is delivered",
+        "done" if text("queue") == Some("agents") => "is over",
+        "done" => "is being settled",
         _ => "waits",
     };
     let id = text("id").unwrap_or("it");
     let reason = reason(message, now).map(|reason| format!(": {reason}")).unwrap_or_default();
-    let hint = if is_blocked_head(message) { hint(id) } else { given_hint(message) };
+    let hint = hint(message);
     plain(&format!("{id} {verb}{place}{reason}{}{hint}", since(message, now)))
 }
 
-/// Whether it is the message that its group waits for, and it waits for a person.
-fn is_blocked_head(message: &Value) -> bool {
-    let why = &message["why"];
-    why["reason"] == "group_blocked" && why["detail"] == "its attempts are used up"
-}
-
-fn hint(id: &str) -> String {
-    format!("; `sluicegate ack {id}` gives it up as done, and its group goes on")
-}
-
 /// What the server says can be done about it.
-fn given_hint(message: &Value) -> String {
+fn hint(message: &Value) -> String {
     message["why"]["hint"].as_str().map(|hint| format!("; {hint}")).unwrap_or_default()
 }
 
@@ -143,6 +155,8 @@ fn since(message: &Value, now: Timestamp) -> String {
         None => message["since"].as_str().and_then(|since| time::since(since, now)),
     };
     let attempt = match message["attempt"].as_u64() {
+        // What a host's pause or an open breaker ended is no attempt.
+        Some(0) if message["lastError"].is_object() => Some("no attempt counted".to_owned()),
         Some(0) => Some("not tried yet".to_owned()),
         Some(attempt) => Some(format!("attempt {attempt}")),
         None => None,
@@ -218,7 +232,8 @@ mod tests {
             ),
             (
                 json!({"id": "m1", "pool": "P", "state": "waiting", "attempt": 5,
-                    "why": {"reason": "group_blocked", "detail": "its attempts are used up"}}),
+                    "why": {"reason": "group_blocked", "detail": "its attempts are used up",
+                    "hint": "`sluicegate ack m1` gives it up as done, and its group goes on"}}),
                 "m1 waits in pool P: its attempts are used up (attempt 5); `sluicegate ack m1` gives it \
                  up as done, and its group goes on",
             ),
@@ -239,7 +254,7 @@ mod tests {
             (
                 json!({"id": "m1", "pool": "P", "state": "done", "attempt": 1,
                     "why": {"reason": "settling", "detail": "its settlement is not durable yet: locked"}}),
-                "m1 is delivered in pool P: its settlement is not durable yet: locked (attempt 1)",
+                "m1 is being settled in pool P: its settlement is not durable yet: locked (attempt 1)",
             ),
         ];
         for (message, expected) in cases {

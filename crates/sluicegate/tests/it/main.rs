@@ -1,13 +1,16 @@
 //! The real binary, run as a person would.
 
+mod agents;
 mod check;
 mod command;
 mod crash;
 mod demo;
+mod keeper;
 mod operations;
 mod outside;
 mod parking;
 mod publish;
+mod requests;
 mod resting;
 mod serve;
 mod soak;

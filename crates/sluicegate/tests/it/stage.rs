@@ -43,7 +43,7 @@ pub(crate) struct Daemon {
     pub(crate) url: String,
 }
 
-const BINARY: &str = env!("CARGO_BIN_EXE_sluicegate");
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_sluicegate");
 
 /// A command in a folder, without the variables of whoever runs the tests.
 fn command(program: &str, arguments: &[&str], folder: &Path) -> Command {

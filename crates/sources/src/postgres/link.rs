@@ -8,7 +8,7 @@ use deadpool_postgres::{
 };
 use parking_lot::Mutex;
 use sluicegate_dispatch::SourceError;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
@@ -21,6 +21,8 @@ use crate::OpenError;
 const ANSWER: Duration = Duration::from_secs(15);
 /// How long it takes to see whether an idle connection still works.
 const RECYCLE: Duration = Duration::from_secs(3);
+/// How long to wait before the database is asked again whether it did something.
+const ASKED_AGAIN: Duration = Duration::from_millis(250);
 /// How often a statement is begun anew that the database gave up for another's sake.
 const TRIES: usize = 4;
 
@@ -91,8 +93,43 @@ impl Link {
         result
     }
 
+    /// The same for a statement that may be done again: once it is not known whether the database did it, it is asked
+    /// until it has answered. Whoever does not wait for that knows that it is not known.
+    pub(crate) async fn rows_for_sure(
+        &self,
+        statement: &str,
+        values: Values<'_>,
+    ) -> Result<Vec<Row>, SourceError> {
+        let mut is_unknown = false;
+        loop {
+            let broken = match self.connect().await {
+                Err(broken) => broken,
+                Ok(client) => match Self::ask(client, statement, values).await {
+                    Ok(rows) => {
+                        self.note(None);
+                        return Ok(rows);
+                    }
+                    Err(broken) => {
+                        is_unknown |= !broken.is_said() && !broken.is_conflict();
+                        broken
+                    }
+                },
+            };
+            let may_go_on = is_unknown || broken.is_conflict();
+            let error = SourceError::from(broken);
+            self.note(Some(&error));
+            if !may_go_on {
+                return Err(error);
+            }
+            sleep(ASKED_AGAIN).await;
+        }
+    }
+
     async fn try_rows(&self, statement: &str, values: Values<'_>) -> Result<Vec<Row>, Broken> {
-        let client = self.connect().await?;
+        Self::ask(self.connect().await?, statement, values).await
+    }
+
+    async fn ask(client: Object, statement: &str, values: Values<'_>) -> Result<Vec<Row>, Broken> {
         let query = async {
             let statement = client.prepare_cached(statement).await?;
             client.query(&statement, values).await
@@ -128,6 +165,11 @@ impl Link {
 }
 
 impl Broken {
+    /// Whether the database said so itself: then it did nothing.
+    fn is_said(&self) -> bool {
+        matches!(self, Self::Postgres(error) if error.code().is_some())
+    }
+
     fn is_conflict(&self) -> bool {
         let Self::Postgres(error) = self else { return false };
         let again = [SqlState::T_R_DEADLOCK_DETECTED, SqlState::T_R_SERIALIZATION_FAILURE];

@@ -85,7 +85,8 @@ pub(crate) async fn put_back(shared: &Shared, messages: Vec<PutBack>) -> Result<
     let publications = messages.iter().map(|it| &it.publication);
     let Columns { ids, pools, tenants, groups, bodies, highs } = Columns::of(publications);
     let values: Values<'_> = &[&queue, &names, &ids, &pools, &groups, &tenants, &highs, &bodies];
-    shared.link.rows(&shared.sql.put_back, values).await.map_err(PublishError::Source)?;
+    let put_back = shared.link.rows_for_sure(&shared.sql.put_back, values);
+    put_back.await.map_err(PublishError::Source)?;
     shared.wake.notify_one();
     shared.tell.notify_one();
     shared.has_aged(messages.len());

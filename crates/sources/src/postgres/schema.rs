@@ -7,18 +7,20 @@ use super::link::Broken;
 use crate::OpenError;
 
 /// The version of the tables that this daemon works with.
-const KNOWN: i32 = 3;
+const KNOWN: i32 = 4;
 
 const TABLES: &str = include_str!("sql/tables.sql");
 const MESSAGES: &str = include_str!("sql/messages.sql");
 const INDEXES: &str = include_str!("sql/indexes.sql");
-const FUNCTIONS: [&str; 5] = [
+const FUNCTIONS: [&str; 6] = [
     include_str!("sql/keys.sql"),
     include_str!("sql/publish.sql"),
+    PUT_BACK,
     SETTLE,
     REST,
     include_str!("sql/claim.sql"),
 ];
+const PUT_BACK: &str = include_str!("sql/put_back.sql");
 const SETTLE: &str = include_str!("sql/settle.sql");
 const REST: &str = include_str!("sql/rest.sql");
 /// The old tables are put aside, and then taken over.
@@ -31,7 +33,8 @@ fn steps(found: i32) -> Vec<&'static str> {
     let mut steps = match found {
         0 => vec![TABLES, MESSAGES, INDEXES],
         1 => vec![FROM_1, MESSAGES, COPY_1, INDEXES],
-        2 => return vec![FROM_2, SETTLE, REST],
+        2 => return vec![FROM_2, SETTLE, REST, PUT_BACK],
+        3 => return vec![PUT_BACK],
         _ => return Vec::new(),
     };
     steps.extend(FUNCTIONS);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::OptionFuture;
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Demand, Depth, Discarded, Finds, Found, Message, Order, Profile,
-    Publication, PublishError, Published, PutBack, Receipt, Rest, Settle, Settled, Source,
+    BoxFuture, Delivery, Demand, Depth, Discarded, Finds, Found, KeepsOrder, Message, Order,
+    Profile, Publication, PublishError, Published, PutBack, Receipt, Rest, Settle, Settled, Source,
     SourceError,
 };
 use sluicegate_tasks::TaskGroup;
@@ -116,7 +116,7 @@ impl<M: Content> PostgresSource<M> {
 impl<M: Content> Source<M> for PostgresSource<M> {
     fn profile(&self) -> Profile {
         Profile {
-            keeps_order: true,
+            keeps_order: KeepsOrder::OneByOne,
             keeps_dead_letters: true,
             keeps_rests: true,
             selects: true,

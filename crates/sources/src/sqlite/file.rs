@@ -143,7 +143,6 @@ pub(crate) fn writer(
     if let Some(pages) = max_pages {
         connection.pragma_update(None, "max_page_count", pages)?;
     }
-    rusqlite::vtab::array::load_module(&connection)?;
     migrate(path, &mut connection, serves)?;
     connection.busy_timeout(busy.unwrap_or(BUSY))?;
     Ok(connection)

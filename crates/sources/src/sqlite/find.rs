@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::query::next_of;
 use super::read_ahead::Standing;
-use super::row::Key;
+use super::row::{IS_ITS, Key};
 use super::store::{Inner, Queue, Store};
 use crate::wire;
 
@@ -57,12 +57,14 @@ impl Store {
     pub async fn stored_in_any(&self, id: &str) -> Result<Vec<(String, Found)>, SourceError> {
         let (id, now) = (id.to_owned(), self.inner.clock.now());
         let read = self.inner.readers.read(move |connection| {
-            let mut statement = connection.prepare_cached(
+            let mut statement = connection.prepare_cached(&format!(
                 "SELECT queues.name, m.at, m.attempts, m.body FROM queues \
-                 JOIN ids ON ids.queue = queues.id AND ids.id = ?1 JOIN messages m ON m.seq = ids.seq",
-            )?;
+                 JOIN ids ON ids.queue = queues.id AND ids.id = ?1 \
+                 JOIN messages m ON m.seq = ids.seq WHERE {IS_ITS}"
+            ))?;
             let found = |row: &Row<'_>| {
-                let age = Duration::from_millis(u64::try_from(now - row.get::<_, i64>(1)?).unwrap_or(0));
+                let age =
+                    Duration::from_millis(u64::try_from(now - row.get::<_, i64>(1)?).unwrap_or(0));
                 let (attempts, body) = (row.get(2)?, row.get(3)?);
                 Ok((row.get(0)?, Found { body, state: FoundState::Ready, attempts, age }))
             };
@@ -87,7 +89,7 @@ async fn behind(
     let read = store.readers.read(move |connection| {
         let head = match head {
             Some(head) => Some(head),
-            None => next_of(connection, &key, now, true)?.map(|head| head.seq),
+            None => next_of(connection, &key, now, true, None)?.map(|head| head.seq),
         };
         let Some(head) = head.filter(|&head| head != seq) else { return Ok(None) };
         connection
@@ -101,11 +103,11 @@ async fn behind(
 
 impl Stored {
     fn read(connection: &Connection, queue: i64, id: &str) -> rusqlite::Result<Option<Self>> {
-        let mut statement = connection.prepare_cached(
+        let mut statement = connection.prepare_cached(&format!(
             "SELECT m.seq, m.pool, m.grp, m.at, m.due, m.reason, m.attempts, m.body, lanes.code \
              FROM ids JOIN messages m ON m.seq = ids.seq JOIN lanes ON lanes.id = m.lane \
-             WHERE ids.queue = ?1 AND ids.id = ?2",
-        )?;
+             WHERE ids.queue = ?1 AND ids.id = ?2 AND {IS_ITS}"
+        ))?;
         let read = |row: &Row<'_>| {
             let key = Key { pool: row.get(1)?, group: row.get(2)? };
             let (at, due, reason) = (row.get(3)?, row.get(4)?, row.get(5)?);

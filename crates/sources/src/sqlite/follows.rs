@@ -34,7 +34,7 @@ impl Store {
         let Ok(number) = id.parse::<i64>() else { return Ok(Outlook::default()) };
         let read = self.inner.readers.read(move |connection| {
             let mut find = connection.prepare_cached(
-                "SELECT follows, queue, pool, grp FROM parked WHERE number = ?1 AND holds",
+                "SELECT follows, queue, published, grp FROM parked WHERE number = ?1 AND holds",
             )?;
             let key = |row: &rusqlite::Row<'_>| {
                 let follows: bool = row.get(0)?;

@@ -21,6 +21,8 @@
 //! there is something to write or to read.
 
 mod clock;
+#[cfg(test)]
+mod dice;
 mod discard;
 mod file;
 mod find;
@@ -42,6 +44,7 @@ mod replay;
 mod replay_error;
 mod replay_notes;
 mod replay_plan;
+mod requests;
 mod rest;
 mod row;
 mod schema;
@@ -60,5 +63,6 @@ pub use parked_list::{ParkedFilter, ParkedItem, ParkedPage, ParkedRecord};
 pub use replay::{Batch, Replaying, Returning};
 pub use replay_error::{DiscardError, ReplayError};
 pub use replay_plan::ReplayPlan;
+pub use requests::{EndedRequest, NewRequest, StoredRequest, StoredSession};
 pub use source::SqliteSource;
 pub use store::{Publisher, Store, StoreSettings};

@@ -49,9 +49,10 @@ impl Columns<'_> {
         let authority = self.message.map(|message| message.target.authority());
         let mut statement = connection.prepare_cached(
             "INSERT INTO parked (number, queue, broker_id, pool, grp, code, reason, status, \
-             attempts, holds, at, body, message_id, authority, host, follows, last_error) \
+             attempts, holds, at, body, message_id, authority, host, follows, last_error, published) \
              VALUES ((SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM parked WHERE number = ?1)), \
-             ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17) RETURNING number",
+             ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18) \
+             RETURNING number",
         )?;
         let params = params![
             number,
@@ -71,14 +72,15 @@ impl Columns<'_> {
             authority.map(host_of),
             self.follows,
             self.last_error.map(last_error::written),
+            self.message.map(|message| &*message.pool),
         ];
         statement.query_row(params, |row| row.get(0))
     }
 
-    /// The key that it holds.
+    /// The key that it holds: by the code that it was published with, whichever pool served it.
     pub(crate) fn key(&self) -> Option<HeldKey> {
-        let (pool, group) = self.pool.zip(self.group).filter(|_| self.holds)?;
-        Some((self.queue.to_owned(), pool.to_owned(), group.to_owned()))
+        let (message, group) = self.message.zip(self.group).filter(|_| self.holds)?;
+        Some((self.queue.to_owned(), message.pool.to_string(), group.to_owned()))
     }
 }
 
@@ -168,7 +170,8 @@ fn is_parked(connection: &Connection, columns: &Columns<'_>) -> rusqlite::Result
     statement.exists(params![columns.queue, columns.body, columns.broker_id, id])
 }
 
-/// A message that was replayed is parked again: the number that it had.
+/// A message that was replayed is parked again: the number that it had, if it has a place in its key. What holds no key, and
+/// is held up by none, is a message like others: it goes to the end, however soon it comes.
 fn came_back(
     connection: &Connection,
     queue: &str,
@@ -177,18 +180,20 @@ fn came_back(
     touched: &mut BTreeSet<HeldKey>,
 ) -> rusqlite::Result<Option<i64>> {
     let mut statement = connection.prepare_cached(
-        "DELETE FROM replays WHERE queue = ?1 AND message_id = ?2 RETURNING number, pool, grp",
+        "DELETE FROM replays WHERE queue = ?1 AND message_id = ?2 RETURNING number, pool, grp, holds",
     )?;
-    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
-    let found: Option<(i64, Option<String>, Option<String>)> =
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+    let found: Option<(i64, Option<String>, Option<String>, bool)> =
         statement.query_row(params![queue, id], read).optional()?;
-    let Some((number, pool, group)) = found else { return Ok(None) };
+    let Some((number, pool, group, holds)) = found else { return Ok(None) };
+    let key = pool.zip(group).map(|(pool, group)| (queue.to_owned(), pool, group));
     // Where its queue had it before that was noted, it is still in the list.
     let mut remove = connection.prepare_cached("DELETE FROM parked WHERE number = ?1")?;
     changes.count -= i64::from(remove.execute([number])? > 0);
     changes.gone.push((queue.to_owned(), id.to_owned()));
-    touched.extend(pool.zip(group).map(|(pool, group)| (queue.to_owned(), pool, group)));
-    Ok(Some(number))
+    let first = key.as_ref().map(|key| first_of(connection, key)).transpose()?.flatten();
+    touched.extend(key);
+    Ok((holds || first.is_some()).then_some(number))
 }
 
 /// Whether a message that is parked behind others of its key is replayed by itself after them: those before it
@@ -241,6 +246,11 @@ impl ParkedStore for Store {
     fn lets_pass(&self, queue: &str, message: &str) -> bool {
         let index = &self.inner.parked;
         !index.is_empty() && index.lets_pass(&(queue.to_owned(), message.to_owned()))
+    }
+
+    fn may_pass(&self, queue: &str, message: &str) -> bool {
+        let index = &self.inner.parked;
+        !index.is_empty() && index.may_pass(&(queue.to_owned(), message.to_owned()))
     }
 
     fn is_replayed(&self, queue: &str, message: &str) -> bool {

@@ -76,7 +76,7 @@ impl Import {
             reason: &record.reason,
             status: record.status,
             attempts: record.attempts,
-            holds: record.holds_key && message.is_some() && record.pool.is_some(),
+            holds: record.holds_key && message.is_some(),
             follows: false,
             at: record.parked_at,
             body: &record.body,

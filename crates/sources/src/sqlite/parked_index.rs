@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::Notify;
 
-/// Queue, pool and group.
+/// Queue, the code of the pool that its messages were published with, and group: pools come and go, and others serve their
+/// messages meanwhile.
 pub(crate) type HeldKey = (String, String, String);
 /// Queue and message id.
 pub(crate) type Name = (String, String);
@@ -108,8 +109,10 @@ impl ParkedIndex {
             let replay = Replay { number, key, holds, stage };
             changes.replays.push(((queue, row.get(1)?), replay));
         }
-        let mut keys =
-            connection.prepare("SELECT DISTINCT queue, pool, grp FROM parked WHERE holds")?;
+        let mut keys = connection.prepare(
+            "SELECT DISTINCT queue, published, grp FROM parked \
+                 WHERE holds AND published IS NOT NULL",
+        )?;
         let keys = keys.query_map((), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
         for key in keys.collect::<Result<Vec<HeldKey>, _>>()? {
             let first = first_of(connection, &key)?;
@@ -178,16 +181,11 @@ impl ParkedIndex {
         known.replays.get(&(queue.to_owned(), id.to_owned())).map(|replay| replay.stage)
     }
 
-    /// Messages that are back in their queues and have not been seen since.
-    pub(crate) fn unseen(&self) -> Vec<Name> {
+    /// Messages that are back in their queues and not over.
+    pub(crate) fn back(&self) -> Vec<Name> {
         let known = self.known.lock();
-        let is_unseen = |replay: &Replay| {
-            let state = replay.key.as_ref().and_then(|key| known.keys.get(key));
-            replay.stage == Stage::Back
-                && state.and_then(|state| state.returning.get(&replay.number)) == Some(&false)
-        };
-        let unseen = known.replays.iter().filter(|(_, replay)| is_unseen(replay));
-        unseen.map(|(name, _)| name.clone()).collect()
+        let back = known.replays.iter().filter(|(_, replay)| replay.stage == Stage::Back);
+        back.map(|(name, _)| name.clone()).collect()
     }
 
     pub(super) fn holds(&self, key: &HeldKey) -> bool {
@@ -197,20 +195,28 @@ impl ParkedIndex {
         })
     }
 
+    /// Whether a replayed message is the first of its key; from then on it is seen, and holds the key no more.
     pub(super) fn lets_pass(&self, name: &Name) -> bool {
+        let may_pass = self.may_pass(name);
         let mut known = self.known.lock();
         let Known { keys, replays, .. } = &mut *known;
-        let Some(replay) = replays.get(name) else { return false };
-        let number = replay.number;
-        let Some(state) = replay.key.as_ref().and_then(|key| keys.get_mut(key)) else {
-            return true;
-        };
-        let is_first = state.first.is_none_or(|first| first.number > number)
-            && state.returning.range(..number).all(|(_, is_seen)| *is_seen);
-        if is_first && let Some(is_seen) = state.returning.get_mut(&number) {
+        let replay = replays.get(name).filter(|_| may_pass);
+        if let Some(Replay { number, key: Some(key), .. }) = replay
+            && let Some(is_seen) = keys.get_mut(key).and_then(|key| key.returning.get_mut(number))
+        {
             *is_seen = true;
         }
-        is_first
+        may_pass
+    }
+
+    pub(super) fn may_pass(&self, name: &Name) -> bool {
+        let known = self.known.lock();
+        let Some(replay) = known.replays.get(name) else { return false };
+        let Some(state) = replay.key.as_ref().and_then(|key| known.keys.get(key)) else {
+            return true;
+        };
+        state.first.is_none_or(|first| first.number > replay.number)
+            && state.returning.range(..replay.number).all(|(_, is_seen)| *is_seen)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -255,7 +261,7 @@ impl Known {
 pub(crate) fn first_of(connection: &Connection, key: &HeldKey) -> rusqlite::Result<Option<First>> {
     let mut statement = connection.prepare_cached(
         "SELECT number, follows FROM parked INDEXED BY parked_key \
-         WHERE queue = ?1 AND pool = ?2 AND grp = ?3 AND holds \
+         WHERE queue = ?1 AND published = ?2 AND grp = ?3 AND holds \
          AND NOT EXISTS (SELECT 1 FROM replays WHERE replays.number = parked.number) \
          ORDER BY number LIMIT 1",
     )?;

@@ -325,7 +325,8 @@ const EXHAUSTED: &str = "WITH RECURSIVE pools (pool) AS ( \
 /// With the place among those that hold the same key, counted as far as that is of use.
 const SHOWN: &str = "number, queue, pool, code, reason, status, attempts, at, body, \
     CASE WHEN holds THEN (SELECT count(*) FROM (SELECT 1 FROM parked before \
-    WHERE before.queue = parked.queue AND before.pool = parked.pool AND before.grp = parked.grp \
+    WHERE before.queue = parked.queue AND before.published = parked.published \
+    AND before.grp = parked.grp \
     AND before.holds AND before.number <= parked.number LIMIT 1000)) END, last_error";
 
 const KEPT: &str =

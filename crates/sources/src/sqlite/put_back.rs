@@ -73,7 +73,7 @@ async fn still_out(
 
 /// The id of the message at a place, empty if that is no message; `None` if the place is free. The number alone
 /// does not say which message it is: a message that came from elsewhere may have had the same one there.
-fn occupant(connection: &Connection, seq: i64) -> rusqlite::Result<Option<Arc<str>>> {
+pub(super) fn occupant(connection: &Connection, seq: i64) -> rusqlite::Result<Option<Arc<str>>> {
     let mut find = connection.prepare_cached("SELECT body FROM messages WHERE seq = ?1")?;
     let id = |row: &Row<'_>| {
         let read = wire::parse_stored(row.get_ref(0)?.as_str()?);
@@ -89,10 +89,10 @@ fn place_of(queue: i64, broker_id: &str) -> Option<i64> {
     (seq < schema::base(queue + 1)).then_some(seq)
 }
 
-struct Return {
-    queue: Arc<Queue>,
-    messages: Vec<PutBack>,
-    now: i64,
+pub(super) struct Return {
+    pub(super) queue: Arc<Queue>,
+    pub(super) messages: Vec<PutBack>,
+    pub(super) now: i64,
 }
 
 impl Return {
@@ -111,8 +111,10 @@ impl Return {
         if there.as_ref() == Some(&of.id) {
             return Ok(None);
         }
-        // Without a place, or with another message in it, it goes to the end.
-        let old = old.filter(|_| there.is_none());
+        // Without a place it goes to the end; or with another message in it, or whose end is not known here yet: what is
+        // said of that one would be said of this.
+        let is_free = |seq: &i64| !self.queue.ahead.lock().has_in_hand(*seq);
+        let old = old.filter(|_| there.is_none()).filter(is_free);
         let seq = old.unwrap_or(numbers.next);
         if old.is_none() {
             // Done again after a crash, it is there once.
@@ -125,9 +127,7 @@ impl Return {
         let (queue, high) = (self.queue.id, of.high_priority);
         publish::insert(connection, seq, queue, lane, &group, high, None, self.now, body)?;
         self.remember(connection, &of.id, seq, "REPLACE")?;
-        if high {
-            hold_head(connection, &self.queue, lane.pool, &group)?;
-        }
+        hold_head(connection, &self.queue, lane.pool, &group)?;
         let (pool, code, lane) = (lane.pool, Arc::clone(&of.pool), lane.id);
         Ok(Some(Returned { seq, pool, code, lane, group, high }))
     }
@@ -147,7 +147,7 @@ impl Return {
 }
 
 /// What went back.
-struct Restored {
+pub(super) struct Restored {
     /// The first and the last number of those that went to the end.
     numbers: (i64, i64),
     messages: Vec<Returned>,

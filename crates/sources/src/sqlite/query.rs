@@ -12,13 +12,15 @@ use sluicegate_dispatch::{DEFAULT_GROUP, Ordered};
 
 use super::hash::{Map, Set};
 use super::read_ahead::{Choice, Fetch, Fetched, Found, LaneFetch, LaneFetched, REGULAR};
-use super::row::{Content, Key, Row, Touched};
+use super::row::{Content, HELD, Key, Row, Touched};
 use super::schema;
 
 /// How many messages are looked at at once for the lanes that they touch.
 const BEYOND: usize = 4096;
-/// Where fewer of a lane are to be read, the numbers of so many more are read too: then those are found without
-/// the lane's index, together with the next of other lanes.
+/// Where so many of a lane are to be read, or fewer, they are found by their numbers, together with those of other lanes
+/// that lie beside them: a pool's turn is as many.
+const FEW: usize = 8;
+/// Then the numbers of so many more are read too, for whole turns: those are found without the lane's index.
 const NUMBERS: usize = 7;
 /// How many numbers may lie between two messages that are read in one go.
 const STEPPED_OVER: i64 = 8;
@@ -44,8 +46,8 @@ pub(crate) fn read(
         fetched.lanes.push(reading.lane(at, lane)?);
     }
     reading.numbered(&mut fetched.lanes)?;
-    for Choice { key, read } in &fetch.choosing {
-        let next = next_of(&snapshot, key, fetch.now, reading.has_high)?;
+    for Choice { key, read, tried } in &fetch.choosing {
+        let next = next_of(&snapshot, key, fetch.now, reading.has_high, *tried)?;
         let next = next.map(|row| reading.with_content(row, *read)).transpose()?;
         fetched.chosen.push((key.clone(), next));
     }
@@ -137,7 +139,8 @@ struct Reading<'c> {
     has_read: bool,
     /// Whether the queue has messages of high priority at all.
     has_high: bool,
-    /// Whether the keys of a pool may be in several lanes.
+    /// Whether the first of a lane may not be the next of its key: the pool has several lanes, or messages that were
+    /// out before.
     is_split: Map<i64, bool>,
 }
 
@@ -195,7 +198,7 @@ impl<'c> Reading<'c> {
         let mut seen = Set::default();
         for (class, cursor) in fetch.cursors.into_iter().enumerate() {
             let Some(cursor) = cursor.filter(|_| left > 0) else { continue };
-            let are_few = left < NUMBERS || !fetch.numbers.is_empty();
+            let are_few = left <= FEW || !fetch.numbers.is_empty();
             if class == REGULAR && fetch.ordered == Ordered::Nothing && are_few {
                 self.numbers(at, fetch, cursor, left, &mut fetched)?;
                 continue;
@@ -229,7 +232,7 @@ impl<'c> Reading<'c> {
             let is_first = !is_kept || seen.insert(Arc::clone(&row.group));
             if is_kept && is_first && looks_up {
                 let key = Key { pool: fetch.pool, group: Arc::clone(&row.group) };
-                let next = next_of(self.connection, &key, self.now, self.has_high)?;
+                let next = next_of(self.connection, &key, self.now, self.has_high, None)?;
                 fetched.first.extend(next.map(|next| (key.group, next)));
             }
             let is_wanted = is_first && row.due.is_none();
@@ -251,7 +254,7 @@ impl<'c> Reading<'c> {
         let found;
         let mut next = &fetch.numbers[..];
         if next.is_empty() {
-            let most = limit + NUMBERS;
+            let most = (limit + NUMBERS).next_multiple_of(FEW);
             let rows = self.numbers.query_map(params![fetch.lane, cursor, most], |row| row.get(0));
             found = rows?.collect::<Result<Vec<i64>, _>>()?;
             next = &found;
@@ -284,7 +287,7 @@ impl<'c> Reading<'c> {
         Ok(())
     }
 
-    /// Whether the keys of a lane that is kept in order may be in other lanes too.
+    /// Whether the keys of a lane that is kept in order may be in other lanes too, or have messages that were out.
     fn is_split(&mut self, fetch: &LaneFetch) -> rusqlite::Result<bool> {
         if fetch.ordered == Ordered::Nothing {
             return Ok(false);
@@ -292,12 +295,14 @@ impl<'c> Reading<'c> {
         if let Some(&is_split) = self.is_split.get(&fetch.pool) {
             return Ok(is_split);
         }
-        let sql =
-            "SELECT count(*) > 1 FROM (SELECT 1 FROM lanes WHERE queue = ?1 AND code = ?2 LIMIT 2)";
+        let sql = format!(
+            "SELECT (SELECT count(*) > 1 FROM (SELECT 1 FROM lanes WHERE queue = ?1 AND code = ?2 LIMIT 2)) \
+             OR EXISTS (SELECT 1 FROM messages INDEXED BY messages_held WHERE pool = ?3 AND {HELD})"
+        );
         let is_split = self
             .connection
-            .prepare_cached(sql)?
-            .query_row(params![self.queue, fetch.code], |row| row.get(0))?;
+            .prepare_cached(&sql)?
+            .query_row(params![self.queue, fetch.code, fetch.pool], |row| row.get(0))?;
         self.is_split.insert(fetch.pool, is_split);
         Ok(is_split)
     }
@@ -350,21 +355,29 @@ fn has_high(connection: &Connection, queue: i64) -> rusqlite::Result<bool> {
     connection.prepare_cached(sql)?.query_row([queue], |row| row.get(0))
 }
 
-/// The message of a key that is to be handed out next: one that was tried before, else the first of
-/// high priority whose time has come, else the first.
+/// The message of a key that is to be handed out next: one that was out before, or the first of those that have a place
+/// before it, which are of high priority if it is. It counts as one that was out itself, so that nothing is raised before
+/// it. Where there is none, the first of high priority whose time has come, else the first. `docs/rules.md#fifo-1`.
 pub(crate) fn next_of(
     connection: &Connection,
     key: &Key,
     now: i64,
     has_high: bool,
+    tried: Option<i64>,
 ) -> rusqlite::Result<Option<Row>> {
     let first = |high, until| first_of(connection, key, high, until);
     let regular = first(false, i64::MAX)?;
-    if !has_high || regular.as_ref().is_some_and(|row| row.held) {
+    if let Some(held) = first_held(connection, key, tried)? {
+        let high = if has_high { first(true, now)? } else { None };
+        let regular = regular.filter(|_| !held.high);
+        let first = regular.into_iter().chain(high).chain([held]).min_by_key(|row| row.seq);
+        return Ok(first.map(|first| Row { held: true, ..first }));
+    }
+    if !has_high {
         return Ok(regular);
     }
     let Some(high) = first(true, i64::MAX)? else { return Ok(regular) };
-    if high.held || high.due.is_none_or(|due| due <= now) {
+    if high.due.is_none_or(|due| due <= now) {
         return Ok(Some(high));
     }
     let due = first(true, now)?;
@@ -385,6 +398,28 @@ fn first_of(
          WHERE pool = ?1 AND grp = ?2 AND high = ?3 AND ifnull(due, ?4) <= ?4 ORDER BY seq LIMIT 1"
     ))?;
     statement.query_row(params![key.pool, key.group, high, until], Row::read).optional()
+}
+
+/// The first of a key that was out before, by the file or as `tried`.
+fn first_held(
+    connection: &Connection,
+    key: &Key,
+    tried: Option<i64>,
+) -> rusqlite::Result<Option<Row>> {
+    let columns = Row::COLUMNS;
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {columns} FROM messages INDEXED BY messages_held \
+         WHERE pool = ?1 AND grp = ?2 AND {HELD} ORDER BY seq LIMIT 1"
+    ))?;
+    let held = statement.query_row(params![key.pool, key.group], Row::read).optional()?;
+    if tried.is_none() {
+        return Ok(held);
+    }
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {columns} FROM messages WHERE seq = ?1 AND pool = ?2 AND grp = ?3"
+    ))?;
+    let tried = statement.query_row(params![tried, key.pool, key.group], Row::read).optional()?;
+    Ok(held.into_iter().chain(tried).min_by_key(|row| row.seq))
 }
 
 /// Messages of a lane in order of their times, and the first time that is still to come.

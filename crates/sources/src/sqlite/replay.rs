@@ -70,13 +70,37 @@ impl Store {
         queues: &HashSet<String>,
         whole: bool,
     ) -> Result<Replaying, SourceError> {
+        let mode = if whole { Mode::AllOrNone } else { Mode::Those };
+        self.begin(numbers, queues, mode, None).await
+    }
+
+    /// Begins to replay a part of those that were parked up to a number. What was parked behind that, because of them,
+    /// follows them.
+    ///
+    /// # Errors
+    /// If the state file could not be written.
+    pub async fn begin_part_of_replay(
+        &self,
+        numbers: &[i64],
+        queues: &HashSet<String>,
+        up_to: i64,
+    ) -> Result<Replaying, SourceError> {
+        self.begin(numbers, queues, Mode::Those, Some(up_to)).await
+    }
+
+    async fn begin(
+        &self,
+        numbers: &[i64],
+        queues: &HashSet<String>,
+        mode: Mode,
+        up_to: Option<i64>,
+    ) -> Result<Replaying, SourceError> {
         let index = Arc::clone(&self.inner.parked);
         let turn = Arc::clone(&index.turn).lock_owned().await;
         let now = self.inner.clock.now();
         let (numbers, queues) = (numbers.iter().copied().collect(), queues.clone());
         let own = Arc::clone(&index);
-        let mode = if whole { Mode::AllOrNone } else { Mode::Those };
-        let begin = || Begin { index: own, numbers, queues, mode, now };
+        let begin = || Begin { index: own, numbers, queues, mode, up_to, now };
         let begun = self.inner.writer.write(begin).await?;
         let (begun, refused) = (begun.numbers, begun.refused);
         Ok(Replaying { begun, refused, index, _turn: turn })
@@ -93,7 +117,8 @@ impl Store {
     ) -> Result<Option<ReplayError>, SourceError> {
         let (index, now) = (Arc::clone(&self.inner.parked), self.inner.clock.now());
         let (numbers, queues) = (numbers.iter().copied().collect(), queues.clone());
-        let check = || Begin { index, numbers, queues, mode: Mode::Check, now };
+        let (mode, up_to) = (Mode::Check, None);
+        let check = || Begin { index, numbers, queues, mode, up_to, now };
         Ok(self.inner.writer.write(check).await?.refused.into_iter().next())
     }
 
@@ -156,7 +181,7 @@ impl Store {
         let read = self.inner.readers.read(move |connection| {
             let mut statement = connection.prepare_cached(
                 "SELECT number, follows FROM parked \
-                 WHERE queue = ?1 AND pool = ?2 AND grp = ?3 AND holds ORDER BY number LIMIT ?4",
+                 WHERE queue = ?1 AND published = ?2 AND grp = ?3 AND holds ORDER BY number LIMIT ?4",
             )?;
             let mut numbers = Vec::new();
             for key in keys {
@@ -176,12 +201,12 @@ impl Store {
         read.await
     }
 
-    /// Messages that were replayed and have not been seen since, by their queues.
+    /// Messages that were replayed, are in their queues again and not over, by their queues.
     #[must_use]
-    pub fn unseen_replays(&self) -> BTreeMap<String, Vec<Arc<str>>> {
-        let mut by_queue: BTreeMap<String, Vec<Arc<str>>> = BTreeMap::new();
-        for (queue, id) in self.inner.parked.unseen() {
-            by_queue.entry(queue).or_default().push(id.into());
+    pub fn replays_under_way(&self) -> BTreeMap<String, BTreeSet<Arc<str>>> {
+        let mut by_queue: BTreeMap<String, BTreeSet<Arc<str>>> = BTreeMap::new();
+        for (queue, id) in self.inner.parked.back() {
+            by_queue.entry(queue).or_default().insert(id.into());
         }
         by_queue
     }
@@ -220,7 +245,7 @@ pub(super) struct Row {
 impl Row {
     pub(super) fn find(connection: &Connection, number: i64) -> rusqlite::Result<Option<Self>> {
         let mut statement = connection.prepare_cached(
-            "SELECT queue, pool, grp, holds, CASE WHEN code <> ?2 THEN message_id END FROM parked \
+            "SELECT queue, published, grp, holds, CASE WHEN code <> ?2 THEN message_id END FROM parked \
              WHERE number = ?1",
         )?;
         let read = |row: &SqlRow<'_>| {
@@ -250,6 +275,8 @@ struct Begin {
     numbers: BTreeSet<i64>,
     queues: HashSet<String>,
     mode: Mode,
+    /// The last number of all that is to be replayed, of which these are a part.
+    up_to: Option<i64>,
     now: i64,
 }
 
@@ -314,6 +341,21 @@ impl Begin {
     }
 }
 
+/// What was parked behind these keys, after those that are to be replayed were chosen, is replayed after them by itself:
+/// nobody who asked for them knows of it. `docs/rules.md#park-2`.
+fn follow(connection: &Connection, keys: &BTreeSet<HeldKey>, behind: i64) -> rusqlite::Result<()> {
+    let mut follow = connection.prepare_cached(
+        "UPDATE parked SET follows = 1 \
+         WHERE queue = ?1 AND published = ?2 AND grp = ?3 AND holds AND number > ?4 AND code = ?5 \
+         AND NOT follows",
+    )?;
+    let code = ParkedCode::KeyParked.label();
+    for (queue, pool, group) in keys {
+        follow.execute(params![queue, pool, group, behind, code])?;
+    }
+    Ok(())
+}
+
 impl Write for Begin {
     type Answer = BegunReplay;
 
@@ -339,6 +381,9 @@ impl Write for Begin {
             return Ok(BegunReplay { refused: begun.refused, ..BegunReplay::default() });
         }
         connection.execute_batch("RELEASE replay")?;
+        if let Some(up_to) = self.up_to {
+            follow(connection, &touched, up_to)?;
+        }
         begun.changes.keys = firsts(connection, touched)?;
         Ok(begun)
     }

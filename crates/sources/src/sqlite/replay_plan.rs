@@ -57,7 +57,7 @@ fn plan(
     limit: usize,
     queues: &HashSet<String>,
 ) -> rusqlite::Result<ReplayPlan> {
-    let columns = "number, queue, pool, grp, code <> 'malformed', \
+    let columns = "number, queue, published, grp, code <> 'malformed', \
         EXISTS (SELECT 1 FROM replays WHERE replays.number = parked.number)";
     let found = filter.select(connection, columns, after, limit, candidate)?.found;
     let mut plan =
@@ -118,7 +118,7 @@ fn stays(
         meant.push(format!("ifnull({condition} ?{}, 0)", values.len()));
     }
     let sql = format!(
-        "SELECT min(number) FROM parked WHERE queue = ?1 AND pool = ?2 AND grp = ?3 AND holds \
+        "SELECT min(number) FROM parked WHERE queue = ?1 AND published = ?2 AND grp = ?3 AND holds \
          AND NOT ({}) AND NOT EXISTS (SELECT 1 FROM replays WHERE replays.number = parked.number)",
         meant.join(" AND ")
     );

@@ -60,7 +60,8 @@ impl Write for Rests {
     }
 }
 
-/// A message of high priority comes: the head of its key, if it is or was out, stays the head after a crash too.
+/// A message comes that could go before the head of its key: if that is or was out, the file says so, and it stays ahead
+/// of high priority after a crash too.
 pub(crate) fn hold_head(
     connection: &Connection,
     queue: &Queue,

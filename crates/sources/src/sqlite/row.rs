@@ -94,6 +94,13 @@ impl Raised {
     }
 }
 
+/// Of which messages the file says that they were tried or handed back, as the index of these has it.
+pub(crate) const HELD: &str = "(attempts > 0 OR ifnull(reason, 'scheduled') <> 'scheduled')";
+
+/// Whether the message `m` is the one that `ids` remembers: the number may have become another's since.
+pub(crate) const IS_ITS: &str =
+    "CASE WHEN json_valid(m.body) THEN json_extract(m.body, '$.id') = ids.id END";
+
 impl Row {
     /// The columns that it is read from.
     pub(crate) const COLUMNS: &str =

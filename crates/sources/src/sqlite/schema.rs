@@ -159,6 +159,41 @@ const STEPS: &[&str] = &[
         JOIN lanes l ON l.id = m.lane
         WHERE json_valid(m.body);
     DROP TABLE old_replays;
+", "
+    CREATE INDEX messages_held ON messages (pool, grp)
+        WHERE (attempts > 0 OR ifnull(reason, 'scheduled') <> 'scheduled');
+", "
+    ALTER TABLE parked ADD COLUMN published TEXT;
+    UPDATE parked SET published = ifnull(json_extract(body, '$.poolCode'), 'DEFAULT-POOL')
+        WHERE code <> 'malformed' AND json_valid(body);
+    UPDATE parked SET published = pool WHERE code <> 'malformed' AND published IS NULL;
+    UPDATE parked SET holds = 1 WHERE code = 'unknown_pool' AND grp IS NOT NULL AND json_valid(body)
+        AND CASE WHEN json_valid(body) THEN json_extract(body, '$.messageGroupId') IS NOT NULL ELSE 0 END;
+    DROP INDEX parked_key;
+    CREATE INDEX parked_key ON parked (queue, published, grp) WHERE holds;
+    UPDATE replays SET pool = parked.published FROM parked WHERE parked.number = replays.number;
+", "
+    CREATE TABLE requests (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        session TEXT NOT NULL,
+        admitted TEXT NOT NULL,
+        outcome TEXT,
+        at INTEGER NOT NULL,
+        ended INTEGER,
+        bytes INTEGER NOT NULL
+    );
+    CREATE INDEX requests_ended ON requests (ended) WHERE ended IS NOT NULL;
+    CREATE INDEX requests_open ON requests (number) WHERE ended IS NULL;
+    CREATE TABLE requests_kept (bytes INTEGER NOT NULL);
+    INSERT INTO requests_kept (bytes) VALUES (0);
+    CREATE TABLE sessions (
+        id TEXT PRIMARY KEY,
+        owner TEXT NOT NULL,
+        begun INTEGER NOT NULL,
+        at INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    CREATE INDEX sessions_at ON sessions (at);
 "];
 
 /// The latest version that is known.

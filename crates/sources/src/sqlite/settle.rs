@@ -1,16 +1,17 @@
 //! Settling deliveries: one write for a whole batch of them. `docs/rules.md#settle-1`.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
-use rusqlite::types::Value;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, params, params_from_iter};
 use sluicegate_dispatch::{Settled, Settlement};
 
 use super::clock::Clock;
 use super::read_ahead::Back;
 use super::store::Queue;
 use super::writer::Write;
+
+/// How many messages one statement deletes, at most. There is one for each power of two.
+const MOST_DELETED: usize = 128;
 
 /// Deliveries that are being settled. Those that could not be are out as before.
 pub(crate) struct Settlements {
@@ -31,10 +32,18 @@ impl Settlements {
         }
     }
 
-    /// All in one statement: one for each would find its way into every index anew.
-    fn delete(&self, connection: &Connection, gone: Vec<Value>) -> rusqlite::Result<()> {
-        let sql = "DELETE FROM messages WHERE seq IN (SELECT value FROM rarray(?1))";
-        let deleted = connection.prepare_cached(sql)?.execute([Rc::new(gone)])?;
+    /// As many as can be in each statement: one for each would find its way into every index anew. They are named one by
+    /// one: a list that is bound as a whole is gone through twice.
+    fn delete(&self, connection: &Connection, gone: &mut [i64]) -> rusqlite::Result<()> {
+        gone.sort_unstable();
+        let (mut left, mut deleted) = (&*gone, 0);
+        while !left.is_empty() {
+            let (now, later) = left.split_at(1 << left.len().min(MOST_DELETED).ilog2());
+            let sql =
+                format!("DELETE FROM messages WHERE seq IN ({})", vec!["?"; now.len()].join(","));
+            deleted += connection.prepare_cached(&sql)?.execute(params_from_iter(now))?;
+            left = later;
+        }
         let sql = "UPDATE queues SET stored = stored - ?1 WHERE id = ?2";
         connection.prepare_cached(sql)?.execute(params![deleted, self.queue.id])?;
         Ok(())
@@ -52,7 +61,7 @@ impl Write for Settlements {
         let mut update = connection.prepare_cached(
             "UPDATE messages SET attempts = ?2, due = ?3, reason = ?4 WHERE seq = ?1",
         )?;
-        let mut gone = Vec::with_capacity(self.items.len());
+        let mut gone: Vec<i64> = Vec::with_capacity(self.items.len());
         let mut settled = Vec::with_capacity(self.items.len());
         for item in &self.items {
             let Some((seq, settlement)) = *item else {
@@ -63,13 +72,13 @@ impl Write for Settlements {
                 let due = if let Back::At(due) = self.back(settlement) { Some(due) } else { None };
                 update.execute(params![seq, attempts, due, reason.label()])? > 0
             } else {
-                gone.push(Value::Integer(seq));
+                gone.push(seq);
                 true
             };
             settled.push(if is_there { Settled::Done } else { Settled::Stale });
         }
         if !gone.is_empty() {
-            self.delete(connection, gone)?;
+            self.delete(connection, &mut gone)?;
         }
         Ok(settled)
     }

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use rusqlite::params;
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Demand, Depth, Discarded, Finds, Found, Order, Profile, Publication,
-    PublishError, Published, PutBack, Receipt, Rest, Settle, Settled, Source, SourceError,
+    BoxFuture, Delivery, Demand, Depth, Discarded, Finds, Found, KeepsOrder, Order, Profile,
+    Publication, PublishError, Published, PutBack, Receipt, Rest, Settle, Settled, Source,
+    SourceError,
 };
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -158,7 +159,7 @@ impl SqliteSource {
 impl Source for SqliteSource {
     fn profile(&self) -> Profile {
         Profile {
-            keeps_order: true,
+            keeps_order: KeepsOrder::OneByOne,
             keeps_rests: true,
             selects: true,
             finds: Finds::All,

@@ -6,8 +6,9 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use sluicegate_dispatch::{Discarded, SourceError};
 use tokio::time::Instant;
 
+use super::put_back::occupant;
 use super::read_ahead::Leaving;
-use super::row::Key;
+use super::row::{IS_ITS, Key};
 use super::store::{Inner, Queue};
 use super::writer::Write;
 
@@ -17,33 +18,32 @@ pub(crate) async fn take_out(
     queue: &Arc<Queue>,
     id: &str,
 ) -> Result<Discarded, SourceError> {
-    let (number, id) = (queue.id, id.to_owned());
-    let found = store.readers.read(move |connection| find(connection, number, &id)).await?;
+    let (number, of) = (queue.id, id.to_owned());
+    let found = store.readers.read(move |connection| find(connection, number, &of)).await?;
     let Some(leaving) = found else { return Ok(Discarded::NotFound) };
-    let seq = leaving.seq;
-    let write = || {
-        let begun = queue.ahead.lock().begin_leaving(leaving, Instant::now());
-        TakeOut { queue: Arc::clone(queue), seq: begun.then_some(seq) }
-    };
-    store.writer.write(write).await
+    store.writer.write(|| TakeOut::begin(queue, id, leaving, Instant::now())).await
 }
 
-fn find(connection: &Connection, queue: i64, id: &str) -> rusqlite::Result<Option<Leaving>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT m.seq, m.lane, m.pool, m.grp, lanes.code, m.high FROM ids \
-         JOIN messages m ON m.seq = ids.seq JOIN lanes ON lanes.id = m.lane \
-         WHERE ids.queue = ?1 AND ids.id = ?2",
-    )?;
+pub(super) fn find(
+    connection: &Connection,
+    queue: i64,
+    id: &str,
+) -> rusqlite::Result<Option<Leaving>> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT m.seq, m.lane, m.pool, m.grp, m.high FROM ids JOIN messages m ON m.seq = ids.seq \
+         WHERE ids.queue = ?1 AND ids.id = ?2 AND {IS_ITS}"
+    ))?;
     let read = |row: &Row<'_>| {
         let key = Key { pool: row.get(2)?, group: row.get(3)? };
-        Ok(Leaving::new(row.get(0)?, row.get(1)?, key, row.get(4)?, row.get(5)?))
+        Ok(Leaving::new(row.get(0)?, row.get(1)?, key, row.get(4)?))
     };
     statement.query_row(params![queue, id], read).optional()
 }
 
 /// A message that is being taken out. While it is, it is not handed out.
-struct TakeOut {
+pub(super) struct TakeOut {
     queue: Arc<Queue>,
+    id: Box<str>,
     /// `None` if it was handed out before, or once it is over.
     seq: Option<i64>,
 }
@@ -57,22 +57,35 @@ impl Write for TakeOut {
 
     fn write(&mut self, connection: &Connection) -> rusqlite::Result<Discarded> {
         let Some(seq) = self.seq else { return Ok(Discarded::Out) };
-        let mut delete = connection.prepare_cached("DELETE FROM messages WHERE seq = ?1")?;
-        if delete.execute([seq])? == 0 {
+        // Since it was looked for it may be over, and its number another's.
+        if occupant(connection, seq)?.as_deref() != Some(&*self.id) {
             return Ok(Discarded::NotFound);
         }
+        connection.prepare_cached("DELETE FROM messages WHERE seq = ?1")?.execute([seq])?;
         let mut count =
             connection.prepare_cached("UPDATE queues SET stored = stored - 1 WHERE id = ?1")?;
         count.execute([self.queue.id])?;
         Ok(Discarded::Done)
     }
 
-    fn written(&mut self, _: &Discarded) {
-        self.end(true);
+    fn written(&mut self, discarded: &Discarded) {
+        self.end(*discarded == Discarded::Done);
     }
 }
 
 impl TakeOut {
+    /// From now on it is not handed out, unless it was before.
+    pub(super) fn begin(queue: &Arc<Queue>, id: &str, leaving: Leaving, now: Instant) -> Self {
+        let seq = leaving.seq;
+        let begun = queue.ahead.lock().begin_leaving(leaving, now);
+        Self { queue: Arc::clone(queue), id: id.into(), seq: begun.then_some(seq) }
+    }
+
+    #[cfg(test)]
+    pub(super) const fn is_begun(&self) -> bool {
+        self.seq.is_some()
+    }
+
     fn end(&mut self, is_gone: bool) {
         if let Some(seq) = self.seq.take() {
             self.queue.ahead.lock().left(seq, is_gone);

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Demand, Depth, Message, Profile, Publication, PublishError, Published,
-    Receipt, Settle, Settled, Source, SourceError,
+    BoxFuture, Delivery, Demand, Depth, KeepsOrder, Message, Profile, Publication, PublishError,
+    Published, Receipt, Settle, Settled, Source, SourceError,
 };
 use sluicegate_tasks::{Context, TaskGroup};
 use tokio::sync::Notify;
@@ -237,7 +237,7 @@ impl<M: Content> Source<M> for SqsSource<M> {
     fn profile(&self) -> Profile {
         Profile {
             // A FIFO queue keeps a group to one batch, and of a standard queue nobody expects order.
-            keeps_order: true,
+            keeps_order: KeepsOrder::ByBatch,
             keeps_dead_letters: self.inner.dead_letters().is_some(),
             ..Profile::new(self.inner.link.settings.window, SETTLE_BATCH)
         }

@@ -65,10 +65,10 @@ async fn a_file_of_a_later_version_is_refused_and_left_alone() {
         Store::open_serving(state(&folder)).await.unwrap_err(),
         Store::open_publishing(state(&folder)).await.unwrap_err(),
     ] {
-        assert!(matches!(error, OpenError::Newer { found: 99, known: 3 }), "{error:?}");
+        assert!(matches!(error, OpenError::Newer { found: 99, known: 6 }), "{error:?}");
         assert!(error.to_string().contains("version 99"), "{error}");
     }
-    change(3);
+    change(6);
     assert_eq!(Stage::open_in(folder).await.take_ids(9).await, ["m1"]);
 }
 
@@ -341,7 +341,7 @@ async fn a_publisher_leaves_an_old_file_alone_while_it_is_served() {
     let lock = std::fs::File::create(folder.path().join("state.db.lock")).unwrap();
     lock.try_lock().unwrap();
     let error = Store::open_publishing(&path).await.unwrap_err();
-    assert!(matches!(error, OpenError::Older { found: 1, known: 3 }), "{error:?}");
+    assert!(matches!(error, OpenError::Older { found: 1, known: 6 }), "{error:?}");
     assert!(error.to_string().contains("restart"), "{error}");
     let version = || {
         let connection = Connection::open(&path).unwrap();
@@ -351,7 +351,7 @@ async fn a_publisher_leaves_an_old_file_alone_while_it_is_served() {
     drop(lock);
     let publisher = Store::open_publishing(&path).await.unwrap();
     publisher.publish("orders", vec![publication("late")]).await.unwrap();
-    assert_eq!(version(), 3);
+    assert_eq!(version(), 6);
     let stage = Stage::open_in(folder).await;
     assert_eq!(stage.queue.depth().await.unwrap().waiting, 8);
 }

@@ -19,6 +19,8 @@ mod parked;
 #[cfg(test)]
 mod put_back;
 #[cfg(test)]
+mod requests;
+#[cfg(test)]
 mod sqlite;
 #[cfg(test)]
 mod stage;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sluicegate_dispatch::{AuthToken, Parked, ParkedCode, ParkedStore, Source};
+use sluicegate_dispatch::{AuthToken, Message, Parked, ParkedCode, ParkedStore, Source};
 use sluicegate_sources::sqlite::{DiscardError, Imported, ParkedFilter, ParkedRecord, ReplayError};
 use sluicegate_testkit::conformance::source::publication_in;
 
@@ -246,8 +246,8 @@ async fn a_held_key_is_replayed_in_order() {
     assert_eq!(ids(&received), ["m1", "m2"]);
     // What is still parked holds the key, but not against those that came before it.
     assert!(stage.store.holds_key("orders", "POOL", "a"));
-    assert!(!stage.store.lets_pass("orders", "m2"), "m1 has not been seen");
-    assert!(stage.store.lets_pass("orders", "m1"));
+    assert!(stage.store.may_pass("orders", "m1"), "and whoever looks changes nothing");
+    assert_eq!(["m2", "m1"].map(|id| stage.store.lets_pass("orders", id)), [false, true]);
     assert!(stage.store.lets_pass("orders", "m2"));
     assert!(!stage.store.lets_pass("orders", "m3"));
     assert!(!stage.store.lets_pass("other", "m1"));
@@ -485,9 +485,11 @@ async fn what_is_exported_is_imported_once_and_in_its_place() {
 #[tokio::test]
 async fn many_of_a_key_are_replayed_in_order() {
     let stage = Stage::open().await;
-    let all = (0..2500).map(|n| Parked {
-        pool: Some(if n % 2 == 0 { "EVEN" } else { "ODD" }.into()),
-        ..parked(&format!("b{n}"), Some("a"), ParkedCode::KeyParked, true)
+    let all = (0..2500).map(|n| {
+        let pool: Arc<str> = if n % 2 == 0 { "EVEN" } else { "ODD" }.into();
+        let of = parked(&format!("b{n}"), Some("a"), ParkedCode::KeyParked, true);
+        let message = of.message.map(|message| Message { pool: Arc::clone(&pool), ..message });
+        Parked { pool: Some(pool), message, ..of }
     });
     stage.store.park(all.collect()).await.unwrap();
     let even = ParkedFilter::of_pool(Some("EVEN"));
@@ -529,4 +531,70 @@ async fn discarding_is_all_or_nothing() {
     assert_eq!(stage.store.parked_count(), 0);
     assert!(!stage.store.holds_key("orders", "POOL", "a"));
     assert_eq!(stage.take(9).await, []);
+}
+
+/// What fails again is parked behind all that was parked before, however soon: also before it is noted that it went.
+#[tokio::test]
+async fn what_holds_no_key_and_fails_again_goes_to_the_end() {
+    let stage = Stage::open().await;
+    stage.store.park(vec![rejected("1"), rejected("2")]).await.unwrap();
+    let replaying = stage.store.begin_replay(&[1], &queues(), true).await.unwrap();
+    stage.store.park(vec![rejected("1")]).await.unwrap();
+    stage.store.end_replay(&[1]).await.unwrap();
+    drop(replaying);
+    assert_eq!(
+        (numbers(&stage).await, names(&stage).await),
+        (vec![2, 3], vec!["m2".to_owned(), "m1".to_owned()])
+    );
+    assert_eq!(stage.store.parked_count(), 2);
+}
+
+/// A key is held by the code that its messages were published with, whichever pool served them.
+#[tokio::test]
+async fn a_key_is_held_whichever_pool_served_it() {
+    let stage = Stage::open().await;
+    let first = parked("1", Some("a"), ParkedCode::Exhausted, true);
+    let first = Parked { pool: Some("DEFAULT-POOL".into()), ..first };
+    stage.store.park(vec![first]).await.unwrap();
+    let stage = stage.crash().await;
+    assert!(stage.store.holds_key("orders", "POOL", "a"));
+    assert!(!stage.store.holds_key("orders", "DEFAULT-POOL", "a"));
+    stage.store.park(vec![parked("2", Some("a"), ParkedCode::KeyParked, true)]).await.unwrap();
+    let refused = replay(&stage, &[2]).await.unwrap_err();
+    assert_eq!(refused, ReplayError::Behind { id: "2".to_owned(), earlier: "1".to_owned() });
+    stage.store.discard(&["1", "2"]).await.unwrap();
+    assert!(!stage.store.holds_key("orders", "POOL", "a"));
+}
+
+/// docs/rules.md#park-2: what comes while a part of its key waits to be replayed follows it, and then the key is free; also
+/// when that is cut off and the rest goes later.
+#[tokio::test]
+async fn what_comes_while_a_key_is_replayed_in_parts_follows_it() {
+    for is_cut_off in [false, true] {
+        let mut stage = Stage::open().await;
+        held(&stage).await;
+        for number in 1..=3 {
+            let replaying =
+                stage.store.begin_part_of_replay(&[number], &queues(), 3).await.unwrap();
+            assert_eq!(replaying.begun.len(), 1, "{:?}", replaying.refused);
+            let batch = stage.store.returning(&[number]).await.unwrap();
+            let messages = batch.messages.into_iter().map(|returning| returning.message);
+            stage.queue.put_back(messages.collect()).await.unwrap();
+            stage.store.end_replay(&[number]).await.unwrap();
+            drop(replaying);
+            for delivery in stage.take(1).await {
+                assert!(stage.store.lets_pass("orders", &delivery.message.as_ref().unwrap().id));
+                over(&stage, &delivery).await;
+            }
+            if number < 3 {
+                let new =
+                    parked(&format!("{}", number + 10), Some("a"), ParkedCode::KeyParked, true);
+                stage.store.park(vec![new]).await.unwrap();
+            }
+            if is_cut_off {
+                stage = stage.crash().await;
+            }
+        }
+        assert_eq!(stage.store.following(10).await.unwrap(), [4, 5], "cut off: {is_cut_off}");
+    }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use sluicegate_dispatch::{Delivery, Demand, Depth, Order, Publication, PutBack, Source};
+use sluicegate_dispatch::{
+    Delivery, Demand, Depth, Discarded, Order, Publication, PutBack, Reason, Rest, Source,
+};
 use sluicegate_sources::sqlite::StoreSettings;
 use sluicegate_testkit::conformance::source::{of_tenant, publication_in, publication_of};
 use tempfile::TempDir;
@@ -142,8 +144,8 @@ async fn many_go_back_and_none_is_forgotten() {
     }
 }
 
-/// What is in the queue, by the rules: of each key of STRICT the one that was handed back before, else the first of
-/// high priority, else the first; of all else each.
+/// What is in the queue, by the rules: of each key of STRICT, where a regular one was handed back before, the first; else
+/// the first of high priority, else the first; of all else each.
 #[derive(Default)]
 struct Expected {
     /// By number: its key, whether it is of high priority, and whether it was handed back.
@@ -164,15 +166,15 @@ impl Expected {
     }
 
     fn next_of(&self, key: &str) -> Option<u64> {
-        let of_class = |class: bool| {
-            let is_one = |(_, (of, high, _)): &(&u64, &(Option<String>, bool, bool))| {
-                of.as_deref() == Some(key) && *high == class
-            };
-            self.waiting.iter().find(is_one).map(|(number, (_, _, held))| (*number, *held))
+        let of_key =
+            |(_, (of, _, _)): &(&u64, &(Option<String>, bool, bool))| of.as_deref() == Some(key);
+        let all = || self.waiting.iter().filter(of_key);
+        let high = all().find(|(_, (_, high, _))| *high);
+        let next = match all().find(|(_, (_, _, held))| *held) {
+            Some((_, (_, true, _))) | None => high.or_else(|| all().next()),
+            Some(_) => all().next(),
         };
-        let (regular, high) = (of_class(false), of_class(true));
-        let held = regular.filter(|(_, held)| *held);
-        held.or(high).or(regular).map(|(number, _)| number)
+        next.map(|(number, _)| *number)
     }
 
     fn can_come(&self) -> usize {
@@ -339,4 +341,59 @@ async fn whatever_goes_back_comes_in_its_place() {
         }
         walk.empty().await;
     }
+}
+
+/// docs/rules.md#fifo-1: high priority never goes before one that is to be tried again, whatever is replayed meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn high_priority_stays_behind_a_head_that_was_tried_though_an_earlier_one_is_replayed() {
+    for (crashes, comes_last) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut stage = Stage::open().await;
+        let order = Arc::new(Order::of_pools(["STRICT"]));
+        stage.queue.keep_order(&order);
+        let of = |id: &str, high: bool| publication_in(id, "STRICT", Some("a"), high);
+        stage.queue.publish(vec![of("a1", false), of("a2", false)]).await.unwrap();
+        let parked = stage.take(1).await;
+        stage.all_done(parked.clone()).await;
+        let head = stage.take(1).await;
+        assert_eq!(ids(&head), ["a2"]);
+        let (receipt, reason) = (head[0].receipt.clone(), Reason::Failed);
+        let rest = Rest { receipt, after: Duration::ZERO, attempts: 1, reason };
+        stage.queue.rest(vec![rest]).await.unwrap();
+        if !comes_last {
+            stage.queue.publish(vec![of("h1", true)]).await.unwrap();
+        }
+        stage.queue.put_back(vec![back(&parked[0], of("a1", false), 1)]).await.unwrap();
+        if crashes {
+            stage = stage.crash().await;
+            stage.queue.keep_order(&order);
+        } else {
+            stage.settle(&head[0], again(Duration::ZERO, 1)).await;
+        }
+        if comes_last {
+            stage.queue.publish(vec![of("h1", true)]).await.unwrap();
+        }
+        let mut came = Vec::new();
+        while came.len() < 3 {
+            let next = stage.take(1).await;
+            came.extend(ids(&next));
+            stage.all_done(next).await;
+        }
+        assert_eq!(came, ["a1", "a2", "h1"], "crashes: {crashes}, comes last: {comes_last}");
+    }
+}
+
+/// A message that came from elsewhere may get the number of one that is over: whoever asks for that one does not get it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_has_the_number_of_another_is_not_taken_for_it() {
+    let stage = Stage::open().await;
+    let of = |id: &str| publication_in(id, "POOL", Some("a"), false);
+    stage.queue.publish(vec![of("m1")]).await.unwrap();
+    let first = stage.take(1).await;
+    stage.all_done(first.clone()).await;
+    stage.queue.put_back(vec![back(&first[0], of("other"), 1)]).await.unwrap();
+    assert_eq!(stage.queue.find("m1").await.unwrap(), None);
+    assert_eq!(stage.queue.discard("m1").await.unwrap(), Discarded::NotFound);
+    assert_eq!(stage.store.stored_in_any("m1").await.unwrap().len(), 0);
+    assert_eq!(stage.queue.discard("none").await.unwrap(), Discarded::NotFound);
+    assert_eq!(stage.take_ids(1).await, ["other"]);
 }

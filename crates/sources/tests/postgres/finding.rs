@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sluicegate_dispatch::{FoundState, Order, Ordered, PutBack, Source};
 use sluicegate_sources::postgres::PostgresSource;
 
-use crate::stage::{PATIENCE, database, done, id, lent, open, receive, strict};
+use crate::stage::{PATIENCE, Sql, database, done, id, lent, open, receive, strict};
 
 async fn put_back(source: &PostgresSource, broker_id: &Arc<str>, id: &str, name: &str) {
     let (broker_id, publication) = (Arc::clone(broker_id), strict(id, "g"));
@@ -49,4 +49,27 @@ async fn a_message_that_was_put_back_is_found_by_its_id() {
     assert_eq!(id(&after), "m2");
     done(&source, &[after]).await;
     assert_eq!(source.depth().await.unwrap().waiting, 0);
+}
+
+/// Whoever did not hear that it went back asks again, perhaps after hours: it is there once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_is_put_back_again_is_there_once() {
+    let Some(server) = lent() else { return };
+    let url = database(server.url()).await;
+    let source = open(&url, PATIENCE).await;
+    let sql = Sql::connect(&url).await;
+    source.publish(vec![strict("m1", "g")]).await.unwrap();
+    let parked = receive(&source, 1).await;
+    done(&source, &parked).await;
+    for _ in 0..3 {
+        put_back(&source, &parked[0].broker_id, "m1", "m1~1").await;
+        sql.run("UPDATE sluicegate.ids SET at = at - interval '2 hours'").await;
+    }
+    assert_eq!(source.depth().await.unwrap().waiting, 1);
+    let again = receive(&source, 1).await;
+    done(&source, &again).await;
+    put_back(&source, &parked[0].broker_id, "m1", "m1~1").await;
+    assert_eq!(source.depth().await.unwrap().waiting, 0, "it is over");
+    put_back(&source, &parked[0].broker_id, "m1", "m1~2").await;
+    assert_eq!(source.depth().await.unwrap().waiting, 1, "it goes back once more");
 }

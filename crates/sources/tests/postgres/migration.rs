@@ -146,7 +146,7 @@ async fn the_second_version_goes_on_under_a_daemon_that_runs() {
     )
     .await;
     let source = open(&url, window).await;
-    assert_eq!(sql.number("SELECT max(number)::bigint FROM sluicegate.version").await, 3);
+    assert_eq!(sql.number("SELECT max(number)::bigint FROM sluicegate.version").await, 4);
     assert_eq!(ids(&receive(&source, 1).await), ["m3"]);
     let receipts = out.iter().map(|delivery| delivery.receipt.clone()).collect();
     assert_eq!(running.extend(receipts).await.unwrap(), [Settled::Done, Settled::Done]);

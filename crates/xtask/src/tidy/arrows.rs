@@ -38,6 +38,8 @@ const ARROWS: &[(&str, May)] = &[
     // Services as a user writes them, which bring a broker along to be run at once.
     ("order-service", May::Know(&["consumers", "sources", "testkit"])),
     ("shipment-service", May::Know(&["consumers", "sources", "testkit"])),
+    // A stand-in for an agent knows nothing of who runs it.
+    ("fake-agent", May::Know(&[])),
 ];
 
 /// Finds arrows that the table does not have.

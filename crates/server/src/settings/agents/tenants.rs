@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use super::super::reader::{Section, Seen, Value};
-use super::{count, time};
+use sluicegate_agents::Tenant;
+
+use super::super::reader::{Section, Seen};
+use super::{count, rate, time, weight};
 
 /// `[agents.tenant_limits]`
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,12 +56,13 @@ impl TenantLimits {
         let counts = [
             ("max_concurrent_requests", &mut read.max_concurrent_requests),
             ("max_queued_requests", &mut read.max_queued_requests),
-            ("rate_limit_requests", &mut read.rate_limit_requests),
-            ("weight", &mut read.weight),
         ];
         for (name, field) in counts {
             *field = section.read(name, *field, count);
         }
+        read.rate_limit_requests =
+            section.read("rate_limit_requests", read.rate_limit_requests, rate);
+        read.weight = section.read("weight", read.weight, weight);
         let times = [
             ("max_response_time", &mut read.max_response_time),
             ("rate_limit_window", &mut read.rate_limit_window),
@@ -77,7 +80,13 @@ impl TenantSettings {
         default: &TenantLimits,
         ids: &mut Seen,
     ) -> Option<Self> {
-        let id = section.required("id", Value::name);
+        let id = section.required("id", |value| {
+            let id = value.name()?;
+            match Tenant::parse(&id) {
+                Ok(_) => Some(id),
+                Err(_) => value.wrong("must be platform:userId, as in \"telegram:42\""),
+            }
+        });
         if let Some(id) = &id {
             section.unique("id", id, ids);
         }

@@ -18,7 +18,7 @@ async fn a_right_file_is_applied_and_says_what_needs_a_restart() {
     let wanted = json!({
         "applied": {
             "setPools": ["A", "C"], "removedPools": ["B"], "addedQueues": ["orders"],
-            "removedQueues": ["default"],
+            "removedQueues": ["default"], "agents": false,
         },
         "issues": [],
         "needsRestart": ["server.listen"],

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::schema::Document;
-use super::stage::{Ask, Stage};
+use super::stage::{Ask, Reply, Stage};
 
 /// Every route that users hold on to.
 const SURFACE: &[&str] = &[
@@ -45,6 +45,11 @@ const SURFACE: &[&str] = &[
     "POST /api/v1/config/reload",
     "GET /api/v1/cluster",
     "GET /api/v1/stream",
+    "POST /api/v1/requests",
+    "GET /api/v1/requests/{id}",
+    "DELETE /api/v1/requests/{id}",
+    "GET /api/v1/requests/{id}/stream",
+    "GET /api/v1/agents/metrics",
 ];
 
 fn operations(document: &Value) -> Vec<(String, String, Value)> {
@@ -123,5 +128,88 @@ fn references(document: &Document, value: &Value) {
         }
         Value::Array(items) => items.iter().for_each(|value| references(document, value)),
         _ => {}
+    }
+}
+
+/// A request to every route, by what is wrong with it.
+async fn wrong(stage: &Stage, method: &str, path: &str) -> Vec<Reply> {
+    let mut replies = Vec::new();
+    let large = "x".repeat(1024 * 1024 + 1);
+    let bodies = ["{", "[]", "7", r#"{"zqzq":1}"#, &large];
+    for (query, body) in ["", "?zqzq=1", "?limit=x", "?cursor=%00", "?pool=zqzq", "?queue=zqzq"]
+        .map(|query| (query, ""))
+        .into_iter()
+        .chain(bodies.map(|body| ("", body)))
+    {
+        let line = format!("{method} {path}{query}");
+        replies.push(stage.ask(Ask { line: &line, body, ..Ask::default() }).await);
+    }
+    let line = format!("{method} {path}");
+    for header in [("host", "a.example"), ("origin", "http://a.example")] {
+        replies.push(stage.ask(Ask { line: &line, headers: &[header], ..Ask::default() }).await);
+    }
+    replies.push(
+        stage
+            .ask(Ask { line: &line, headers: &[("x", &"x".repeat(66_000))], ..Ask::default() })
+            .await,
+    );
+    replies
+}
+
+/// What a route answers when something is wrong is what the document says of it, with its code.
+#[tokio::test]
+async fn every_problem_is_described() {
+    let stage = Stage::start("").await;
+    let document = Document::of(&stage).await;
+    let mut met = BTreeSet::new();
+    for (method, path, _) in operations(&document.0) {
+        if path.ends_with("/stream") {
+            continue;
+        }
+        let named = path.replace("{id}", "none").replace("{code}", "none");
+        let named = named.replace("{name}", "none").replace("{host}", "%ff");
+        for reply in wrong(&stage, &method, &named).await {
+            if reply.header("content-type") == Some("application/problem+json") {
+                met.insert(reply.json()["code"].as_str().unwrap_or_default().to_owned());
+                document.check(&method.to_lowercase(), &path, &reply);
+            }
+        }
+    }
+    let wanted = [
+        "bad_request",
+        "malformed_json",
+        "foreign_host",
+        "foreign_origin",
+        "head_too_large",
+        "too_large",
+    ];
+    for code in wanted {
+        assert!(met.contains(code), "{code} was not met: {met:?}");
+    }
+    // While it ends, and with a token.
+    let guarded = Stage::start("[server]\ntoken = \"t\"\nread_token = \"r\"\n").await;
+    for (method, path, _) in operations(&document.0) {
+        let headers: [&[(&str, &str)]; 2] = [&[], &[("authorization", "Bearer r")]];
+        for headers in headers {
+            if path.ends_with("/stream") {
+                continue;
+            }
+            let line = format!("{method} {}", path.replace(['{', '}'], ""));
+            let reply = guarded.ask(Ask { line: &line, headers, ..Ask::default() }).await;
+            if reply.header("content-type") == Some("application/problem+json") {
+                document.check(&method.to_lowercase(), &path, &reply);
+            }
+        }
+    }
+    stage.daemon.shutdown().await;
+    for (method, path, _) in operations(&document.0) {
+        if method == "GET" {
+            continue;
+        }
+        let line = format!("{method} {}", path.replace(['{', '}'], ""));
+        let reply = stage.ask(Ask { line: &line, ..Ask::default() }).await;
+        if reply.header("content-type") == Some("application/problem+json") {
+            document.check(&method.to_lowercase(), &path, &reply);
+        }
     }
 }

@@ -46,13 +46,13 @@ async fn a_message_behind_a_parked_one_names_the_head_and_what_works() {
         let why = stage.until("/api/v1/messages/m3", is_parked).await.json();
         let hint = words(&why, "/parked/hint");
         assert!(hint.contains(&format!("{head} (m1)")), "{why}");
-        let command = format!("`sluicegate replay --pool P --group {said}`");
+        let command = format!("`sluicegate replay --pool P --group {said} --queue default`");
         assert!(hint.contains(&command), "{why}");
         let first = stage.until("/api/v1/messages/m1", is_parked).await.json();
         let alone = format!("`sluicegate replay {head}`");
         assert!(words(&first, "/parked/hint").contains(&alone), "{first}");
         // It is as it says.
-        let body = json!({ "pool": "P", "group": named }).to_string();
+        let body = json!({ "pool": "P", "group": named, "queue": "default" }).to_string();
         let replayed = stage.post("/api/v1/parked/replay", &body).await.json();
         assert_eq!(replayed["replayed"], 3, "{replayed}");
         endpoint.wait_for(4).await;
@@ -296,4 +296,56 @@ async fn a_pool_that_comes_again_is_shown_beside_the_old_one() {
         .map(|pool| (&pool["phase"], &pool["running"]))
         .collect();
     assert_eq!(shown, [(&json!("running"), &json!(1)), (&json!("draining"), &json!(1))]);
+}
+
+/// Names that a shell would take apart are printed as it takes them; and only the group of its queue is replayed.
+#[tokio::test]
+async fn a_command_can_be_typed_as_it_is_printed() {
+    let endpoint = Endpoint::start().await;
+    endpoint.then([Answer::status(429).header("retry-after", "600")]);
+    let pool = "[[pool]]\ncode = \"BIG POOL\"\nordering = \"strict\"\nmax_attempts = 1\n";
+    let block = "[[pool]]\ncode = \"B\"\nordering = \"strict\"\nmax_attempts = 1\non_exhausted = \"block\"\n";
+    let stage = Stage::start(&format!("{pool}{block}")).await;
+    let url = endpoint.url("/in");
+    let message = |id: &str, pool: &str, group: &str| json!({ "id": id, "poolCode": pool, "mediationTarget": url, "messageGroupId": group });
+    publish(&stage, json!([message("m", "BIG POOL", "g")])).await;
+    let hint = async |path: &str, pointer: &str| {
+        let reply = stage
+            .until(path, |reply| reply.status == 200 && reply.json().pointer(pointer).is_some())
+            .await;
+        words(&reply.json(), pointer).to_owned()
+    };
+    let host = endpoint.address();
+    let lift = hint("/api/v1/messages/m", "/why/hint").await;
+    assert!(
+        lift.contains(&format!("`sluicegate pauses --lift {host} --pool 'BIG POOL'`")),
+        "{lift}"
+    );
+    assert_eq!(stage.delete(&format!("/api/v1/pauses/{host}")).await.status, 204);
+    endpoint.wait_for(2).await;
+    // A head that waits for a person, whose id begins like an option.
+    endpoint.otherwise(Answer::status(200).body(json!({ "ack": false }).to_string()));
+    publish(&stage, json!([message("-x y", "B", "g"), message("b2", "B", "g")])).await;
+    let ack = "`sluicegate ack -- '-x y'`";
+    for id in ["-x%20y", "b2"] {
+        let said = hint(&format!("/api/v1/messages/{id}"), "/why/hint").await;
+        assert!(said.contains(ack), "{id}: {said}");
+    }
+    let blocked = |reply: &Reply| reply.body.contains("GROUP_BLOCKED");
+    let warnings = stage.until("/api/v1/warnings", blocked).await.items();
+    let warning = warnings.iter().find(|one| one["code"] == "GROUP_BLOCKED").expect("a warning");
+    assert!(words(warning, "/message").contains(ack), "{warning}");
+    // A group that is parked, behind its head.
+    publish(&stage, json!([message("p1", "BIG POOL", "-g"), message("p2", "BIG POOL", "-g")]))
+        .await;
+    let replay = hint("/api/v1/messages/p2", "/parked/hint").await;
+    let command = "`sluicegate replay --pool 'BIG POOL' --group=-g --queue default`";
+    assert!(replay.contains(command), "{replay}");
+    let parked = |reply: &Reply| reply.items().iter().any(|one| one["code"] == "PARKED");
+    let warnings = stage.until("/api/v1/warnings", parked).await.items();
+    let warning = warnings.iter().find(|one| one["code"] == "PARKED").expect("a warning");
+    assert!(
+        words(warning, "/message").contains("`sluicegate parked --pool 'BIG POOL'`"),
+        "{warning}"
+    );
 }

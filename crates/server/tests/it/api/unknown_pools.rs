@@ -1,7 +1,9 @@
 //! Messages for pools that do not exist, where that is not wanted.
 
 use serde_json::json;
+use sluicegate_dispatch::{Message, Target};
 use sluicegate_testkit::endpoint::Endpoint;
+use sluicegate_testkit::scripted::grouped;
 
 use super::schema::Document;
 use super::stage::Stage;
@@ -82,4 +84,65 @@ async fn a_rejected_head_is_parked_with_its_group_where_that_is_wanted() {
         endpoint.wait_for(called.len()).await;
         assert_eq!(endpoint.ids_of("/in"), called, "{on_rejected}");
     }
+}
+
+/// A message whose pool does not exist would be parked again at once: its replay says so, and what helps.
+#[tokio::test]
+async fn parked_they_are_not_replayed_before_there_is_their_pool() {
+    for unknown in ["park", "refuse"] {
+        let endpoint = Endpoint::start().await;
+        let router = format!("[router]\nunknown_pool = {unknown:?}\n");
+        let stage = Stage::start(&format!("{router}{POOLS}")).await;
+        let target = Target::parse(&endpoint.url("/in")).expect("a target");
+        let message = |id, pool| Message { target: target.clone(), ..grouped(id, pool, "g") };
+        stage.park("default", 1, message("m1", "BILLS")).await;
+        stage.park("default", 2, message("m2", "MAIL")).await;
+        let document = Document::of(&stage).await;
+        let ids = [r#"{"ids":["1","2"]}"#, r#"{"ids":["1"],"dryRun":true}"#];
+        for (path, body) in [
+            ("/api/v1/parked/1/replay", ""),
+            ("/api/v1/parked/replay", ids[0]),
+            ("/api/v1/parked/replay", ids[1]),
+        ] {
+            let reply = stage.post(path, body).await;
+            let problem = reply.problem(409, "no_pool");
+            document.check("post", "/api/v1/parked/replay", &reply);
+            let detail = problem["detail"].as_str().unwrap_or_default();
+            assert!(detail.contains("BILLS") && detail.contains("unknown_pool"), "{detail}");
+            assert_eq!((&problem["id"], &problem["pool"]), (&json!("1"), &json!("BILLS")));
+        }
+        let why = stage.get("/api/v1/messages/m1").await.json();
+        let hint = why["parked"]["hint"].as_str().unwrap_or_default();
+        assert!(hint.contains("there is no pool BILLS"), "{why}");
+        // Of several, those that can be are replayed; the others are counted and named.
+        for (body, count) in
+            [(r#"{"all":true,"dryRun":true}"#, "wouldReplay"), (r#"{"all":true}"#, "replayed")]
+        {
+            let answer = stage.post("/api/v1/parked/replay", body).await.json();
+            assert_eq!((&answer[count], &answer["left"]), (&json!(1), &json!(1)), "{answer}");
+            assert_eq!(answer["refused"][0]["code"], "no_pool", "{answer}");
+        }
+        endpoint.wait_for(1).await;
+        let left = stage.get("/api/v1/parked").await.items();
+        assert_eq!((left.len(), &left[0]["id"]), (1, &json!("1")), "it was not parked anew");
+        // It is as it says.
+        stage.rewrite(&format!("{router}{POOLS}[[pool]]\ncode = \"BILLS\"\n"));
+        assert_eq!(stage.post("/api/v1/config/reload", "").await.status, 200);
+        assert_eq!(stage.post("/api/v1/parked/1/replay", "").await.status, 200);
+        endpoint.wait_for(2).await;
+    }
+}
+
+/// What waits for its time is parked before what came after it: their group goes back in its order.
+#[tokio::test]
+async fn parked_they_stay_in_order_though_the_first_was_delayed() {
+    let stage = Stage::start(&format!("[router]\nunknown_pool = \"park\"\n{POOLS}")).await;
+    let endpoint = Endpoint::start().await;
+    let url = endpoint.url("/in");
+    let message = |id: &str, delay: u32| json!({ "id": id, "poolCode": "GHOST", "mediationTarget": url, "messageGroupId": "g", "delaySeconds": delay });
+    let all = json!([message("m1", 1), message("m2", 0), message("m3", 0)]);
+    assert_eq!(stage.post("/api/v1/messages", &all.to_string()).await.status, 202);
+    let parked = stage.until("/api/v1/parked", |reply| reply.items().len() == 3).await.items();
+    let ids: Vec<&str> = parked.iter().filter_map(|item| item["messageId"].as_str()).collect();
+    assert_eq!(ids, ["m1", "m2", "m3"]);
 }

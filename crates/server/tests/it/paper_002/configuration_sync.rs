@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use sluicegate_dispatch::PoolSettings;
+use sluicegate_server::Daemon;
 use sluicegate_server::plan::{Layout, PoolLimits, plan};
 use sluicegate_server::settings::RouterSettings;
+use sluicegate_server::warnings::Code;
 use sluicegate_testkit::endpoint::{Answer, Endpoint};
 use sluicegate_testkit::scripted::grouped;
 use sluicegate_testkit::scripted::rig::{Rig, done_after};
@@ -91,6 +93,49 @@ async fn a_bad_queue_is_an_issue_and_the_rest_goes_on() {
         .collect::<Vec<_>>();
     assert_eq!(names, ["sqlite:q"]);
     assert!(daemon.router().pool("A").is_some());
+}
+
+fn queues(daemon: &Daemon) -> Vec<String> {
+    daemon.router().queue_views().iter().map(|queue| queue.name.to_string()).collect()
+}
+
+fn open_warnings(daemon: &Daemon) -> Vec<String> {
+    let open = daemon.record().warnings.open(Code::ConfigSyncFailed);
+    open.iter().map(|warning| warning.message.to_string()).collect()
+}
+
+/// What is left out of a document is warned of until it is mended: nobody would consume that queue.
+#[tokio::test]
+async fn what_is_left_out_of_a_document_is_warned_of() {
+    let endpoint = Endpoint::start().await;
+    endpoint.otherwise(document(&[("A", 2)], &["gopher:x", "sqlite:q"]));
+    let (daemon, _folder) = daemon(&text(&endpoint, "")).await;
+    daemon.begin().await.expect("it begins");
+    for _ in 0..2 {
+        let said = open_warnings(&daemon);
+        assert!(said.len() == 1 && said[0].contains("queues[0].queueUri"), "{said:?}");
+        daemon.sync().await.expect("a document");
+    }
+    endpoint.otherwise(document(&[("A", 2)], &["sqlite:q"]));
+    daemon.sync().await.expect("a document");
+    assert_eq!(open_warnings(&daemon), [""; 0]);
+}
+
+/// Two queues at one address would be received from twice: what one has parked the other does not know of, and order
+/// is lost.
+#[tokio::test]
+async fn a_queue_at_the_address_of_another_is_left_out() {
+    let endpoint = Endpoint::start().await;
+    endpoint.otherwise(document(&[("A", 2)], &["sqlite:q"]));
+    let file = "[[queue]]\nname = \"orders\"\nuri = \"sqlite:q\"\n";
+    let (daemon, _folder) = daemon(&text(&endpoint, file)).await;
+    daemon.begin().await.expect("it begins");
+    assert_eq!(queues(&daemon), ["orders"]);
+    let said = open_warnings(&daemon);
+    assert!(
+        said.len() == 1 && said[0].contains("sqlite:q") && said[0].contains("orders"),
+        "{said:?}"
+    );
 }
 
 fn layout(count: usize) -> Layout {

@@ -28,7 +28,8 @@ async fn a_stalled_consumer_is_replaced() {
     rig.pass(85).await;
     assert_eq!(rig.router.stalled_queues(), ["q".into()]);
     let fresh = ScriptedSource::new();
-    assert!(rig.router.restart_queue("q", fresh.clone()).await.expect("sound"));
+    let stalled = rig.router.source("q").expect("it is there");
+    assert!(rig.router.restart_queue("q", &stalled, fresh.clone()).await.expect("sound"));
     assert_eq!(rig.router.stalled_queues().len(), 0);
     fresh.hand_out(vec![delivery(grouped("m1", "A", "g")), delivery(grouped("m2", "A", "h"))]);
     fresh.until_settled(2).await;

@@ -22,6 +22,7 @@ async fn the_table() {
     let mut names: Vec<String> = daemon.chores();
     names.sort();
     let wanted = [
+        "agent watcher",
         "drained pool remover",
         "failing message watcher",
         "incident watcher",

@@ -128,10 +128,11 @@ fn the_codes() {
     codes.sort_unstable();
     #[rustfmt::skip]
     assert_eq!(codes, [
-        "BREAKER_OPEN", "CONFIGURATION", "CONFIG_INVALID", "CONFIG_SYNC_FAILED", "CONSUMER_RESTART",
-        "CONSUMER_RESTART_FAILED", "GROUP_BLOCKED", "GROUP_STUCK", "MESSAGES_FAILING", "PARKED",
+        "AGENTS_FAILING", "AGENT_NOT_STARTED", "BREAKER_OPEN", "CONFIGURATION", "CONFIG_INVALID", "CONFIG_SYNC_FAILED",
+        "CONSUMER_RESTART", "CONSUMER_RESTART_FAILED", "GROUP_BLOCKED", "GROUP_STUCK", "MESSAGES_FAILING", "PARKED",
         "PIPELINE_MAP_LEAK", "POOL_LIMIT", "PROCESSING", "QUEUE_FULL", "ROUTING", "SHUTDOWN_CLEANUP_ERRORS",
         "SOURCE_DOWN", "START_FAILED", "STATE_FAILED", "UNGROUPED_SERIAL", "UNKNOWN_FIELD",
+        "WORKER_STUCK",
     ]);
     let severities = [Severity::Info, Severity::Warning, Severity::Error, Severity::Critical];
     assert_eq!(severities.map(Severity::label), ["INFO", "WARNING", "ERROR", "CRITICAL"]);

@@ -50,6 +50,10 @@ pub(super) struct Here {
     pub(super) before: Option<Reason>,
     /// Another opening of its queue may still have had it when it came: then it comes again later.
     pub(super) may_be_known: bool,
+    /// Somebody said that it is done, and it is settled when it is its turn.
+    pub(super) in_turn: bool,
+    /// It was tried and is to be tried again: nothing of its line goes before it.
+    pub(super) was_tried: bool,
 }
 
 /// A place in a pool.
@@ -67,7 +71,7 @@ pub(super) struct Place {
 #[derive(Clone, Debug)]
 pub(super) enum Standing {
     Waiting,
-    Running(Arc<PoolSettings>),
+    Running,
     /// It stays at the front of its key until then; `None` until someone acts.
     Retrying {
         until: Option<Moment>,
@@ -104,8 +108,12 @@ impl Here {
         matches!(self.standing, Standing::Waiting)
     }
 
+    pub(super) fn is_acked(&self) -> bool {
+        matches!(self.standing, Standing::Over(Verdict::Gone(Cause::Acked)))
+    }
+
     pub(super) fn is_running(&self) -> bool {
-        matches!(self.standing, Standing::Running(_))
+        matches!(self.standing, Standing::Running)
     }
 
     /// The pool and the key it is in, if it has one.

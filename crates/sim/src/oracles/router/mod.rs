@@ -276,6 +276,8 @@ impl Oracles {
             told: None,
             before: None,
             may_be_known,
+            in_turn: false,
+            was_tried: false,
         });
         self.here.insert(serial);
         Ok(())
@@ -316,14 +318,24 @@ impl Oracles {
         hold("pools", is_known, || format!("m{serial} asked for {} and got {code}", letter.pool))?;
         let key = key(&settings, letter);
         let may_move = self.may_move(serial);
-        let gets_key = self.letters[serial].here.as_ref().is_some_and(|here| self.may_be_out(here));
+        let known = self.letters[serial].here.as_ref();
+        let gets_key = known.is_some_and(|here| self.may_be_out(here));
+        let has_a_home = known.is_some_and(|here| self.has_a_home(serial, here));
         let here = self.hand_of(serial)?;
-        let is_new = here.place.is_none() && here.is_waiting();
-        hold("twice", is_new || may_move || gets_key, || {
+        let stays = here.place.as_ref().is_some_and(|place| place.pool == pool);
+        let is_new = here.place.is_none() && (here.is_waiting() || here.is_acked());
+        let is_acked_again = here.is_acked() && (here.in_turn || has_a_home);
+        hold("twice", is_new || may_move || gets_key || is_acked_again, || {
             format!("m{serial} was let in twice: {here:?}")
         })?;
-        // In its new pool it is tried at once.
-        here.standing = Standing::Waiting;
+        match here.standing {
+            // It is settled when it is its turn.
+            Standing::Over(Verdict::Gone(Cause::Acked)) => here.in_turn = true,
+            // With a key it waits on, as long as it was to.
+            Standing::Retrying { .. } if gets_key && stays => {}
+            // In its new pool it is tried at once.
+            _ => here.standing = Standing::Waiting,
+        }
         here.place = Some(Place { pool, key, number, at: now, settings });
         if let Some(shares) = &mut self.shares {
             shares.wait(self.letters[serial].letter.tenant.as_ref());
@@ -347,11 +359,20 @@ impl Oracles {
     }
 
     /// Whether a message that was let in may wait in its window again: its pool kept order since, if only for a while, and
-    /// it is to be let in with its key.
+    /// it is to be let in with its key, and behind others of its line.
     fn may_be_out(&self, here: &Here) -> bool {
-        let is_keyless =
-            |place: &Place| place.key.is_none() && !self.pools.get(place.pool).is_steady;
-        here.is_waiting() && here.place.as_ref().is_some_and(is_keyless)
+        let moves = |place: &Place| {
+            let pool = self.pools.get(place.pool);
+            !pool.is_steady && (place.key.is_none() || pool.was_strict)
+        };
+        // Those behind a parked one are parked when they are let in.
+        let waits = matches!(
+            here.standing,
+            Standing::Waiting
+                | Standing::Retrying { .. }
+                | Standing::Over(Verdict::Gone(Cause::Tail))
+        );
+        waits && here.place.as_ref().is_some_and(moves)
     }
 
     fn refuse(&mut self, now: Moment, code: &Arc<str>, count: u32) -> Result<(), Broken> {
@@ -382,7 +403,7 @@ impl Oracles {
         let here = self.hand_of(serial)?.clone();
         match here.standing {
             Standing::Waiting | Standing::Retrying { until: Some(_), .. } => {}
-            Standing::Running(_) => {
+            Standing::Running => {
                 return Err(Broken::new("twice", format!("m{serial} runs already")));
             }
             _ => return Err(Broken::new("settled", format!("m{serial} starts: {here:?}"))),
@@ -404,16 +425,18 @@ impl Oracles {
         if let Some(shares) = &mut self.shares {
             shares.start(self.letters[serial].letter.tenant.as_ref(), most)?;
         }
-        self.hand_of(serial)?.standing = Standing::Running(settings);
+        self.hand_of(serial)?.standing = Standing::Running;
         Ok(())
     }
 
     fn end(&mut self, now: Moment, serial: usize, outcome: Option<Outcome>) -> Result<(), Broken> {
         let here = self.hand_of(serial)?.clone();
-        let (Standing::Running(settings), Some(place)) = (&here.standing, &here.place) else {
+        let (true, Some(place)) = (here.is_running(), &here.place) else {
             return Err(Broken::new("twice", format!("m{serial} ends and did not run")));
         };
         let pool = self.pools.get_mut(place.pool);
+        // What follows is as its pool is now, whatever it began under.
+        let settings = &Arc::clone(&pool.settings);
         pool.running -= 1;
         if let Some(Outcome::Throttled { after, .. }) = &outcome {
             let host = Arc::clone(&self.letters[serial].letter.host);
@@ -453,6 +476,7 @@ impl Oracles {
         let is_over = matches!(standing, Standing::Over(_));
         let here = self.hand_of(serial)?;
         here.holds_key = is_strict && is_over && outcome.is_some();
+        here.was_tried = !is_over;
         here.standing = standing;
         Ok(())
     }

@@ -32,7 +32,22 @@ impl Oracles {
             }
         }
         self.key_is_free(letter, place, key)?;
+        self.alone_of_its_line(letter, place)?;
         self.strictly_in_turn(letter, place, key)
+    }
+
+    /// In a strict pool none runs beside another of its line, in whatever pool that is and however it came there.
+    fn alone_of_its_line(&self, letter: &Letter, place: &Place) -> Result<(), Broken> {
+        let settings = &self.pools.get(place.pool).settings;
+        if settings.ordering != Ordering::Strict || super::key(settings, letter).is_none() {
+            return Ok(());
+        }
+        let is_of_line = |other: &Letter| {
+            let line = |letter: &Letter| (letter.queue, letter.pool.clone(), letter.group.clone());
+            other.serial != letter.serial && line(other) == line(letter)
+        };
+        let beside = self.hands().find(|(other, here)| is_of_line(other) && here.is_running());
+        hold("order", beside.is_none(), || format!("{letter} starts beside {beside:?}"))
     }
 
     fn not_beside_its_twin(&self, letter: &Letter) -> Result<(), Broken> {
@@ -51,12 +66,30 @@ impl Oracles {
     ) -> Result<(), Broken> {
         let words = || format!("m{} starts beside or before {other}: {theirs:?}", letter.serial);
         hold("order", !theirs.is_running() && !theirs.holds_key, words)?;
-        let is_head = matches!(theirs.standing, Standing::Retrying { .. });
-        hold("order", !is_head, words)?;
-        let (Some(own), Some(their)) = (&here.place, &theirs.place) else { return Ok(()) };
+        let is_head = |here: &Here| matches!(here.standing, Standing::Retrying { .. });
+        let (Some(own), Some(their)) = (&here.place, &theirs.place) else {
+            return hold("order", !is_head(theirs), words);
+        };
+        let same_line = (other.queue, &other.pool) == (letter.queue, &letter.pool);
+        // It may wait for another of its own line, which is none of this one's.
+        let is_out = self.may_be_out(theirs) && !same_line;
+        // Several may have become one line while they waited to be tried again: first the first of them.
+        let is_first = is_head(here) && own.number < their.number;
+        hold("order", !is_head(theirs) || is_first || is_out, words)?;
+        // One that somebody has given up is settled in its turn, and the next waits until its source knows.
+        let gives_way = letter.is_high && !other.is_high || here.was_tried;
+        // Where its pool was changed it may have been let in again since, and nobody sees that.
+        let is_next = match self.pools.get(own.pool).is_steady {
+            true => their.number < own.number,
+            false => same_line && theirs.batch < here.batch,
+        };
+        let is_strict = self.pools.get(own.pool).settings.ordering == Ordering::Strict;
+        let is_given_up = theirs.is_acked() && theirs.in_turn && is_next && is_strict;
+        hold("order", !is_given_up || gives_way, words)?;
         let is_leaving = self.has_a_home(other.serial, theirs)
             || theirs.told.is_some()
             || theirs.before.is_some()
+            || is_out
             // It may have gone back for its host's sake.
             || self.is_loose(own) && self.is_paused(theirs);
         let waits = theirs.is_waiting() && !self.has_failed(theirs) && !is_leaving;
@@ -64,11 +97,20 @@ impl Oracles {
         if !waits || pool.is_closed || self.phase != super::Phase::Living {
             return Ok(());
         }
-        if other.is_high == letter.is_high {
+        // Let in again while its pool shrank, it waits in its window: of a line then the first to be received is first.
+        if self.may_be_out(theirs) && other.is_high == letter.is_high && !here.was_tried {
+            return hold("order", here.batch <= theirs.batch, words);
+        }
+        // What is to be tried again goes first, in whatever pool that is.
+        if here.was_tried != theirs.was_tried {
+            return hold("order", here.was_tried, words);
+        }
+        if other.is_high == letter.is_high || here.was_tried {
             return hold("order", own.number < their.number, words);
         }
         // One that was put back for its host's sake keeps its place, and nobody sees that.
-        let is_first = here.is_waiting() && !pool.has_paused;
+        // And so does one that waits in its window again.
+        let is_first = here.is_waiting() && !pool.has_paused && !self.may_be_out(theirs);
         let overtakes = other.is_high && their.at < now && is_first;
         hold("order", !overtakes, || format!("m{} does not let {other} pass", letter.serial))
     }

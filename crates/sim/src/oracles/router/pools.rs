@@ -27,6 +27,8 @@ pub(super) struct Pool {
     closed: Moment,
     /// No other of its code was there before it in this life, and it has kept its order.
     pub(super) is_steady: bool,
+    /// It has kept strict order, if only for a while.
+    pub(super) was_strict: bool,
     /// It has been told to leave a host alone.
     pub(super) has_paused: bool,
     pub(super) running: u32,
@@ -128,6 +130,7 @@ impl Pool {
         Bucket::change(&mut bucket, now, flow(&settings));
         Self {
             most: (settings.capacity(), settings.concurrency),
+            was_strict: settings.ordering == Ordering::Strict,
             settings: Arc::new(settings),
             is_closed: false,
             closed: now,
@@ -148,6 +151,7 @@ impl Pool {
         self.most = (capacity.max(settings.capacity()), concurrency.max(settings.concurrency));
         self.is_steady &= (settings.ordering, settings.ungrouped)
             == (self.settings.ordering, self.settings.ungrouped);
+        self.was_strict |= settings.ordering == Ordering::Strict;
         let old = std::mem::replace(&mut self.settings, Arc::new(settings));
         // What was told to start under the old settings may be on its way, at this instant only.
         if self.changed.0 < now {

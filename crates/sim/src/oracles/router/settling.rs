@@ -137,7 +137,7 @@ impl Oracles {
             (Settlement::Retry { after, reason, .. }, Standing::Over(verdict)) => {
                 *verdict == Verdict::Again { after, reason } || reason == Reason::Draining
             }
-            (Settlement::Retry { .. }, standing) => !matches!(standing, Standing::Running(_)),
+            (Settlement::Retry { .. }, standing) => !matches!(standing, Standing::Running),
         };
         hold("settled", fits, || format!("m{serial}: {settlement:?}, though {ghost:?} was here"))
     }
@@ -149,7 +149,7 @@ impl Oracles {
             Standing::Over(Verdict::Gone(_)) => true,
             // Behind a key that is parked, or was when it came.
             Standing::Waiting | Standing::Retrying { .. } => is_parked,
-            Standing::Over(Verdict::Again { .. }) | Standing::Running(_) => false,
+            Standing::Over(Verdict::Again { .. }) | Standing::Running => false,
         }
     }
 
@@ -175,7 +175,7 @@ impl Oracles {
             Standing::Over(Verdict::Gone(Cause::Parked)) => drains && is_stopping,
             // It waited for its turn to be parked.
             Standing::Over(Verdict::Gone(Cause::Tail)) => drains && (is_stopping || is_closed),
-            Standing::Over(Verdict::Gone(_)) | Standing::Running(_) => false,
+            Standing::Over(Verdict::Gone(_)) | Standing::Running => false,
             Standing::Over(verdict) => told(verdict),
             Standing::Retrying { until, after: delay, reason: why } => {
                 let is_told = told(Verdict::Again { after: delay, reason: why });
@@ -213,7 +213,9 @@ impl Oracles {
                     let is_out = here.place.is_none() || self.may_be_out(here);
                     let is_cut = is_out && self.stopped_queues.contains(&queue);
                     let is_again = here.before == Some(Reason::Draining);
-                    drains
+                    // It may not have been let in since it was tried: then it goes with the rest of its delay.
+                    let rests = here.was_tried && self.setup.queues[queue] && after <= POOL_FULL;
+                    (drains || rests)
                         && (is_again
                             || is_stopping
                             || is_closed
@@ -281,8 +283,18 @@ impl Oracles {
         let Some(serial) = self.here.iter().find(find).copied() else {
             return Err(Broken::new("settled", format!("{id} was acknowledged and is not here")));
         };
+        // Whoever says so again hears the same.
+        if self.letters[serial].here.as_ref().is_some_and(Here::is_acked) {
+            return Ok(());
+        }
         self.letters[serial].is_finished = true;
+        let place = self.letters[serial].here.as_ref().and_then(|here| here.place.as_ref());
+        let is_strict = |place: &super::Place| {
+            self.pools.get(place.pool).settings.ordering == sluicegate_dispatch::Ordering::Strict
+        };
+        let in_turn = place.is_some_and(is_strict);
         let here = self.hand_of(serial)?;
+        here.in_turn = in_turn;
         // What is to be parked behind another waits until it is its turn.
         let is_tail = matches!(here.standing, Standing::Over(Verdict::Gone(Cause::Tail)));
         let waits =

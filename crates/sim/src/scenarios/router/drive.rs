@@ -325,7 +325,8 @@ impl Drive {
             self.world.note(format_args!("{name} has stalled and is replaced"));
             self.world.see(Fact::QueueStopped { queue });
             let wire = self.wire(queue);
-            let restarted = router.restart_queue(&name, wire).await;
+            let stalled = router.source(&name).expect("the queue was there");
+            let restarted = router.restart_queue(&name, &stalled, wire).await;
             assert_eq!(restarted, Ok(true), "the queue was there");
         }
         for view in router.pool_views() {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering as Memory};
 
 use sluicegate_dispatch::{
-    BoxFuture, Delivery, Demand, Depth, Order, Profile, Receipt, Rest, Settle, Settled, Source,
-    SourceError,
+    BoxFuture, Delivery, Demand, Depth, KeepsOrder, Order, Profile, Receipt, Rest, Settle, Settled,
+    Source, SourceError,
 };
 use sluicegate_testkit::{FakeSource, Fault};
 use tokio::sync::Notify;
@@ -175,7 +175,7 @@ impl Source for Wire {
     fn profile(&self) -> Profile {
         let keeps_order = self.plan.keeps_order;
         Profile {
-            keeps_order,
+            keeps_order: if keeps_order { KeepsOrder::OneByOne } else { KeepsOrder::Not },
             keeps_rests: keeps_order,
             ..Profile::new(self.plan.window, self.plan.settle_batch)
         }

@@ -3,6 +3,8 @@
 //! One program plays all parts: a daemon on a temporary state file, its API, a publisher, and an
 //! endpoint that fails at times and checks what arrives.
 
+#[cfg(target_os = "linux")]
+pub(crate) mod agents;
 mod endpoint;
 mod ledger;
 mod progress;
@@ -12,7 +14,7 @@ mod script;
 use std::path::Path;
 use std::time::Duration;
 
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use sluicegate::dispatch::Publication;
 use sluicegate::server::Daemon;
 use sluicegate::server::settings::Settings;
@@ -35,8 +37,10 @@ const EXAMPLES: &str = "\
 Examples:
   sluicegate demo
   sluicegate demo --messages 50000 --groups 1000
+  sluicegate demo --agents
 
-The exit code is 0 only if every message arrived, and each group in order.";
+The exit code is 0 only if every message arrived, and each group in order; with --agents only if every request was
+answered, fairly and each session in order, and no process is left.";
 
 /// How often a batch is published, and for how long at least: no faster than this, so that what is
 /// measured is the way of a message and not the line in front of it.
@@ -61,6 +65,12 @@ pub(super) fn command() -> Command {
         .after_help(EXAMPLES)
         .arg(count("messages", "5000", 1_000_000).help("How many messages"))
         .arg(count("groups", "100", 100_000).help("In how many groups, each kept in order"))
+        .arg(
+            Arg::new("agents")
+                .long("agents")
+                .action(ArgAction::SetTrue)
+                .help("Ten users who share four agents, instead"),
+        )
         .arg(views::json_argument().help("Print the result as JSON"))
 }
 
@@ -73,6 +83,12 @@ struct Task {
 }
 
 pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
+    if given.get_flag("agents") {
+        #[cfg(target_os = "linux")]
+        return agents::run(given.get_flag("json")).await;
+        #[cfg(not(target_os = "linux"))]
+        return Err(Failure::failed("agents run on Linux only"));
+    }
     let number = |name| given.get_one::<u32>(name).copied().unwrap_or(1);
     let task = Task {
         messages: number("messages"),
@@ -120,7 +136,7 @@ async fn play(task: Task, folder: &Path, signals: &mut Signals) -> Result<Report
         } => ended.map(drop),
         failed = endpoint.accept() => Err(failed.map_or_else(Failure::from, |never| match never {})),
         failed = front.ended() => Err(failed),
-        name = signals.end() => Err(Failure::failed(format!("{name}: ended early"))),
+        name = signals.leave() => Err(Failure::failed(format!("{name}: ended early"))),
     };
     let took = begun.elapsed();
     progress.end();
@@ -130,7 +146,7 @@ async fn play(task: Task, folder: &Path, signals: &mut Signals) -> Result<Report
         // Calls that are still made may need a connection.
         _ = endpoint.accept() => false,
         // Whoever is impatient gets their prompt back: the folder goes in any case.
-        _ = signals.end() => false,
+        _ = signals.leave() => false,
     };
     let parked = daemon.store().parked_count();
     front.end().await;

@@ -63,7 +63,7 @@ pub(super) const VIEWS: [&View; 10] = [
     &inflight::VIEW,
     &groups::VIEW,
     &tenants::VIEW,
-    &workers::VIEW,
+    WORKERS,
     &warnings::VIEW,
     &breakers::VIEW,
     &parked::VIEW,
@@ -72,6 +72,9 @@ pub(super) const VIEWS: [&View; 10] = [
 
 /// Which hosts are left alone.
 pub(super) const PAUSES: &View = &pauses::VIEW;
+
+/// What runs agents.
+pub(super) const WORKERS: &View = &workers::VIEW;
 
 /// `--json`.
 pub(super) fn json_argument() -> Arg {

@@ -1,5 +1,7 @@
 //! `sluicegate status`: the whole of it on one screen.
 
+use std::time::Duration;
+
 use clap::{ArgMatches, Command};
 use http::Method;
 use serde_json::{Value, json};
@@ -24,7 +26,9 @@ const SEVERITIES: [&str; 4] = ["CRITICAL", "ERROR", "WARNING", "INFO"];
 
 pub(in super::super) fn command() -> Command {
     let command = Command::new("status")
-        .about("How the server is: health, pools, queues, warnings, breakers, parked messages")
+        .about(
+            "How the server is: health, pools, queues, agents, warnings, breakers, parked messages",
+        )
         .after_help(EXAMPLES)
         .arg(json_argument());
     client::arguments(command)
@@ -38,6 +42,14 @@ struct Status {
     warnings: Vec<Value>,
     breakers: Vec<Value>,
     parked: Option<u64>,
+    /// The pool of agents, if it is enabled, and since when the first request waits.
+    agents: Option<Agents>,
+}
+
+struct Agents {
+    metrics: Value,
+    most: u64,
+    oldest_wait: Duration,
 }
 
 pub(in super::super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
@@ -60,23 +72,25 @@ impl Status {
             let list = client.list(&format!("/api/v1/{name}"), &[], MOST).await?;
             Ok::<_, Failure>(list.values())
         };
-        let (health, pools, queues, warnings, breakers, metrics) = tokio::try_join!(
+        let (health, pools, queues, warnings, breakers, metrics, agents) = tokio::try_join!(
             health(client),
             list("pools"),
             list("queues"),
             list("warnings"),
             list("breakers"),
             client.get("/metrics"),
+            agents(client),
         )?;
         let parked = parked(&String::from_utf8_lossy(&metrics));
-        Ok(Self { health, pools, queues, warnings, breakers, parked })
+        Ok(Self { health, pools, queues, warnings, breakers, parked, agents })
     }
 
     fn json(&self, server: &str) -> Value {
-        let Self { health, pools, queues, warnings, breakers, parked } = self;
+        let Self { health, pools, queues, warnings, breakers, parked, agents } = self;
+        let agents = agents.as_ref().map(|agents| &agents.metrics);
         json!({
             "server": server, "health": health, "pools": pools, "queues": queues,
-            "warnings": warnings, "breakers": breakers, "parked": parked,
+            "warnings": warnings, "breakers": breakers, "parked": parked, "agents": agents,
         })
     }
 
@@ -125,6 +139,7 @@ impl Status {
                 None => Cell::none(),
             },
         ));
+        rows.extend(self.agents.as_ref().map(|agents| ("agents", agents.cell())));
         rows.push(("breakers", self.breakers_cell()));
         rows.push(("warnings", self.warnings_cell()));
         rows.extend(self.worst_warnings().into_iter().map(|cell| ("", cell)));
@@ -192,6 +207,33 @@ impl Status {
         }
         cells
     }
+}
+
+impl Agents {
+    fn cell(&self) -> Cell {
+        let count = |name: &str| self.metrics[name].as_u64().unwrap_or_default();
+        let busy = format!("{} of {} workers busy", count("workersBusy"), self.most);
+        let waiting = match count("queueDepth") {
+            0 => "no request waiting".to_owned(),
+            waiting => {
+                let since = time::span(self.oldest_wait);
+                format!("{} waiting, the first since {since}", number(waiting, "request"))
+            }
+        };
+        Cell::new(format!("{busy}, {waiting}"))
+    }
+}
+
+/// The pool of agents; none where it is not enabled, or not known.
+async fn agents(client: &Client) -> Result<Option<Agents>, Failure> {
+    let Ok(metrics) = client.json("/api/v1/agents/metrics").await else { return Ok(None) };
+    let config = client.json("/api/v1/config").await?;
+    let settings = &config["agents"];
+    let most = if settings["serial"] == true { Some(1) } else { settings["maxWorkers"].as_u64() };
+    let tenants = client.list("/api/v1/tenants", &[], MOST).await?.values();
+    let oldest = tenants.iter().filter_map(|tenant| tenant["oldestWaitMs"].as_u64()).max();
+    let oldest_wait = Duration::from_millis(oldest.unwrap_or_default());
+    Ok(Some(Agents { metrics, most: most.unwrap_or_default(), oldest_wait }))
 }
 
 /// The health, which is an answer whether it is good or bad.

@@ -26,5 +26,6 @@ pub(super) const VIEW: View = View {
     examples: "\
 Examples:
   sluicegate workers
-  sluicegate workers --json",
+  sluicegate workers --json
+  sluicegate workers --kill worker-7",
 };

@@ -261,3 +261,39 @@ async fn a_replayed_message_that_is_gone_frees_its_key() {
     scene.publish(&daemon, &["m4"]).await;
     scene.calls(&["m1", "m3", "m4"]).await;
 }
+
+/// The same while the queue is never empty: something else waits in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replayed_message_that_is_gone_frees_its_key_though_others_wait() {
+    let scene = Scene::new(On::Embedded).await.expect("it needs no broker");
+    let daemon = scene.serve().await;
+    scene.park(&daemon, &["m1", "m2"]).await;
+    let mut late = scene.message("late");
+    (late["messageGroupId"], late["delaySeconds"]) = (json!("other"), json!(3600));
+    scene.post(&daemon, "/api/v1/messages?queue=orders", &late, 202).await;
+    daemon.terminated().await;
+    let store = Store::open_serving(scene.stage.path("p.db")).await.expect("the file");
+    let queues = HashSet::from(["orders".to_owned()]);
+    drop(store.begin_replay(&[1, 2], &queues, true).await.expect("it is noted"));
+    store.end_replay(&[1, 2]).await.expect("it is noted");
+    drop(store);
+    let daemon = scene.serve().await;
+    scene.publish(&daemon, &["m3"]).await;
+    scene.is_parked(&daemon, &["m3"]).await;
+    scene.calls(&["m1", "m3"]).await;
+}
+
+/// What comes while a group is replayed at a rate follows it, and then the group is free.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_that_is_replayed_at_a_rate_is_free_afterwards() {
+    let scene = Scene::new(On::Embedded).await.expect("it needs no broker");
+    let daemon = scene.serve().await;
+    scene.park(&daemon, &["m1", "m2", "m3"]).await;
+    let arguments = ["replay", "--all", "--rate", "1", "--server", &daemon.url];
+    let mut replay = scene.stage.launch(&arguments);
+    scene.endpoint.wait_for(2).await;
+    scene.publish(&daemon, &["m4"]).await;
+    assert_eq!(replay.line().await, "replayed 3");
+    scene.calls(&["m1", "m1", "m2", "m3", "m4"]).await;
+    scene.is_parked(&daemon, &[]).await;
+}

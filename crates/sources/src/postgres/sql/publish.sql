@@ -97,22 +97,3 @@ BEGIN
     RETURN stored_count;
 END
 $$;
-
--- Stores messages again that were handed out before: each is recognised by a name of its own, and found by its id.
--- That is no reason to take a new message of the same id for a duplicate.
-CREATE FUNCTION {s}.put_back(
-    q int, names bytea[], ids bytea[], pools bytea[], grps bytea[], tenants bytea[], highs boolean[], bodies bytea[]
-) RETURNS void
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    PERFORM {s}.publish(q, names, pools, grps, tenants, highs, array_fill(0::bigint, ARRAY[cardinality(names)]), bodies);
-    INSERT INTO {s}.ids AS known (queue, id, seq, at)
-    SELECT DISTINCT ON (i.id) q, i.id, n.seq, '-infinity'::timestamptz
-    FROM unnest(ids, names) WITH ORDINALITY AS i (id, name, ord)
-    JOIN {s}.ids n ON n.queue = q AND n.id = i.name
-    ORDER BY i.id, i.ord
-    ON CONFLICT (queue, id) DO UPDATE SET seq = excluded.seq
-        WHERE NOT EXISTS (SELECT FROM {s}.messages m WHERE m.seq = known.seq);
-END
-$$;

@@ -40,6 +40,8 @@ pub(crate) struct Choice {
     pub(crate) key: Key,
     /// How far its lane is read: the bodies of regular messages beyond are read when the lane comes to them.
     pub(crate) read: i64,
+    /// One of it that was out, though the file may not say so.
+    pub(crate) tried: Option<i64>,
 }
 
 /// What is to be read of a lane.
@@ -138,8 +140,8 @@ impl ReadAhead {
         let keys = std::mem::take(&mut self.choosing);
         let choice = |key: Key| {
             self.begin_choosing(&key);
-            let lane = self.lane_of_head(&key);
-            Choice { read: lane.map_or(i64::MAX, |lane| lane.reach(REGULAR)), key }
+            let (lane, tried) = (self.lane_of_head(&key), self.tried_of(&key));
+            Choice { read: lane.map_or(i64::MAX, |lane| lane.reach(REGULAR)), tried, key }
         };
         keys.into_iter().map(choice).collect()
     }
@@ -188,8 +190,13 @@ impl ReadAhead {
         for touched in &fetched.touched {
             self.touch(touched);
         }
-        for (asked, fetched) in fetch.lanes.iter().zip(fetched.lanes) {
+        let mut lanes = fetch.lanes.iter().zip(fetched.lanes).peekable();
+        while let Some((asked, fetched)) = lanes.next() {
             self.bring_lane(asked, fetched, &came_back);
+            // Lanes of a pool stand together: it takes its place when all are brought.
+            if lanes.peek().is_none_or(|(next, _)| next.pool != asked.pool) {
+                self.place(asked.pool);
+            }
         }
         for (key, row) in delayed_back {
             self.bring_passed(key, row);
@@ -303,7 +310,6 @@ impl ReadAhead {
         for (class, rows) in rows.into_iter().enumerate() {
             let Some(last) = rows.last().map(|found| found.row.seq) else { continue };
             for found in rows {
-                let is_current = is_current(self, found.row.seq);
                 self.bring_row(asked, found, is_current, &mut first);
             }
             self.change(asked.pool, |pool| {
@@ -336,30 +342,32 @@ impl ReadAhead {
         for rows in &mut fetched.rows {
             rows.retain(|found| is_current(&found.row.seq));
         }
-        let lane = self.pools.get(&asked.pool).and_then(|pool| pool.lanes.get(&asked.lane));
+        let pools = &self.pools;
+        let lane = || pools.get(&asked.pool).and_then(|pool| pool.lanes.get(&asked.lane));
         let due_of = |found: &Found| {
             let Row { due, seq, .. } = found.row;
-            due.filter(|_| lane.is_some_and(|lane| !lane.is_due(due, seq)))
+            due.filter(|_| lane().is_some_and(|lane| !lane.is_due(due, seq)))
         };
         let next_due = fetched.rows.iter().flatten().filter_map(due_of).min();
         if let Some(due) = next_due.into_iter().chain(fetched.next_due).min() {
             self.await_due(asked.pool, asked.lane, due);
         }
-        let rows = fetched.rows.into_iter().flatten();
-        self.change(asked.pool, |pool| {
-            pool.awaits_reading = false;
-            pool.add(asked.lane, rows, |lane| {
-                lane.pass(REGULAR, fetched.passed);
-                for class in [HIGH, REGULAR] {
-                    lane.pass(class, cursors[class].unwrap_or(0));
-                    let is_asked = asked.cursors[class].is_some();
-                    lane.unread[class] |= is_asked && !fetched.ended[class];
-                }
-                lane.numbers.extend(fetched.numbers);
-                lane.has_due |= fetched.more_due;
-                (lane.is_fetched, lane.reading, lane.passed) = (false, [false; 2], 0);
-            });
+        let Some(pool) = self.pools.get_mut(&asked.pool) else { return };
+        let (loaded, bytes) = (pool.loaded, pool.bytes);
+        pool.awaits_reading = false;
+        pool.add(asked.lane, fetched.rows.into_iter().flatten(), |lane| {
+            lane.pass(REGULAR, fetched.passed);
+            for class in [HIGH, REGULAR] {
+                lane.pass(class, cursors[class].unwrap_or(0));
+                let is_asked = asked.cursors[class].is_some();
+                lane.unread[class] |= is_asked && !fetched.ended[class];
+            }
+            lane.numbers.extend(fetched.numbers);
+            lane.has_due |= fetched.more_due;
+            (lane.is_fetched, lane.reading, lane.passed) = (false, [false; 2], 0);
         });
+        self.loaded = self.loaded - loaded + pool.loaded;
+        self.bytes = self.bytes - bytes + pool.bytes;
     }
 
     fn ready_in(&self, asked: &LaneFetch) -> usize {
@@ -404,32 +412,35 @@ impl ReadAhead {
         &mut self,
         asked: &LaneFetch,
         found: Found,
-        is_current: bool,
+        is_current: impl Fn(&Self, i64) -> bool,
         first: &mut Map<Arc<str>, Row>,
     ) {
         let Found { row, content } = found;
+        let is_current = |ahead: &Self, seq| is_current(ahead, seq);
         let (seq, rank) = (row.seq, rank(row.seq, row.high));
         let key = Key { pool: asked.pool, group: Arc::clone(&row.group) };
         let lane = self.pools.get(&asked.pool).and_then(|pool| pool.lanes.get(&asked.lane));
         let due = row.due.filter(|_| lane.is_some_and(|lane| !lane.is_due(row.due, seq)));
         if self.keeps(&key) {
-            self.bring_in_order(key, row, due, first);
+            self.bring_in_order(key, row, due, is_current, first);
         } else if let Some(due) = due {
             self.await_due(asked.pool, asked.lane, due);
-        } else if is_current {
+        } else if is_current(self, seq) {
             self.make_ready(seq, row.high, key, asked.lane);
         }
-        if let Some(content) = content.filter(|_| is_current) {
+        if let Some(content) = content.filter(|_| is_current(self, seq)) {
             self.change(asked.pool, |pool| pool.load(asked.lane, rank, content));
         }
     }
 
-    /// Takes in a message of a pool that keeps order, and when its time comes if that is not yet.
+    /// Takes in a message of a pool that keeps order, and when its time comes if that is not yet. Where what was read is out
+    /// of date, the next of its key is looked up.
     fn bring_in_order(
         &mut self,
         key: Key,
         row: Row,
         due: Option<i64>,
+        is_current: impl Fn(&Self, i64) -> bool,
         first: &mut Map<Arc<str>, Row>,
     ) {
         if row.high
@@ -439,7 +450,11 @@ impl ReadAhead {
             self.await_due(key.pool, row.lane, due);
         }
         if !self.has_head(&key) {
-            self.crown(key.pool, first.remove(&key.group).unwrap_or(row));
+            let head = first.remove(&key.group).unwrap_or(row);
+            match is_current(self, head.seq) {
+                true => self.crown(key.pool, head),
+                false => self.choose_without_head(&key, head.seq, head.lane, head.high),
+            }
         } else if row.high && due.is_none() {
             self.raise(key, Raised::of(&row));
         }

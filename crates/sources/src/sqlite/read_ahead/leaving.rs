@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::super::row::Key;
-use super::lane::rank;
+use super::lane::{HIGH, rank};
 use super::{Lanes, ReadAhead};
 
 /// A message that is being taken out.
@@ -18,16 +18,24 @@ pub(crate) struct Leaving {
     pub(crate) seq: i64,
     pub(crate) lane: i64,
     pub(crate) key: Key,
-    /// The pool's code.
-    pub(crate) code: Arc<str>,
     pub(crate) high: bool,
-    /// It stood ready when it was its turn, and was passed over.
-    pub(super) is_passed: bool,
+    /// It stood ready when it was its turn, and was passed over: where that was. Since it was looked for, its number may
+    /// have become another's.
+    passed: Option<Passed>,
+}
+
+/// Where a message stood ready.
+#[derive(Clone, Debug)]
+struct Passed {
+    key: Key,
+    code: Arc<str>,
+    lane: i64,
+    high: bool,
 }
 
 impl Leaving {
-    pub(crate) const fn new(seq: i64, lane: i64, key: Key, code: Arc<str>, high: bool) -> Self {
-        Self { seq, lane, key, code, high, is_passed: false }
+    pub(crate) const fn new(seq: i64, lane: i64, key: Key, high: bool) -> Self {
+        Self { seq, lane, key, high, passed: None }
     }
 }
 
@@ -46,11 +54,13 @@ impl ReadAhead {
         if self.leaving.is_empty() {
             return false;
         }
-        let lanes = self.pools.get(&pool).map(|pool| &pool.lanes);
-        let ready = lanes.and_then(|lanes| lanes.get(&lane)?.ready.first_key_value());
-        let Some((&rank, _)) = ready else { return false };
+        let Some(of_pool) = self.pools.get(&pool) else { return false };
+        let ready = of_pool.lanes.get(&lane).and_then(|lane| lane.ready.first_key_value());
+        let Some((&rank, ready)) = ready else { return false };
         let Some(leaving) = self.leaving.get_mut(&rank.1) else { return false };
-        leaving.is_passed = true;
+        let key = Key { pool, group: Arc::clone(&ready.group) };
+        let (code, high) = (Arc::clone(&of_pool.code), rank.0 == HIGH);
+        leaving.passed = Some(Passed { key, code, lane, high });
         self.change(pool, |pool| pool.unready(lane, rank));
         true
     }
@@ -66,18 +76,18 @@ impl ReadAhead {
             // What is being read may have it still.
             self.came_back.insert(seq);
         }
-        let Leaving { lane, key, code, high, is_passed, .. } = leaving;
-        if self.keeps(&key) {
-            if is_gone || is_passed {
-                self.head_left(&key, seq);
-            }
-        } else if is_passed && !is_gone {
+        let Leaving { lane, key, high, passed, .. } = leaving;
+        if is_gone {
+            self.forget_tried(&key, seq);
+            self.head_left(&key, seq);
+            self.change(key.pool, |pool| pool.unready(lane, rank(seq, high)));
+        } else if let Some(Passed { key, code, lane, high }) = passed {
             // Its pool may have been forgotten, with nothing else in it.
             self.pool(key.pool, &code);
-            self.make_ready(seq, high, key.clone(), lane);
-        }
-        if is_gone {
-            self.change(key.pool, |pool| pool.unready(lane, rank(seq, high)));
+            match self.keeps(&key) {
+                true => self.head_left(&key, seq),
+                false => self.make_ready(seq, high, key, lane),
+            }
         }
     }
 }

@@ -497,6 +497,12 @@ impl ReadAhead {
         self.out.contains_key(&seq)
     }
 
+    /// Whether a number is that of a message which was handed out, or is taken out by hand, and of which it is not known
+    /// how that ended.
+    pub(crate) fn has_in_hand(&self, seq: i64) -> bool {
+        self.out.contains_key(&seq) || self.leaving.contains_key(&seq)
+    }
+
     /// Someone else may have written.
     pub(crate) const fn may_have_more(&mut self) {
         self.fresh = true;

@@ -28,6 +28,9 @@ pub(super) struct HeadOf {
     inherited: bool,
     /// Something was put back since the next was looked for: it is looked for again.
     outdated: bool,
+    /// The first of those that were out and came back: nothing but what has a place before it goes before it. The file
+    /// knows of it only if somebody had a reason to write that down.
+    tried: Option<i64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +45,8 @@ enum Place {
 
 impl HeadOf {
     const fn new(seq: i64, lane: i64, high: bool, place: Place) -> Self {
-        let (held, outs, inherited, outdated) = (false, 0, false, false);
-        Self { seq, lane, place, high, held, outs, inherited, outdated }
+        let (held, outs, inherited, outdated, tried) = (false, 0, false, false, None);
+        Self { seq, lane, place, high, held, outs, inherited, outdated, tried }
     }
 
     /// Whether one that was put back may go before it.
@@ -104,6 +107,10 @@ impl ReadAhead {
     pub(super) fn head_back(&mut self, seq: i64, out: Out, back: Back) {
         let Some(head) = self.heads.get_mut(&out.key) else { return };
         head.outs = head.outs.saturating_sub(1);
+        head.tried = match back {
+            Back::Gone => head.tried.filter(|&tried| tried != seq),
+            Back::Now | Back::At(_) => head.tried.into_iter().chain([seq]).min(),
+        };
         if head.outs > 0 {
             return;
         }
@@ -137,10 +144,23 @@ impl ReadAhead {
         head.map(|head| head.seq)
     }
 
-    /// The head of a key, if it is or was out: nothing goes before it.
+    /// The message of a key that is or was out: nothing goes before it but what has a place there.
     pub(crate) fn head_held(&self, key: &Key) -> Option<i64> {
-        let is_held = |head: &&HeadOf| head.held && head.place != Place::Choosing;
-        self.heads.get(key).filter(is_held).map(|head| head.seq)
+        let head = self.heads.get(key)?;
+        let is_held = head.held && head.place != Place::Choosing;
+        head.tried.or(is_held.then_some(head.seq))
+    }
+
+    /// A message that was out and came back is gone.
+    pub(super) fn forget_tried(&mut self, key: &Key, seq: i64) {
+        if let Some(head) = self.heads.get_mut(key) {
+            head.tried = head.tried.filter(|&tried| tried != seq);
+        }
+    }
+
+    /// The first of a key that was out and came back.
+    pub(super) fn tried_of(&self, key: &Key) -> Option<i64> {
+        self.heads.get(key)?.tried
     }
 
     /// Makes a message the head of its key.
@@ -149,8 +169,9 @@ impl ReadAhead {
         let Some(pool) = self.pools.get_mut(&pool_id) else { return };
         let waits = due.filter(|_| !pool.lane(lane).is_due(due, seq));
         let place = if waits.is_some() { Place::Delayed } else { Place::Ready };
-        let head = HeadOf { held, ..HeadOf::new(seq, lane, high, place) };
         let key = Key { pool: pool_id, group };
+        let tried = self.heads.get(&key).and_then(|head| head.tried);
+        let head = HeadOf { held, tried, ..HeadOf::new(seq, lane, high, place) };
         if self.heads.insert(key.clone(), head).is_none() {
             pool.heads += 1;
         }
@@ -196,12 +217,15 @@ impl ReadAhead {
         }
     }
 
-    /// The head of a key vanished from the file, or the key has no head yet: the next is looked up.
+    /// The head of a key vanished from the file, or may not be the first: the next is looked up.
     pub(super) fn choose_again(&mut self, key: &Key) {
-        if let Some(head) = self.heads.get_mut(key) {
-            head.place = Place::Choosing;
-            self.choosing.push(key.clone());
+        let Some(head) = self.heads.get_mut(key) else { return };
+        if head.place == Place::Choosing {
+            head.outdated = true;
+            return;
         }
+        head.place = Place::Choosing;
+        self.choosing.push(key.clone());
     }
 
     /// A message of a key was taken out, or passed over while it was to be: if it is the head, the next is looked
@@ -231,9 +255,9 @@ impl ReadAhead {
         }
     }
 
-    /// A message of a key that has no head was put back, where nobody finds it by number.
-    pub(super) fn return_without_head(&mut self, key: &Key, returned: &Returned) {
-        let Returned { seq, lane, high, .. } = *returned;
+    /// The next of a key that has no head is looked up: one was put back where nobody finds it by number, or may not be
+    /// there any more.
+    pub(super) fn choose_without_head(&mut self, key: &Key, seq: i64, lane: i64, high: bool) {
         let Some(pool) = self.pools.get_mut(&key.pool) else { return };
         pool.heads += 1;
         self.heads.insert(key.clone(), HeadOf::new(seq, lane, high, Place::Choosing));

@@ -42,7 +42,7 @@ impl ReadAhead {
         } else if has_head {
             self.return_to_head(&key, returned);
         } else if fetching || !pool.lane(lane).finds(rank, choosing >= most) {
-            self.return_without_head(&key, returned);
+            self.choose_without_head(&key, returned.seq, lane, returned.high);
         }
         // Now that it is said what becomes of it: a lane with nothing in it is forgotten.
         self.change(key.pool, |pool| pool.change(lane, |_| ()));

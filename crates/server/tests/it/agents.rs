@@ -1,0 +1,8 @@
+//! Requests to agents, asked over loopback and run by real processes.
+
+mod asking;
+mod bounds;
+mod configuring;
+mod failing;
+mod stage;
+mod watching;
