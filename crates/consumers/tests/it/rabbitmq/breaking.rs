@@ -38,7 +38,8 @@ async fn network_cuts_lose_nothing_and_keep_the_order() {
     let (all, different) = handled.counts();
     println!("{all} handlings of {different} messages, {:?}", facts.lines());
     assert_eq!(different, 3000);
-    assert!(all < 3000 + 5 * 200, "{all}: no more again than was here at each cut");
+    // All that the broker had sent and not seen acknowledged: as many as were prefetched, at each cut.
+    assert!(all <= 3000 + 5 * 200, "{all}: no more again than was here at each cut");
 }
 
 async fn restart(mut broker: Broker) -> Broker {
