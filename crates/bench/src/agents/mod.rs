@@ -160,9 +160,8 @@ impl Scene {
         self.run(async move {
             let begun = Instant::now();
             for _ in 0..count {
-                let ticket = agents.submit(ask.clone()).await.map_err(|error| error.to_string())?;
-                let outcome = agents.wait(&ticket.request_id).await;
-                let outcome = outcome.map_err(|error| error.to_string())?.ok_or("unknown")?;
+                let asked = agents.ask(ask.clone()).await;
+                let (_, outcome) = asked.map_err(|error| error.to_string())?;
                 outcome.as_ref().as_ref().map_err(ToString::to_string)?;
             }
             Ok(begun.elapsed())
