@@ -1,5 +1,6 @@
 //! A request from admission to its end, as those see it who wait for it or follow it.
 
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sluicegate_tasks::{Context, ItemId};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::{Request, RequestError};
@@ -74,6 +75,8 @@ pub(crate) struct Live {
     /// What the agent said on the way, while somebody may follow: within what it may say in a turn.
     said: Mutex<SaidLines>,
     stage: watch::Sender<(Stage, usize)>,
+    /// Wakes those who wait for its end, and for nothing else.
+    ended: Notify,
 }
 
 /// Lines, one after the other in one text: a short one takes little more than it is long.
@@ -131,6 +134,7 @@ impl Live {
             runs: Mutex::new(None),
             said: Mutex::default(),
             stage: watch::Sender::new((Stage::Queued, 0)),
+            ended: Notify::new(),
         }
     }
 
@@ -139,7 +143,11 @@ impl Live {
     }
 
     pub(crate) fn set_stage(&self, stage: Stage) {
+        let is_over = matches!(stage, Stage::Ended(_));
         self.stage.send_modify(|(known, _)| *known = stage);
+        if is_over {
+            self.ended.notify_waiters();
+        }
     }
 
     /// A turn begins. It is the first in which something is said: what said something is not tried again.
@@ -174,12 +182,15 @@ impl Live {
 
     /// Waits for what comes of it. Cancel safe.
     pub(crate) async fn outcome(&self) -> Arc<Outcome> {
-        let mut heard = self.stage.subscribe();
-        let ended = heard.wait_for(|(stage, _)| matches!(stage, Stage::Ended(_))).await;
-        match ended.map(|ended| ended.0.clone()) {
-            Ok(Stage::Ended(outcome)) => outcome,
-            // The sender is in `self`.
-            _ => Arc::new(Err(RequestError::Interrupted)),
+        let mut ended = pin!(self.ended.notified());
+        // It may end between the look and the wait.
+        ended.as_mut().enable();
+        loop {
+            if let Stage::Ended(outcome) = self.stage() {
+                return outcome;
+            }
+            ended.as_mut().await;
+            ended.set(self.ended.notified());
         }
     }
 

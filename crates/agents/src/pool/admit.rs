@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use sluicegate_tasks::{Admitted, Entry, Interrupt, Refusal};
+use sluicegate_tasks::{Admitted, CancelOnDrop, Entry, Interrupt, Refusal};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::live::Live;
 use crate::metrics::Counted;
 use crate::sessions::{Asked, InSession, NotClaimed};
 use crate::settings::{CheckedSettings, PromptBy};
-use crate::{Ask, Event, Request, RequestError, SessionId};
+use crate::{Ask, Event, Outcome, Request, RequestError, SessionId};
 
 /// A request that was let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,42 +69,78 @@ impl Agents {
     /// Dropped before it resolves, the request is cancelled.
     pub async fn submit(&self, ask: Ask) -> Result<Ticket, RequestError> {
         let tenant = ask.tenant.clone();
-        let submitted = self.shared.submit(ask).await;
-        if let Err(error) = &submitted {
-            self.shared.rejected(&tenant, error);
+        let submitted = async { self.shared.submit(ask).await?.let_in().await }.await;
+        submitted.inspect_err(|error| self.shared.rejected(&tenant, error))
+    }
+
+    /// [`submit`](Agents::submit) and [`wait`](Agents::wait) in one, for who has nothing to do in between: it is woken
+    /// when all is over, and not before.
+    ///
+    /// # Errors
+    /// As there: the request was not let in.
+    ///
+    /// # Cancel safety
+    /// Dropped before the request is let in, it is cancelled; after that it goes on.
+    pub async fn ask(&self, ask: Ask) -> Result<(Ticket, Arc<Outcome>), RequestError> {
+        let tenant = ask.tenant.clone();
+        let asked = async {
+            let mut submitted = self.shared.submit(ask).await?;
+            let outcome = submitted.live.outcome().await;
+            Ok((submitted.let_in().await?, outcome))
+        };
+        asked.await.inspect_err(|error| self.shared.rejected(&tenant, error))
+    }
+}
+
+/// A request whose task has begun. Dropped before it is let in, it is cancelled: whoever gives up before the request's
+/// id is known wants no answer.
+struct Submitted {
+    live: Arc<Live>,
+    told: oneshot::Receiver<Result<(), RequestError>>,
+    guard: Option<CancelOnDrop>,
+}
+
+impl Submitted {
+    /// Waits until it is let in.
+    async fn let_in(&mut self) -> Result<Ticket, RequestError> {
+        let told = (&mut self.told).await;
+        self.guard.take().map(CancelOnDrop::disarm);
+        told.unwrap_or(Err(RequestError::ShuttingDown))?;
+        let Request { id, session, .. } = &self.live.request;
+        Ok(Ticket { request_id: Arc::clone(id), session_id: session.clone() })
+    }
+}
+
+impl Drop for Submitted {
+    fn drop(&mut self) {
+        if let Some(guard) = self.guard.take()
+            && matches!(self.told.try_recv(), Ok(Ok(())))
+        {
+            guard.disarm();
         }
-        submitted
     }
 }
 
 impl Shared {
-    async fn submit(self: &Arc<Self>, ask: Ask) -> Result<Ticket, RequestError> {
+    async fn submit(self: &Arc<Self>, ask: Ask) -> Result<Submitted, RequestError> {
         let settings = self.settings();
         ask.check((settings.prompt == PromptBy::Arg).then_some(&settings.command))?;
         if self.is_draining() {
             return Err(RequestError::ShuttingDown);
         }
         let (session, spare) = self.session_for(&ask);
-        let let_in = self.let_in(&settings, ask, session.clone(), spare).await?;
+        let let_in = self.let_in(&settings, ask, session, spare).await?;
         let live = Arc::clone(&let_in.live);
-        // Whoever gives up before the request's id is known wants no answer.
-        let guard = live.cx.cancel_on_drop();
         let (tell, told) = oneshot::channel();
+        let guard = Some(live.cx.cancel_on_drop());
+        let submitted = Submitted { live, told, guard };
         let shared = Arc::clone(self);
         let attend = move |cx| async move { shared.attend(&cx, let_in, tell).await };
         if let Err(refused) = self.requests.try_submit(&self.stop, attend) {
-            self.table.lock().remove(&live);
+            self.table.lock().remove(&submitted.live);
             return Err(self.no_task(&refused.why));
         }
-        match told.await {
-            Ok(Ok(())) => {
-                guard.disarm();
-                let request_id = Arc::clone(&live.request.id);
-                Ok(Ticket { request_id, session_id: session })
-            }
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(RequestError::ShuttingDown),
-        }
+        Ok(submitted)
     }
 
     /// The session of a request, which may be one that a worker was started for ahead.

@@ -44,7 +44,7 @@ use crate::live::Live;
 use crate::metrics::LastMinute;
 use crate::sessions::Sessions;
 use crate::settings::{CheckedSettings, Settings};
-use crate::worker::{Bounds, WorkerNumber, Workers};
+use crate::worker::{AfterTurn, Bounds, WorkerNumber, Workers};
 use crate::{Event, Journal, Observer, RequestError};
 use tally::Table;
 use worker::Handle;
@@ -77,6 +77,8 @@ struct Shared {
     staff: Mutex<Staff>,
     /// A worker came, went, or is idle.
     staff_changed: Notify,
+    /// The upkeep is to look sooner than it would.
+    look: Notify,
     table: Mutex<Table>,
     sessions: Arc<Sessions>,
     journal: Arc<dyn Journal>,
@@ -96,6 +98,8 @@ struct Staff {
     command: u64,
     workers: Workers,
     handles: HashMap<WorkerNumber, Handle>,
+    /// When the upkeep looks again by itself; `None` if it wants to hear of every change.
+    looks_at: Option<Instant>,
 }
 
 impl Agents {
@@ -122,8 +126,10 @@ impl Agents {
                 handles: HashMap::new(),
                 settings,
                 command: 0,
+                looks_at: None,
             }),
             staff_changed: Notify::new(),
+            look: Notify::new(),
             table: Mutex::default(),
             sessions: Arc::default(),
             minute: Mutex::default(),
@@ -179,7 +185,26 @@ impl Shared {
     fn staff<R>(&self, work: impl FnOnce(&mut Staff) -> R) -> R {
         let done = work(&mut self.staff.lock());
         self.staff_changed.notify_waiters();
+        self.look.notify_waiters();
         done
+    }
+
+    /// The same for a turn that was answered. The upkeep hears of it only if it would come too late to end the worker
+    /// for being idle: to wake it costs as much as the turn.
+    fn turn_ended(&self, number: WorkerNumber, ok: bool, in_step: bool) -> AfterTurn {
+        let now = Instant::now();
+        let (after, looks_in_time) = {
+            let mut staff = self.staff.lock();
+            let idle_until = now.checked_add(staff.settings.worker_idle_timeout);
+            let looks_in_time =
+                staff.looks_at.is_some_and(|at| idle_until.is_none_or(|until| at <= until));
+            (staff.workers.turn_ended(now, number, ok, in_step), looks_in_time)
+        };
+        self.staff_changed.notify_waiters();
+        if !looks_in_time {
+            self.look.notify_waiters();
+        }
+        after
     }
 
     fn change(&self, settings: CheckedSettings) -> Result<Vec<&'static str>, Invalid> {

@@ -23,12 +23,19 @@ impl Shared {
     pub(super) async fn keep_up(self: &Arc<Self>, cx: &Context) {
         let mut pause: Option<Pause<Arc<Live>>> = None;
         loop {
-            let mut changed = pin!(self.staff_changed.notified());
+            let mut changed = pin!(self.look.notified());
             changed.as_mut().enable();
+            self.staff.lock().looks_at = None;
             let above = self.look_at_memory(&mut pause);
             let next = self.tidy(!above);
-            let look = (!self.staff.lock().workers.is_empty()).then(|| Instant::now() + LOOK);
-            let next = [next, look].into_iter().flatten().min();
+            let next = {
+                let mut staff = self.staff.lock();
+                let look = (!staff.workers.is_empty()).then(|| Instant::now() + LOOK);
+                let next = [next, look].into_iter().flatten().min();
+                // Above the limit whoever becomes idle is ended at once.
+                staff.looks_at = next.filter(|_| !above);
+                next
+            };
             let due = async {
                 match next {
                     Some(at) => sleep_until(at).await,

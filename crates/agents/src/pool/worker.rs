@@ -325,10 +325,9 @@ impl Body {
             let outcome = job.outcome(end, id);
             job.tell(Report::Ended { outcome, left });
         }
-        let now = Instant::now();
         if answered && stays {
             let in_step = reads_on.is_some();
-            let after = shared.staff(|staff| staff.workers.turn_ended(now, *number, ok, in_step));
+            let after = shared.turn_ended(*number, ok, in_step);
             self.overhears = reads_on.unwrap_or_else(|| TurnReader::new(false));
             let AfterTurn::Recycle(why) = after else {
                 self.released(ok);
@@ -336,7 +335,7 @@ impl Body {
             };
             return Some(End::Recycled(why));
         }
-        shared.staff(|staff| staff.workers.turn_failed(now, *number, ok));
+        shared.staff(|staff| staff.workers.turn_failed(Instant::now(), *number, ok));
         Some(match (answered, exited) {
             (true, _) => End::Answered,
             (_, true) => End::Exited,

@@ -160,9 +160,9 @@ impl Scene {
         self.run(async move {
             let begun = Instant::now();
             for _ in 0..count {
-                let ticket = agents.submit(ask.clone()).await.map_err(|error| error.to_string())?;
-                let outcome = agents.wait(&ticket.request_id).await;
-                let outcome = outcome.map_err(|error| error.to_string())?.ok_or("unknown")?;
+                comes().await;
+                let asked = agents.ask(ask.clone()).await;
+                let (_, outcome) = asked.map_err(|error| error.to_string())?;
                 outcome.as_ref().as_ref().map_err(ToString::to_string)?;
             }
             Ok(begun.elapsed())
@@ -178,6 +178,7 @@ impl Scene {
             let mut child = child.lock().await;
             let begun = Instant::now();
             for _ in 0..count {
+                comes().await;
                 child.turn(line.as_bytes()).await?;
             }
             Ok(begun.elapsed())
@@ -212,6 +213,11 @@ impl Scene {
         let agents = self.one_shot(millis)?;
         compared(rounds, count, |n| self.asked(&agents, session, n), |n| self.spawned(millis, n))
     }
+}
+
+/// The next request comes from outside, as over HTTP, not out of the answer to the last one.
+async fn comes() {
+    tokio::task::yield_now().await;
 }
 
 /// The first error of either side is that of both.

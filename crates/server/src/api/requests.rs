@@ -49,16 +49,19 @@ pub(crate) async fn submit(
     // Before it is let in: who is refused has asked for nothing.
     let _place = waits.then(|| place(&api)).transpose()?;
     let trace = headers.get("traceparent").and_then(|parent| parent.to_str().ok());
-    let ticket = agents.submit(ask.traced(trace)).await?;
+    let ask = ask.traced(trace);
+    let (ticket, outcome) = match waits {
+        true => agents.ask(ask).await.map(|(ticket, outcome)| (ticket, Some(outcome)))?,
+        false => (agents.submit(ask).await?, None),
+    };
     let (request, session) = (&*ticket.request_id, ticket.session_id.to_string());
     for field in unknown.iter().take(MOST_UNKNOWN) {
         api.daemon.record().unknown_field_of_request(field, &FIELDS);
     }
-    if !waits {
+    let Some(outcome) = outcome else {
         let shape = json!({ "requestId": request, "sessionId": session });
         return Ok(reply(StatusCode::ACCEPTED, &shape));
-    }
-    let outcome = agents.wait(request).await?.ok_or_else(|| unknown_request(request))?;
+    };
     match &*outcome {
         Ok(answer) => Ok(reply(StatusCode::OK, &replied(request, &session, answer))),
         Err(error) => {

@@ -37,6 +37,32 @@ async fn who_gives_up_before_being_let_in_cancels() {
     stage.end().await;
 }
 
+/// Asking in one go is the same: cancelled before it is let in, on its own after that, refused with its error.
+#[tokio::test(start_paused = true)]
+async fn who_asks_in_one_go_hears_of_the_end_alone() {
+    let stage = Stage::new(one_shot(|settings| settings.max_workers = 1));
+    drop(tokio::time::timeout(millis(0), stage.agents.ask(ask("web:1", "hang"))).await);
+    tokio::time::sleep(millis(20_000)).await;
+    assert_eq!(stage.states(), [], "it was cancelled");
+    drop(tokio::time::timeout(millis(10), stage.agents.ask(ask("web:1", "work:100"))).await);
+    tokio::time::sleep(millis(200)).await;
+    assert_eq!(stage.asked(), ["work:100"], "it went on");
+    assert_eq!(stage.events("request.completed").len(), 1);
+    let (ticket, outcome) = stage.agents.ask(ask("web:1", "say work:5")).await.unwrap();
+    assert_eq!(outcome.as_ref().as_ref().unwrap().text, "say work:5");
+    assert_eq!(stage.stage_of(&ticket.request_id).await, "completed");
+    let (_, failed) = stage.agents.ask(ask("web:1", "crash:3")).await.unwrap();
+    assert_eq!(failed.as_ref().as_ref().unwrap_err().code(), "worker_crash");
+    let wrong = stage.agents.ask(ask("web:1", "")).await.unwrap_err();
+    assert_eq!(wrong.code(), "invalid_field");
+    assert_eq!(stage.events("request.rejected").len(), 0);
+    drop(stage.agents.shutdown(None).await);
+    let refused = stage.agents.ask(ask("web:1", "work:1")).await.unwrap_err();
+    assert_eq!(refused, RequestError::ShuttingDown);
+    assert_eq!(stage.events("request.rejected").len(), 1);
+    stage.end().await;
+}
+
 /// Nothing is missed, also by one who comes late; and the stream ends with the outcome.
 #[tokio::test(start_paused = true)]
 async fn a_request_is_followed_to_its_end() {
