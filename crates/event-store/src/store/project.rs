@@ -166,7 +166,7 @@ impl<P: Projections> Project<P> {
         Ok(Run { work, running, reader, condition: AppendCondition::none_after(query, after) })
     }
 
-    async fn to_end(self) -> Result<(P::States, AppendCondition), ProjectError> {
+    async fn fold_to_end(self) -> Result<(P::States, AppendCondition), ProjectError> {
         let after = self.store.settings().query_timeout;
         let mut run = self.begin("project").await?;
         // Too late, it is dropped as it is: whatever still folds keeps the place until it has heard of it.
@@ -276,7 +276,7 @@ impl<P: Projections> IntoFuture for Project<P> {
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.to_end())
+        Box::pin(self.fold_to_end())
     }
 }
 
