@@ -8,22 +8,44 @@
 //! |---|---|
 //! | `event.rs`, `query.rs`, `condition.rs` | what is stored; what is asked for; under which condition it is appended |
 //! | `check.rs` | what may be stored and asked for, and the error that names the field |
-//! | `engine.rs` | the seam: two engines, and one in memory for tests |
+//! | `engine.rs`, `memory.rs` | the seam; the engine in memory |
+//! | `store/`, `settings.rs` | [`EventStore`]: appending, reading, projecting, executing commands; what bounds it |
+//! | `reader.rs` | page after page, to an end or on and on |
+//! | `projection/` | events folded into states of your own types |
+//! | `decision.rs`, `given.rs` | what a command reads and appends, and testing it without a store |
 //! | `error.rs` | what can go wrong, a type for each operation |
 
 mod check;
 mod condition;
+mod decision;
 mod engine;
 mod error;
 mod event;
+mod given;
+mod memory;
+mod projection;
 mod query;
+mod reader;
+mod settings;
+mod store;
 
 pub use check::{
     Invalid, MAX_BATCH, MAX_BATCH_BYTES, MAX_DATA, MAX_ITEMS, MAX_NAMES, MAX_TAG, MAX_TAGS,
     MAX_TYPE,
 };
 pub use condition::AppendCondition;
+pub use decision::{Decision, decision};
 pub use engine::{Append, BoxFuture, Engine, Page, Read};
-pub use error::{AppendError, EngineError, ReadError};
+pub use error::{
+    AppendError, EngineError, ExecuteError, ProjectError, ReadError, TooManyProjections,
+};
 pub use event::{Event, NewEvent, Position};
+pub use given::{Decided, Given, given};
+pub use memory::MemoryEngine;
+pub use projection::{BoxError, Projection, Projections, fold};
 pub use query::{Query, QueryItem};
+pub use reader::{EventStream, Reader};
+pub use settings::Settings;
+pub use store::{
+    EventStore, Execute, Executed, Project, ProjectStream, Projected, ProjectionStream, StoreStats,
+};

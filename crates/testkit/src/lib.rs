@@ -7,10 +7,13 @@
 //! With the feature `scripted`: `conformance`, the suites that every implementation of a seam runs
 //! through; `FakeSource`, a source in memory whose faults are switched on at will; and `scripted`, the
 //! ends of a router that do as they are told. With the feature `endpoint`: an HTTP endpoint that
-//! answers as it is told.
+//! answers as it is told. With the feature `events`: the suite that every engine of the event store
+//! runs through, and `checker`, which looks for answers that no exact store gives.
 
 pub mod brokers;
-#[cfg(feature = "scripted")]
+#[cfg(feature = "events")]
+pub mod checker;
+#[cfg(any(feature = "events", feature = "scripted"))]
 pub mod conformance;
 #[cfg(feature = "endpoint")]
 pub mod endpoint;

@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use sluicegate_testkit::brokers::Kind;
 
 use crate::brokers;
-use crate::gate::{BenchOptions, SimOptions};
+use crate::gate::{BenchOptions, CheckStoreOptions, SimOptions};
 use crate::test;
 
 /// What was asked for.
@@ -17,6 +17,7 @@ pub(crate) enum Order {
     Ci,
     Sim(SimOptions),
     Bench(BenchOptions),
+    CheckStore(CheckStoreOptions),
     Tidy,
     Brokers(brokers::Options),
     Docs,
@@ -41,6 +42,7 @@ fn command() -> Command {
             ),
             sim_command(),
             bench_command(),
+            check_store_command(),
             Command::new("tidy").about(
                 "Check the project's own law over every file: sizes, names, arrows, rules, links",
             ),
@@ -97,6 +99,25 @@ fn bench_command() -> Command {
     ])
 }
 
+fn check_store_command() -> Command {
+    let number = |name: &'static str| Arg::new(name).long(name).value_parser(value_parser!(u64));
+    Command::new("check-store")
+        .about("Race on the event store, and look for answers that no exact store gives")
+        .args([
+            number("rounds").value_name("N").help("Rounds of each scenario; 2000 when left out"),
+            number("seed").value_name("S").help("Races with the numbers of this seed"),
+            Arg::new("engine")
+                .long("engine")
+                .value_name("ENGINE")
+                .value_parser(["memory", "sqlite", "postgres"])
+                .help("Which engine; all when left out"),
+            Arg::new("scenario")
+                .long("scenario")
+                .value_name("NAME")
+                .help("Which scenario, such as `one-winner`; all when left out"),
+        ])
+}
+
 fn brokers_command() -> Command {
     Command::new("brokers")
         .about("Start private brokers on loopback, print their URLs, stop them at Ctrl-C")
@@ -150,6 +171,12 @@ fn order(matches: &ArgMatches) -> Order {
             quick: given.get_flag("quick"),
             json: text(given, "json"),
         }),
+        Some(("check-store", given)) => Order::CheckStore(CheckStoreOptions {
+            rounds: given.get_one("rounds").copied(),
+            seed: given.get_one("seed").copied(),
+            engine: text(given, "engine"),
+            scenario: text(given, "scenario"),
+        }),
         Some(("brokers", given)) => Order::Brokers(brokers_options(given)),
         Some(("docs", _)) => Order::Docs,
         _ => Order::Tidy,
@@ -185,6 +212,11 @@ mod tests {
             (
                 "bench kernel --quick --json f.json",
                 r#"Bench(BenchOptions { name: Some("kernel"), quick: true, json: Some("f.json") })"#,
+            ),
+            (
+                "check-store --rounds 9 --engine memory",
+                "CheckStore(CheckStoreOptions { rounds: Some(9), seed: None, \
+                 engine: Some(\"memory\"), scenario: None })",
             ),
             ("tidy", "Tidy"),
             ("brokers nats", "Brokers(Options { kinds: [Nats], end: Interrupt })"),

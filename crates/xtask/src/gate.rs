@@ -26,6 +26,17 @@ pub(crate) struct BenchOptions {
     pub(crate) json: Option<String>,
 }
 
+/// What to race on, and how often.
+#[derive(Debug, Default)]
+pub(crate) struct CheckStoreOptions {
+    pub(crate) rounds: Option<u64>,
+    pub(crate) seed: Option<u64>,
+    /// All of them when left out.
+    pub(crate) engine: Option<String>,
+    /// All of them when left out.
+    pub(crate) scenario: Option<String>,
+}
+
 /// Everything the gate checks, quick checks first.
 pub(crate) fn ci(steps: &mut Steps) -> Result<(), Stopped> {
     steps.child("fmt", &Child::cargo("fmt --all --check"))?;
@@ -79,6 +90,24 @@ pub(crate) fn sim(options: &SimOptions, steps: &mut Steps) -> Result<(), Stopped
         }
         child.run().map(|()| Done::Ok)
     })
+}
+
+/// The checker of the event store.
+pub(crate) fn check_store(options: &CheckStoreOptions, steps: &mut Steps) -> Result<(), Stopped> {
+    let run = "run -p sluicegate-testkit --release --features check-store --bin check-store --";
+    let mut child = Child::cargo(run);
+    let number = |number: u64| number.to_string();
+    for (name, value) in [
+        ("--rounds", options.rounds.map(number)),
+        ("--seed", options.seed.map(number)),
+        ("--engine", options.engine.clone()),
+        ("--scenario", options.scenario.clone()),
+    ] {
+        if let Some(value) = value {
+            child = child.arg(name).arg(value);
+        }
+    }
+    steps.child("check-store", &child)
 }
 
 /// One benchmark or all, with valgrind made ready first.

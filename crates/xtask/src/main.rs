@@ -35,6 +35,7 @@ fn carry_out(order: &Order, steps: &mut Steps) -> Result<(), Stopped> {
         Order::Ci => gate::ci(steps),
         Order::Sim(options) => gate::sim(options, steps),
         Order::Bench(options) => gate::bench(options, steps),
+        Order::CheckStore(options) => gate::check_store(options, steps),
         Order::Tidy => tidy::step(steps),
         Order::Brokers(options) => brokers::run(options, steps),
         Order::Docs => gate::docs(steps),

@@ -2,6 +2,8 @@
 //! nothing behind.
 
 #[cfg(test)]
+mod checker;
+#[cfg(test)]
 mod fake_source;
 
 use std::path::Path;

@@ -1,0 +1,3 @@
+//! The front of the store, on the engine in memory.
+
+mod memory;
