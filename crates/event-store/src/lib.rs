@@ -9,6 +9,7 @@
 //! | `event.rs`, `query.rs`, `condition.rs` | what is stored; what is asked for; under which condition it is appended |
 //! | `check.rs` | what may be stored and asked for, and the error that names the field |
 //! | `engine.rs` | the seam: two engines, and one in memory for tests |
+//! | `sqlite/` | the embedded engine: a file of its own, or part of the daemon's state file |
 //! | `error.rs` | what can go wrong, a type for each operation |
 
 mod check;
@@ -17,6 +18,8 @@ mod engine;
 mod error;
 mod event;
 mod query;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 
 pub use check::{
     Invalid, MAX_BATCH, MAX_BATCH_BYTES, MAX_DATA, MAX_ITEMS, MAX_NAMES, MAX_TAG, MAX_TAGS,
@@ -27,3 +30,5 @@ pub use engine::{Append, BoxFuture, Engine, Page, Read};
 pub use error::{AppendError, EngineError, ReadError};
 pub use event::{Event, NewEvent, Position};
 pub use query::{Query, QueryItem};
+#[cfg(feature = "sqlite")]
+pub use sqlite::{SqliteEngine, SqliteSettings};
