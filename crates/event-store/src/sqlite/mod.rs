@@ -107,6 +107,12 @@ impl SqliteEngine {
         Ok(Self { file, readers, head: Arc::new(Head::new(head)) })
     }
 
+    /// The file, for somebody else of this process who keeps something in it.
+    #[must_use]
+    pub fn file(&self) -> &ServedFile {
+        &self.file
+    }
+
     /// Why the last append failed, or why the one that is under way has waited for too long; `None` if all is well.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
