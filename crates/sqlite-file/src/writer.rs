@@ -4,6 +4,7 @@
 //! request that fails takes no other with it: then each is written by itself. While another process holds the file
 //! nothing is written, and each request fails once it has waited for as long as a write may.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
@@ -88,6 +89,8 @@ pub struct Writer {
     failure: Mutex<Option<String>>,
     /// Since when it waits for whoever else holds the file.
     waits_since: Mutex<Option<Instant>>,
+    /// What its users keep in memory beside the file, one of each type.
+    beside: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
 #[derive(Debug, Default)]
@@ -135,6 +138,7 @@ impl Writer {
             cx: Context::new(),
             failure: Mutex::default(),
             waits_since: Mutex::default(),
+            beside: Mutex::default(),
         })
     }
 
@@ -162,6 +166,18 @@ impl Writer {
             self.start();
         }
         answer.await.unwrap_or_else(|_| Err(WriteError::new("the writer ended early")))
+    }
+
+    /// What is kept in memory beside the file: one of each type, made by whoever asks first. So two users of one file who
+    /// do not know of each other share it.
+    pub fn beside<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
+        let mut beside = self.beside.lock();
+        let found = beside.iter().find_map(|kept| Arc::clone(kept).downcast::<T>().ok());
+        found.unwrap_or_else(|| {
+            let made = Arc::new(make());
+            beside.push(Arc::<T>::clone(&made));
+            made
+        })
     }
 
     fn start(self: &Arc<Self>) {

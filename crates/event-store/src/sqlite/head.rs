@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// How long somebody waits who is not told. It happens only where another engine of this process writes to the same file.
+/// How long somebody waits who is not told. It is the end of a wait that nothing else ends.
 const WAIT: Duration = Duration::from_secs(1);
 
 /// The last position that this engine has appended.

@@ -1,23 +1,27 @@
-//! The lists of positions, as they lie in the file.
+//! The lists of positions: in the file, and for the last events in memory.
 
 use rusqlite::{CachedStatement, Connection, params};
 use sluicegate_tasks::Context;
 
 use super::search::Lists;
 use super::statements::SEEK;
+use super::tail::View;
 
 pub(crate) struct StoredLists<'a> {
     seek: CachedStatement<'a>,
+    view: &'a View,
     /// Looked at now and then: who asked may be gone.
     cx: Option<&'a Context>,
 }
 
 impl<'a> StoredLists<'a> {
+    /// The lists as a view has them. The connection must not see less than that, so the view comes first.
     pub(crate) fn new(
         connection: &'a Connection,
+        view: &'a View,
         cx: Option<&'a Context>,
     ) -> rusqlite::Result<Self> {
-        Ok(Self { seek: connection.prepare_cached(SEEK)?, cx })
+        Ok(Self { seek: connection.prepare_cached(SEEK)?, view, cx })
     }
 }
 
@@ -34,10 +38,14 @@ impl Lists for StoredLists<'_> {
         if self.cx.is_some_and(Context::is_cancelled) {
             return Err(interrupted());
         }
-        let mut rows = self.seek.query(params![key, from, count])?;
-        while let Some(row) = rows.next()? {
-            into.push(row.get(0)?);
+        let filed = self.view.filed.min(self.view.up_to);
+        if from <= filed {
+            let mut rows = self.seek.query(params![key, from, filed, count])?;
+            while let Some(row) = rows.next()? {
+                into.push(row.get(0)?);
+            }
         }
+        self.view.seek(key, from, count, into);
         Ok(())
     }
 }

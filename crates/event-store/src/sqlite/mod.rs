@@ -10,6 +10,7 @@
 //! | file | is |
 //! |---|---|
 //! | `append.rs` | the check and the rows |
+//! | `tail.rs`, `log.rs` | the keys of the last events, which are filed later; what is kept in memory beside the file |
 //! | `read.rs`, `readers.rs` | a page of events; the threads and connections that read |
 //! | `search.rs`, `lists.rs` | which positions match, purely; the lists that this is told from |
 //! | `schema.rs`, `statements.rs` | the tables; all that is asked of the database |
@@ -18,6 +19,7 @@
 mod append;
 mod head;
 mod lists;
+mod log;
 mod read;
 mod readers;
 mod schema;
@@ -25,6 +27,9 @@ mod search;
 #[cfg(test)]
 mod search_tests;
 mod statements;
+mod tail;
+#[cfg(test)]
+mod tail_tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,12 +37,12 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use sluicegate_sqlite_file::{
-    self as file, Clock, Lock, OpenError, ServedFile, Write, WriteError, Writer,
+    self as file, Clock, Lock, OpenError, ServedFile, WriteError, Writer,
 };
 use sluicegate_tasks::{Context, TaskGroup};
 
 use self::append::{Appended, Appending, position};
-use self::head::Head;
+use self::log::{Log, Open};
 use self::readers::Readers;
 use self::schema::{KNOWN, Newer};
 use crate::{Append, AppendError, BoxFuture, Engine, EngineError, Page, Position, Read, ReadError};
@@ -59,7 +64,7 @@ pub struct SqliteSettings {
 pub struct SqliteEngine {
     file: ServedFile,
     readers: Arc<Readers>,
-    head: Arc<Head>,
+    log: Arc<Log>,
 }
 
 impl SqliteEngine {
@@ -98,13 +103,15 @@ impl SqliteEngine {
     /// # Errors
     /// If a later version has written events to it, or it cannot be used.
     pub async fn within(file: ServedFile) -> Result<Self, OpenError> {
-        let migrated = file.writer().write(|| Migrate).await;
-        let head = match migrated.map_err(|error| OpenError::Sqlite(error.cause))? {
-            Ok(head) => head,
+        let opened = file.writer().write(|| Open).await;
+        let log = match opened.map_err(|error| OpenError::Sqlite(error.cause))? {
+            Ok(log) => log,
             Err(Newer(found)) => return Err(OpenError::Newer { found, known: KNOWN }),
         };
+        // If there is an engine already, its log is used: it knows more by now.
+        let log = file.writer().beside(|| log);
         let readers = Readers::new(file.path().to_owned());
-        Ok(Self { file, readers, head: Arc::new(Head::new(head)) })
+        Ok(Self { file, readers, log })
     }
 
     /// The file, for somebody else of this process who keeps something in it.
@@ -122,8 +129,7 @@ impl SqliteEngine {
 
 impl Engine for SqliteEngine {
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Position, AppendError>> {
-        let make =
-            || Appending { append, clock: self.file.clock().clone(), head: Arc::clone(&self.head) };
+        let make = || Appending::new(append, self.file.clock().clone(), Arc::clone(&self.log));
         Box::pin(async {
             match self.file.writer().write(make).await.map_err(failed)? {
                 Appended::UpTo(last) => Ok(position(last)),
@@ -134,20 +140,21 @@ impl Engine for SqliteEngine {
 
     fn read(&self, read: Read) -> BoxFuture<'_, Result<Page, ReadError>> {
         Box::pin(async {
-            let page = self.readers.read(move |connection, cx| read::page(connection, cx, &read));
-            Ok(page.await?)
+            let log = Arc::clone(&self.log);
+            let page = move |connection: &Connection, cx: &Context| {
+                let view = log.tail.view();
+                read::page(connection, cx, &view, &read)
+            };
+            Ok(self.readers.read(page).await?)
         })
     }
 
     fn head(&self) -> BoxFuture<'_, Result<Position, EngineError>> {
-        Box::pin(async {
-            let head = self.readers.read(|connection, _| append::head(connection)).await?;
-            Ok(head.map_or(Position::START, position))
-        })
+        Box::pin(async { Ok(position(self.log.tail.committed())) })
     }
 
     fn changed(&self, after: Position) -> BoxFuture<'_, ()> {
-        Box::pin(self.head.beyond(after.as_i64()))
+        Box::pin(self.log.head.beyond(after.as_i64()))
     }
 }
 
@@ -161,22 +168,4 @@ fn serve(path: PathBuf, settings: SqliteSettings) -> Result<ServedFile, OpenErro
     let writer = Writer::new(connection, settings.busy.unwrap_or(file::BUSY));
     let clock = settings.clock.unwrap_or_else(Clock::system);
     Ok(ServedFile::new(path, Some(Arc::new(lock)), writer, clock))
-}
-
-/// Brings the tables up to date, and answers how far the log is.
-struct Migrate;
-
-impl Write for Migrate {
-    type Answer = Result<i64, Newer>;
-
-    fn weight(&self) -> usize {
-        1
-    }
-
-    fn write(&mut self, connection: &Connection) -> rusqlite::Result<Self::Answer> {
-        match schema::migrate(connection)? {
-            Ok(()) => Ok(Ok(append::head(connection)?.unwrap_or(0))),
-            Err(newer) => Ok(Err(newer)),
-        }
-    }
 }

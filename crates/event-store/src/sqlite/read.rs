@@ -7,6 +7,7 @@ use super::append::position;
 use super::lists::{StoredLists, interrupted};
 use super::search::Search;
 use super::statements::{SCAN, SCAN_KEY};
+use super::tail::View;
 use crate::{Event, Page, Read};
 
 /// Up to how many events that are not asked for lie between two that are, for the database to walk over them rather than
@@ -15,28 +16,38 @@ const NEAR: i64 = 8;
 /// How many events are read between two looks at whether somebody still waits for them.
 const LOOK: usize = 256;
 
-/// Reads a page from one state of the file.
-pub(crate) fn page(connection: &Connection, cx: &Context, read: &Read) -> rusqlite::Result<Page> {
+/// Reads a page as a view has it, which is older than what the connection sees.
+pub(crate) fn page(
+    connection: &Connection,
+    cx: &Context,
+    view: &View,
+    read: &Read,
+) -> rusqlite::Result<Page> {
     let mut reading = Reading {
         cx,
         limit: read.limit.max(1),
         bytes: 0,
         events: Vec::with_capacity(read.limit.clamp(1, 1_024)),
     };
-    let (after, up_to) = (read.after.as_i64(), read.up_to.map_or(i64::MAX, |at| at.as_i64()));
+    let after = read.after.as_i64();
+    let up_to = read.up_to.map_or(i64::MAX, |at| at.as_i64()).min(view.up_to);
     let limit = i64::try_from(reading.limit).unwrap_or(i64::MAX);
-    match Search::new(read.query()) {
-        None => {
-            let mut scan = connection.prepare_cached(SCAN)?;
-            reading.take(scan.query(params![after, up_to, limit])?)?;
-        }
-        Some(mut search) => match search.only_key() {
-            Some(key) => {
-                let mut scan = connection.prepare_cached(SCAN_KEY)?;
-                reading.take(scan.query(params![after, up_to, limit, key])?)?;
-            }
-            None => reading.search(connection, &mut search, after.saturating_add(1), up_to)?,
-        },
+    let Some(mut search) = Search::new(read.query()) else {
+        let mut scan = connection.prepare_cached(SCAN)?;
+        reading.take(scan.query(params![after, up_to, limit])?)?;
+        return Ok(reading.page());
+    };
+    let mut from = after.saturating_add(1);
+    let filed = view.filed.min(up_to);
+    if let Some(key) = search.only_key()
+        && from <= filed
+    {
+        let mut scan = connection.prepare_cached(SCAN_KEY)?;
+        reading.take(scan.query(params![after, filed, limit, key])?)?;
+        from = filed.saturating_add(1);
+    }
+    if from <= up_to && !reading.is_full() {
+        reading.search(connection, view, &mut search, from, up_to)?;
     }
     Ok(reading.page())
 }
@@ -83,13 +94,14 @@ impl Reading<'_> {
     fn search(
         &mut self,
         connection: &Connection,
+        view: &View,
         search: &mut Search,
         from: i64,
         up_to: i64,
     ) -> rusqlite::Result<()> {
-        // One state of the file for the lists and the events.
+        // One transaction, so that the file is not locked anew for each statement.
         let _snapshot = connection.unchecked_transaction()?;
-        let mut lists = StoredLists::new(connection, Some(self.cx))?;
+        let mut lists = StoredLists::new(connection, view, Some(self.cx))?;
         let mut scan = connection.prepare_cached(SCAN)?;
         let mut found = search.next(&mut lists, from)?.filter(|at| *at <= up_to);
         while let Some(wanted) = found

@@ -1,7 +1,8 @@
 //! The tables, and the steps from one version of them to the next. They may lie in a file with tables of others, so their
 //! version is in a table of its own.
 //!
-//! A type, and each tag, is a key of its event. Tags are stored with the character NUL between them, which none has.
+//! A type, and each tag, is a key of its event. Keys are filed some time after their events, and `events_filed` says how
+//! far that is. Tags are stored with the character NUL between them, which none has.
 
 use rusqlite::{Connection, OptionalExtension};
 use sluicegate_sqlite_file::APPLICATION_ID;
@@ -20,6 +21,8 @@ const STEPS: &[&str] = &["
         position INTEGER NOT NULL,
         PRIMARY KEY (key, position)
     ) STRICT, WITHOUT ROWID;
+    CREATE TABLE events_filed (position INTEGER NOT NULL) STRICT;
+    INSERT INTO events_filed (position) VALUES (0);
 "];
 
 /// The latest version that is known.

@@ -1,8 +1,8 @@
 //! What is asked of the database: every statement, so that a test can show that each uses its index.
 
 /// Positions of a key, in order.
-pub(crate) const SEEK: &str =
-    "SELECT position FROM event_keys WHERE key = ?1 AND position >= ?2 ORDER BY position LIMIT ?3";
+pub(crate) const SEEK: &str = "SELECT position FROM event_keys \
+     WHERE key = ?1 AND position >= ?2 AND position <= ?3 ORDER BY position LIMIT ?4";
 
 /// The last position.
 pub(crate) const HEAD: &str = "SELECT max(position) FROM events";
@@ -20,8 +20,19 @@ pub(crate) const SCAN_KEY: &str = "SELECT e.position, e.time, e.type, e.tags, e.
 pub(crate) const INSERT_EVENT: &str =
     "INSERT INTO events (type, tags, data, time) VALUES (?1, ?2, ?3, ?4)";
 
-/// One of its keys.
-pub(crate) const INSERT_KEY: &str = "INSERT INTO event_keys (key, position) VALUES (?1, ?2)";
+/// What the keys of events are told from.
+pub(crate) const LOAD: &str =
+    "SELECT position, type, tags FROM events WHERE position > ?1 ORDER BY position";
+
+/// A key of an event.
+pub(crate) const FILE_KEY: &str =
+    "INSERT OR IGNORE INTO event_keys (key, position) VALUES (?1, ?2)";
+
+/// Up to which position all keys are filed.
+pub(crate) const FILED: &str = "SELECT max(position) FROM events_filed";
+
+/// They are now, up to this one.
+pub(crate) const SET_FILED: &str = "UPDATE events_filed SET position = ?1";
 
 #[cfg(test)]
 mod tests {
@@ -32,8 +43,8 @@ mod tests {
 
     #[test]
     fn every_statement_uses_its_index() {
-        let cases: [(&str, &[&str]); 6] = [
-            (SEEK, &["SEARCH event_keys USING PRIMARY KEY (key=? AND position>?)"]),
+        let cases: [(&str, &[&str]); 9] = [
+            (SEEK, &["SEARCH event_keys USING PRIMARY KEY (key=? AND position>? AND position<?)"]),
             (HEAD, &["SEARCH events"]),
             (SCAN, &["SEARCH events USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]),
             (
@@ -44,7 +55,11 @@ mod tests {
                 ],
             ),
             (INSERT_EVENT, &[]),
-            (INSERT_KEY, &[]),
+            (LOAD, &["SEARCH events USING INTEGER PRIMARY KEY (rowid>?)"]),
+            (FILE_KEY, &[]),
+            // A table of one row.
+            (FILED, &["SEARCH events_filed"]),
+            (SET_FILED, &["SCAN events_filed"]),
         ];
         let connection = Connection::open_in_memory().unwrap();
         schema::migrate(&connection).unwrap().unwrap();
