@@ -10,12 +10,15 @@
 //! | `check.rs` | what may be stored and asked for, and the error that names the field |
 //! | `engine.rs` | the seam: two engines, and one in memory for tests |
 //! | `error.rs` | what can go wrong, a type for each operation |
+//! | `postgres` | the engine for any number of processes, with the feature of that name |
 
 mod check;
 mod condition;
 mod engine;
 mod error;
 mod event;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod query;
 
 pub use check::{
