@@ -138,8 +138,8 @@ impl Line {
     pub(super) async fn open(shared: &Shared) -> Result<Self, Broken> {
         let mut wire = Wire::connect(&shared.config, &shared.tls).await?;
         let about = shared.names.write(
-            "SELECT pid, backend_start, (SELECT coalesce(max(position), 0) FROM {s}.events) \
-             FROM pg_stat_activity WHERE pid = pg_backend_pid()",
+            "SELECT pid, backend_start, {s}.head_of_events() pg_stat_activity \
+             WHERE pid = pg_backend_pid()",
         );
         let limit = shared.limit + WAY;
         let row = wire.ask(limit, |client| client.query_one(&about, &[])).await?;

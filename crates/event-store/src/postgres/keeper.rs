@@ -81,7 +81,7 @@ async fn live(
     let channel = keeper.names.channel();
     within(client.batch_execute(&format!("LISTEN \"{channel}\""))).await?;
     let tell = format!("NOTIFY \"{channel}\"");
-    let look = keeper.names.write("SELECT coalesce(max(position), 0) FROM {s}.events");
+    let look = keeper.names.write("SELECT {s}.head_of_events()");
     let look = within(client.prepare(&look)).await?;
     let mut after = FIRST_LOOK;
     let mut last_told = Instant::now();

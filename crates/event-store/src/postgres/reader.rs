@@ -26,7 +26,7 @@ impl Reader {
                 "SELECT position, time, type, tags, data, matched \
                  FROM {s}.read_events($1, $2, $3, $4, $5, $6)",
             ),
-            head: names.write("SELECT coalesce(max(position), 0) FROM {s}.events"),
+            head: names.write("SELECT {s}.head_of_events()"),
         }
     }
 

@@ -25,10 +25,10 @@ const CALLS: [&str; 12] = [
     "SELECT sluicegate.match_events('{k:1}', '{A}', 5, 900, 10)",
     "SELECT sluicegate.match_events('{k:1,all:1}', '{}', 5, 900, 10)",
     "SELECT sluicegate.match_events('{all:1,none:1}', '{A,Z}', 5, 900, 10)",
-    "SELECT * FROM sluicegate.read_events('{{},\"{k:1,all:1}\"}', '{\"{A}\",\"{}\"}', 5, 900, 10, 1000)",
+    "SELECT * FROM sluicegate.read_events('{\"{}\",\"{k:1,all:1}\"}', '{\"{A}\",\"{}\"}', 5, 900, 10, 1000)",
     "SELECT * FROM sluicegate.read_events('{\"{k:1}\"}', '{\"{}\"}', 5, 900, 10, 1000)",
     "SELECT * FROM sluicegate.find_appends('{1,2}', 5)",
-    "SELECT coalesce(max(position), 0) FROM sluicegate.events",
+    "SELECT sluicegate.head_of_events()",
     "SELECT sluicegate.append_events('{1,2}', '{1,2}', '{A,B}', '{\"{k:v}\",\"{k:v}\"}', '{\"{}\",\"{}\"}', \
      '{1,1,2,2}', '{k:v,:A,k:v,:B}', '{1,1,2}', '{5,5,5}', '{k:1,NULL,all:1}', '{\"{k:1}\",\"{}\",\"{all:1,none:1}\"}', \
      '{\"{A}\",\"{}\",\"{}\"}', '{2}', '{5}', '{1}', '{1}')",

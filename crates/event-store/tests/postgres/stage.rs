@@ -1,9 +1,11 @@
 //! What the tests of PostgreSQL are written in.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sluicegate_event_store::postgres::{PostgresEngine, PostgresSettings};
 use sluicegate_event_store::{
     Append, AppendCondition, AppendError, Engine, Event, NewEvent, Position, Query, Read,
@@ -11,7 +13,7 @@ use sluicegate_event_store::{
 use sluicegate_tasks::{Context, Task, TaskGroup};
 use sluicegate_testkit::brokers::{self, Broker, Kind, Lent};
 use tokio::time::{Instant, sleep};
-use tokio_postgres::{Client, NoTls, Row};
+use tokio_postgres::{AsyncMessage, Client, NoTls, Row};
 
 /// How long anything may take that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -114,18 +116,35 @@ impl<T: Send + 'static> Crowd<T> {
 /// A connection of one's own, to look behind the engine.
 pub(crate) struct Sql {
     pub(crate) client: Client,
+    notices: Arc<Mutex<String>>,
     _group: TaskGroup,
 }
 
 impl Sql {
     pub(crate) async fn connect(url: &str) -> Self {
-        let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+        let (client, mut connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+        let notices = Arc::new(Mutex::new(String::new()));
+        let heard = Arc::clone(&notices);
         let group = TaskGroup::new("sql", 1).unwrap();
         let drive = |cx: Context| async move {
-            cx.until_interrupted(connection).await.map(|ended| ended.ok()).ok();
+            let drive = async {
+                while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+                    if let AsyncMessage::Notice(notice) = message {
+                        *heard.lock() += notice.message();
+                    }
+                }
+            };
+            cx.until_interrupted(drive).await.ok();
         };
         assert!(group.submit_detached("connection", drive).await.is_ok());
-        Self { client, _group: group }
+        Self { client, notices, _group: group }
+    }
+
+    /// What the server notes while it does a statement.
+    pub(crate) async fn noticed(&self, statement: &str) -> String {
+        self.notices.lock().clear();
+        self.run(statement).await;
+        self.notices.lock().clone()
     }
 
     pub(crate) async fn run(&self, statement: &str) {
@@ -181,7 +200,7 @@ impl Cut {
         let severed = Arc::new(tokio::sync::Notify::new());
         let group = TaskGroup::new("cut", 1).unwrap();
         let (holds, cut) = (Arc::clone(&withholds), Arc::clone(&severed));
-        let accept = |cx: Context| async move {
+        let accept = move |cx: Context| async move {
             let mut ways = futures_util::stream::FuturesUnordered::new();
             loop {
                 tokio::select! {

@@ -4,9 +4,8 @@
 -- The positions of the first events after `low`, up to `high`, of one of the types, if there are any, that have all the
 -- tags. At most so many.
 --
--- Lists of keys are intersected from both ends of the scale: a leap goes to the first position that no list rules out,
--- and then a block of the list that leaped farthest is looked at row by row. While leaps skip less than blocks cover,
--- blocks grow.
+-- A leap goes to the first position that no list of keys rules out as far as it is asked, and then a block of the list
+-- that leaped last is looked at row by row. While leaps skip less than blocks cover, blocks grow.
 CREATE FUNCTION {s}.match_events(of_tags text[], of_types text[], low bigint, high bigint, most int) RETURNS bigint[]
 LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -18,8 +17,9 @@ DECLARE
     far bigint;
     leaped bigint;
     of_type bigint;
+    ahead text;
     driver text;
-    block int := least(greatest(most, 16), 256);
+    block int := 16;
     seen bigint;
     last bigint;
 BEGIN
@@ -41,13 +41,15 @@ BEGIN
         FOR n IN 1 .. 4 LOOP
             SELECT CASE WHEN count(*) = count(k.position) THEN max(k.position) END,
                 (array_agg(t.key ORDER BY k.position DESC NULLS LAST))[1]
-            INTO far, driver
+            INTO far, ahead
             FROM unnest(of_tags) AS t (key) LEFT JOIN LATERAL (
                 SELECT o.position FROM {s}.event_keys o WHERE o.key = t.key AND o.position >= here
                 ORDER BY o.position LIMIT 1
             ) k ON true;
             IF far IS NULL THEN
                 RETURN found_here;
+            ELSIF far > here OR driver IS NULL THEN
+                driver := ahead;
             END IF;
             IF cardinality(of_types) > 0 THEN
                 SELECT min(k.position) INTO of_type FROM unnest(of_types) AS t (name), LATERAL (
@@ -115,4 +117,12 @@ LANGUAGE sql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $$
     SELECT e.token, e.position FROM {s}.events e WHERE e.position > low AND e.token = ANY (tokens)
+$$;
+
+-- Where the last event stands, or zero.
+CREATE FUNCTION {s}.head_of_events() RETURNS bigint
+LANGUAGE sql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+AS $$
+    SELECT coalesce(max(e.position), 0) FROM {s}.events e
 $$;
