@@ -138,7 +138,7 @@ impl Line {
     pub(super) async fn open(shared: &Shared) -> Result<Self, Broken> {
         let mut wire = Wire::connect(&shared.config, &shared.tls).await?;
         let about = shared.names.write(
-            "SELECT pid, backend_start, {s}.head_of_events() pg_stat_activity \
+            "SELECT pid, backend_start, {s}.head_of_events() FROM pg_stat_activity \
              WHERE pid = pg_backend_pid()",
         );
         let limit = shared.limit + WAY;
