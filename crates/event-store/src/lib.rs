@@ -15,6 +15,7 @@
 //! | `decision.rs`, `given.rs` | what a command reads and appends, and testing it without a store |
 //! | `sqlite/` | the embedded engine: a file of its own, or part of the daemon's state file |
 //! | `error.rs` | what can go wrong, a type for each operation |
+//! | `postgres` | the engine for any number of processes, with the feature of that name |
 
 mod check;
 mod condition;
@@ -25,6 +26,8 @@ mod event;
 mod given;
 mod memory;
 mod projection;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod query;
 mod reader;
 mod settings;
