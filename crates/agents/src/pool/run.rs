@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sluicegate_tasks::{Admitted, Context, Refusal, Turn};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Shared;
 use super::admit::{LetIn, Spare};
@@ -105,10 +105,13 @@ impl Shared {
         had: &mut Option<SessionTurn>,
     ) -> Outcome {
         let mut may_retry = live.request.ask.idempotent;
+        // The queue's own timeout is for what comes in.
+        let mut at_most = Duration::MAX;
         loop {
-            let turn = match admitted.turn().await {
-                Ok(turn) => turn,
-                Err(refused) => return Err(self.refusal(live, &refused.why)),
+            let turn = match timeout(at_most, admitted.turn()).await {
+                Ok(Ok(turn)) => turn,
+                Ok(Err(refused)) => return Err(self.refusal(live, &refused.why)),
+                Err(_) => return Err(self.refusal(live, &Refusal::QueueTimeout { after: at_most })),
             };
             // What comes again is the next of its session, so nobody waits for what is kept here.
             let of_session = match had.take() {
@@ -132,7 +135,7 @@ impl Shared {
                 }
                 Attempt::Again(turn, left) => {
                     session.left(of_session, left);
-                    may_retry = false;
+                    (may_retry, at_most) = (false, self.settings().queue_timeout);
                     live.set_stage(Stage::Queued);
                     admitted = turn.wait_again(Instant::now());
                 }
