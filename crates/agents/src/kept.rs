@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::{Outcome, RequestError, SessionId, Tenant};
+use crate::{Outcome, Priority, RequestError, SessionId, Tenant};
 
 const COUNT: usize = 1_000;
 const AGE: Duration = Duration::from_secs(3600);
@@ -18,6 +18,7 @@ const BYTES: usize = 64 * 1024 * 1024;
 pub(crate) struct Over {
     pub(crate) session: SessionId,
     pub(crate) tenant: Tenant,
+    pub(crate) priority: Priority,
     pub(crate) outcome: Arc<Outcome>,
 }
 
@@ -92,6 +93,7 @@ mod tests {
         Over {
             session: SessionId::fresh(),
             tenant: Tenant::parse("web:1").unwrap(),
+            priority: Priority::Normal,
             outcome: Arc::new(Ok(reply)),
         }
     }

@@ -39,6 +39,8 @@ struct Session {
     begun: bool,
     /// Whether a turn before may have left something behind, though nothing was heard of it.
     tried: bool,
+    /// Whether the agent has answered since it is taken for begun, or not: then one refusal is no more than a failure.
+    answered: bool,
     /// Whether the journal knows it.
     known: bool,
     requests: usize,
@@ -70,8 +72,10 @@ pub(crate) enum Left {
     Untouched,
     /// The agent said something: there is something to go on with.
     Heard,
-    /// It was given up before the agent said anything.
+    /// The agent ended, or its start was given up, before it said anything.
     Silent,
+    /// The agent was at work when it was given up, and had said nothing yet.
+    CutOff,
     /// The program was started for this turn and ended with an error before it said anything: it may be that it does
     /// not know the session it was to go on with, or knows the one it was to begin.
     Refused,
@@ -115,7 +119,7 @@ impl Sessions {
 impl Session {
     fn new(owner: Owner) -> Self {
         let turn = Arc::default();
-        Self { owner, begun: false, tried: false, known: false, requests: 0, turn }
+        Self { owner, begun: false, tried: false, answered: false, known: false, requests: 0, turn }
     }
 
     /// What became of its turns is not known, but for whether it began.
@@ -126,8 +130,11 @@ impl Session {
     fn left(&mut self, left: Left) {
         match left {
             Left::Untouched => return,
-            Left::Heard => self.begun = true,
+            Left::Heard => (self.begun, self.answered) = (true, true),
             Left::Silent => {}
+            // An agent keeps what it was asked before it has an answer.
+            Left::CutOff => self.begun = true,
+            Left::Refused if self.answered => self.answered = false,
             // What was never tried before cannot be known already.
             Left::Refused if self.begun || self.tried => self.begun = !self.begun,
             Left::Refused => {}
@@ -228,18 +235,23 @@ mod tests {
     /// `docs/rules.md#agents-4`
     #[tokio::test]
     async fn how_a_turn_leaves_its_session() {
-        use Left::{Heard, Refused, Silent, Untouched};
-        let cases: [(&[Left], bool); 10] = [
+        use Left::{CutOff, Heard, Refused, Silent, Untouched};
+        let cases: [(&[Left], bool); 15] = [
             (&[Untouched], false),
             (&[Heard], true),
             (&[Silent], false),
+            (&[CutOff], true),
+            (&[CutOff, Refused], false),
             (&[Heard, Silent], true),
             (&[Refused], false),
             (&[Untouched, Refused], false),
             (&[Silent, Refused], true),
+            (&[CutOff, Refused, Refused], true),
             (&[Refused, Refused], true),
-            (&[Heard, Refused], false),
-            (&[Heard, Refused, Refused], true),
+            (&[Heard, Refused], true),
+            (&[Heard, Refused, Heard, Refused], true),
+            (&[Heard, Refused, Refused], false),
+            (&[Heard, Refused, Refused, Refused], true),
         ];
         for (turns, begun) in cases {
             let session = claim(&Arc::default(), "web:1", Asked::Yes(None)).unwrap();

@@ -304,9 +304,34 @@ impl<V, K: Hash + Eq + Clone, T: Hash + Eq + Clone> Schedule<V, K, T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn refuse(&mut self, id: ItemId) -> Option<V> {
-        let item = &self.items[self.items.find_waiting(id)?];
-        self.admission_rates.refund(&self.tenants.tenant(item.tenant).name, item.since);
+        self.items.find_waiting(id)?;
+        self.refund_admission(id);
         self.cancel(id)
+    }
+
+    /// An item that was admitted and waits or runs for the first time gives back what it took of its tenant's admission
+    /// rate: once, by whoever takes it out of the queue because it was not let in after all.
+    ///
+    /// ```
+    /// use sluicegate_schedule::{Entry, Limits, Moment, Next, Rate, Schedule, TenantLimits};
+    ///
+    /// let now = Moment::ZERO;
+    /// let each = TenantLimits::new().admission_rate(Rate::per_minute(1)?);
+    /// let limits = Limits::new(1, 10).each_tenant(each).build()?;
+    /// let mut schedule = Schedule::<&str, (), &str>::new(limits, now);
+    /// let id = schedule.admit(now, Entry::of("alice"), "add")?;
+    /// assert_eq!(schedule.next(now), Next::Start(id));
+    /// schedule.refund_admission(id);
+    /// assert_eq!(schedule.revoke(id), Some("add"));
+    /// assert!(schedule.may_admit(now, &Entry::of("alice")).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn refund_admission(&mut self, id: ItemId) {
+        let runs = || Some(self.items.find_running(id)?.0);
+        if let Some(item) = self.items.find_waiting(id).or_else(runs) {
+            let item = &self.items[item];
+            self.admission_rates.refund(&self.tenants.tenant(item.tenant).name, item.since);
+        }
     }
 
     /// Lets nothing more in. What waits or runs is not touched.

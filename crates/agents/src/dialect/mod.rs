@@ -103,6 +103,15 @@ impl Dialect {
         line
     }
 
+    /// Why a result is none that anybody can read.
+    pub(crate) fn no_text(&self, reply: &Value) -> String {
+        let said: String = reply.to_string().chars().take(80).collect();
+        format!(
+            "its result has no field `{}` (`dialect.text_field` names it): {said}",
+            self.text_field
+        )
+    }
+
     /// The line that denies what an agent asks for.
     pub(crate) fn denial(&self, asked: &ControlRequest) -> Vec<u8> {
         let id = &asked.id;

@@ -13,7 +13,7 @@ pub(crate) struct TurnReader {
     lines: Lines,
     /// All that was said, where the whole of it may be one document.
     whole: Option<String>,
-    /// The last object without a type: the result of an agent that knows no types.
+    /// The last object without a type that may be a result: of an agent that knows no types.
     untyped: Option<Map<String, Value>>,
     has_output: bool,
     /// Whether any line had a type, or was an echo.
@@ -37,7 +37,8 @@ pub(crate) enum Said {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AgentResult {
     pub(crate) reply: Value,
-    pub(crate) text: String,
+    /// Its words; `None` if it has no field with them.
+    pub(crate) text: Option<String>,
     pub(crate) is_error: bool,
 }
 
@@ -118,9 +119,7 @@ impl TurnReader {
         {
             return Ok((result, true));
         }
-        if let Some(object) = self.untyped.take() {
-            return Ok((result_of(dialect, object), false));
-        }
+        let untyped = self.untyped.take().map(|object| (result_of(dialect, object), false));
         let whole = self.whole.take().unwrap_or_default();
         if whole.is_empty() {
             return Err("it said nothing".to_owned());
@@ -142,7 +141,9 @@ impl TurnReader {
                 _ => none(),
             },
             Ok(_) => Err("it is no JSON object".to_owned()),
-            Err(_) => Err(format!("it is no JSON: {}", beginning(&shown(&whole)))),
+            Err(_) => {
+                untyped.ok_or_else(|| format!("it is no JSON: {}", beginning(&shown(&whole))))
+            }
         }
     }
 
@@ -166,7 +167,9 @@ impl TurnReader {
             Some(kind) if *kind == dialect.control_type => Said::Asks(asked(&object)),
             Some(_) => Said::Line(line.into()),
             None => {
-                self.untyped = self.whole.is_some().then_some(object);
+                if self.whole.is_some() && result_of(dialect, object.clone()).says_something() {
+                    self.untyped = Some(object);
+                }
                 Said::Line(line.into())
             }
         }
@@ -182,18 +185,29 @@ fn asked(object: &Map<String, Value>) -> ControlRequest {
     let request = field(object, "request").and_then(Value::as_object);
     ControlRequest {
         id: text(field(object, "request_id")),
-        subtype: text(request.and_then(|request| field(request, "subtype"))),
+        subtype: beginning(&text(request.and_then(|request| field(request, "subtype")))),
     }
 }
 
 fn result_of(dialect: &Dialect, object: Map<String, Value>) -> AgentResult {
-    let text = match field(&object, &dialect.text_field) {
-        Some(Value::String(text)) => text.clone(),
-        Some(Value::Null) | None => String::new(),
-        Some(other) => other.to_string(),
+    let mut text = match field(&object, &dialect.text_field) {
+        Some(Value::String(text)) => Some(text.clone()),
+        Some(Value::Null) | None => None,
+        Some(other) => Some(other.to_string()),
     };
-    let is_error = field(&object, &dialect.error_field) == Some(&Value::Bool(true));
+    let mut is_error = field(&object, &dialect.error_field) == Some(&Value::Bool(true));
+    // The CLI says so of a turn that came to nothing: `error_max_turns`, `error_during_execution`.
+    let subtype = field(&object, "subtype").and_then(Value::as_str);
+    if let (None, Some(subtype)) = (&text, subtype.filter(|subtype| subtype.starts_with("error"))) {
+        (text, is_error) = (Some(subtype.to_owned()), true);
+    }
     AgentResult { reply: Value::Object(object), text, is_error }
+}
+
+impl AgentResult {
+    fn says_something(&self) -> bool {
+        self.text.is_some() || self.is_error
+    }
 }
 
 fn beginning(text: &str) -> String {
@@ -230,7 +244,7 @@ mod tests {
         let asked = ControlRequest { id: "q".into(), subtype: "can_use_tool".into() };
         assert_eq!(said[..3], [Said::Line(init.into()), Said::Echo, Said::Asks(asked)]);
         let Said::Result(result) = &said[3] else { panic!("{said:?}") };
-        assert_eq!((result.text.as_str(), result.is_error), ("hi", false));
+        assert_eq!((result.text.as_deref(), result.is_error), (Some("hi"), false));
         assert_eq!(result.reply["total_cost_usd"], 0.1);
     }
 
@@ -251,7 +265,12 @@ mod tests {
             ("{\n  \"result\": \"c\"\n}\n", Ok("c")),
             (r#"[{"type":"system"},{"type":"result","result":"d"}]"#, Ok("d")),
             (r#"{"result": {"x": 1}}"#, Ok("{\"x\":1}")),
-            (r#"{"isError": true}"#, Ok("")),
+            (r#"{"isError": true}"#, Ok("none")),
+            (r#"{"foo": 1}"#, Ok("none")),
+            (r#"{"type":"result","answer":"x"}"#, Ok("none")),
+            (r#"{"type":"result","subtype":"error_max_turns"}"#, Ok("error_max_turns")),
+            ("{\n  \"result\": \"e\",\n  \"denials\": [\n    {}\n  ]\n}\n", Ok("e")),
+            ("{\"result\":\"f\"}\n{\"note\":1}\n", Ok("f")),
             ("", Err("it said nothing")),
             ("hello", Err("it is no JSON: hello ")),
             (r#"{"type":"system"}"#, Err("none of what it said is a result")),
@@ -264,7 +283,7 @@ mod tests {
                 Some(Said::Result(result)) => Ok(result.clone()),
                 _ => reader.end(&Dialect::default(), str::to_owned).map(|(result, _)| result),
             };
-            let text = came_to.as_ref().map(|result| result.text.as_str());
+            let text = came_to.as_ref().map(|result| result.text.as_deref().unwrap_or("none"));
             assert_eq!(text.map_err(String::as_str), expected);
         }
     }

@@ -30,9 +30,26 @@ pub struct Ticket {
 pub(super) struct LetIn {
     pub(super) live: Arc<Live>,
     pub(super) session: InSession,
-    pub(super) admitted: Admitted<Arc<Live>>,
+    pub(super) place: Place,
     /// After the claim: whoever gets the session next claims it.
     pub(super) spare: Option<Spare>,
+}
+
+/// The place in the queue of a request that is not let in yet. Dropped, it never was, and its tenant's rate is given back
+/// what it took of it.
+pub(super) struct Place(Option<Admitted<Arc<Live>>>);
+
+impl Place {
+    /// The request is let in.
+    pub(super) fn let_in(mut self) -> Option<Admitted<Arc<Live>>> {
+        self.0.take()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.take().map(Admitted::refuse);
+    }
 }
 
 /// A session that a worker was started for ahead, for a request that is not let in yet. Dropped, it is nobody's again.
@@ -204,7 +221,7 @@ impl Shared {
             Ok(admitted) => {
                 admitted.id().map(|item| live.item.set(item));
                 self.table.lock().add(&live);
-                Ok(LetIn { live, session: claim, admitted, spare })
+                Ok(LetIn { live, session: claim, place: Place(Some(admitted)), spare })
             }
             Err(refused) => Err(self.refusal(&live, &refused.why)),
         }

@@ -50,7 +50,8 @@ impl TurnEnd {
             | Self::Crashed { heard: true, .. }
             | Self::GivenUp { heard: true, .. } => Left::Heard,
             Self::Crashed { exit: Exit::Code(code), .. } if *code != 0 && first => Left::Refused,
-            Self::Crashed { .. } | Self::GivenUp { .. } => Left::Silent,
+            Self::Crashed { .. } => Left::Silent,
+            Self::GivenUp { .. } => Left::CutOff,
         }
     }
 }
@@ -183,7 +184,8 @@ impl<'a> Talk<'a> {
                 Said::Line(line) => self.job.live.say(&environment.redact(&line)),
                 Said::Echo => {}
                 Said::Asks(asked) if self.ends() => {
-                    let message = format!("It asks ({}), and nobody answers", asked.subtype);
+                    let asked = environment.redact(&asked.subtype);
+                    let message = format!("It asks ({asked}), and nobody answers");
                     let reply = serde_json::Value::Null;
                     let error = RequestError::AgentError { message, reply };
                     return Some(Heard::End(self.given_up(error)));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sluicegate_tasks::{Admitted, Context, Refusal, Turn};
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Shared;
 use super::admit::{LetIn, Spare};
@@ -23,6 +23,10 @@ use crate::{Event, Outcome, RequestError, Stage};
 
 /// How long to wait before it is tried again to write down what came of a request.
 const AGAIN: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
+
+/// How long to wait before it is tried again once it was told: twice as long each time.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 enum Attempt {
     Over(Outcome, Left),
@@ -44,7 +48,7 @@ impl Shared {
         let_in: LetIn,
         tell: oneshot::Sender<Result<(), RequestError>>,
     ) {
-        let LetIn { live, session, admitted, spare } = let_in;
+        let LetIn { live, session, place, spare } = let_in;
         let mut ending = Ending { shared: self, live: Some(Arc::clone(&live)) };
         let record = record(&live);
         let mut writing = self.journal.admitted(&record);
@@ -53,26 +57,28 @@ impl Shared {
             Err(why) => {
                 let error = self.refusal(&live, &Refusal::Interrupted(why));
                 let outcome = Arc::new(Err(error.clone()));
-                drop(admitted);
+                drop(place);
                 ending.refuse(Arc::clone(&outcome));
                 tell.send(Err(error)).ok();
                 // It may be written even so: then it is known to be over, and its session is whose it was.
                 if writing.await.is_ok() {
                     session.let_in();
                     Spare::keep(spare);
-                    self.write_down(cx, &live, outcome, None).await;
+                    let unwritten = self.write_down(cx, &live, outcome, None).await;
+                    self.write_later(cx, unwritten).await;
                 }
                 return;
             }
         };
         if let Some(error) = error {
             ending.refuse(Arc::new(Err(error.clone())));
-            // Before it is told: whoever tries again finds the session free.
-            drop((session, spare));
+            // Before it is told: whoever tries again finds the session free, and its rate as it was.
+            drop((place, session, spare));
             // Whoever gave up meanwhile hears nothing.
             tell.send(Err(error)).ok();
             return;
         }
+        let Some(admitted) = place.let_in() else { return };
         session.let_in();
         Spare::keep(spare);
         let (request, tenant) = (&live.request.id, &live.request.ask.tenant);
@@ -84,9 +90,10 @@ impl Shared {
         let outcome = Arc::new(self.run(&live, &session, admitted, &mut had).await);
         // Whoever had no turn says nothing of the session; whoever has the next one waits until this is written.
         let begun = had.as_ref().map(|_| session.is_begun());
-        self.write_down(cx, &live, Arc::clone(&outcome), begun).await;
+        let unwritten = self.write_down(cx, &live, Arc::clone(&outcome), begun).await;
         drop(had);
         ending.end(outcome);
+        self.write_later(cx, unwritten).await;
     }
 
     /// From the queue to what came of it. `had` is the session's turn, once it had one.
@@ -98,10 +105,13 @@ impl Shared {
         had: &mut Option<SessionTurn>,
     ) -> Outcome {
         let mut may_retry = live.request.ask.idempotent;
+        // The queue's own timeout is for what comes in.
+        let mut at_most = Duration::MAX;
         loop {
-            let turn = match admitted.turn().await {
-                Ok(turn) => turn,
-                Err(refused) => return Err(self.refusal(live, &refused.why)),
+            let turn = match timeout(at_most, admitted.turn()).await {
+                Ok(Ok(turn)) => turn,
+                Ok(Err(refused)) => return Err(self.refusal(live, &refused.why)),
+                Err(_) => return Err(self.refusal(live, &Refusal::QueueTimeout { after: at_most })),
             };
             // What comes again is the next of its session, so nobody waits for what is kept here.
             let of_session = match had.take() {
@@ -125,7 +135,7 @@ impl Shared {
                 }
                 Attempt::Again(turn, left) => {
                     session.left(of_session, left);
-                    may_retry = false;
+                    (may_retry, at_most) = (false, self.settings().queue_timeout);
                     live.set_stage(Stage::Queued);
                     admitted = turn.wait_again(Instant::now());
                 }
@@ -228,14 +238,14 @@ impl Shared {
     }
 
     /// What came of a request, durably before anybody hears of it. Where that cannot be, the work is done even so,
-    /// and who waits for it hears of it.
+    /// and who waits for it hears of it; what is still to be written is answered.
     async fn write_down(
         &self,
         cx: &Context,
         live: &Live,
         outcome: Arc<Outcome>,
         begun: Option<bool>,
-    ) {
+    ) -> Option<FinishedRecord> {
         let record = FinishedRecord {
             request_id: live.request.id.to_string(),
             session_id: live.request.session.clone(),
@@ -243,12 +253,32 @@ impl Shared {
             outcome,
         };
         for pause in AGAIN.into_iter().map(Some).chain([None]) {
-            let Err(error) = self.journal.finished(&record).await else { return };
+            let error = self.journal.finished(&record).await.err()?;
             self.observe(&Event::JournalFailed { doing: "finished", cause: &error.cause });
-            let Some(pause) = pause else { return };
-            if cx.until_interrupted(tokio::time::sleep(pause)).await.is_err() {
+            let Some(pause) = pause else { break };
+            if cx.until_interrupted(sleep(pause)).await.is_err() {
+                break;
+            }
+        }
+        Some(record)
+    }
+
+    /// What could not be written before it was told is written as soon as it can be, and for the last time when the pool
+    /// ends: otherwise it would be taken for interrupted when the service starts again. Meanwhile its task is one of those
+    /// that may be, which bounds them.
+    async fn write_later(&self, cx: &Context, unwritten: Option<FinishedRecord>) {
+        let Some(mut record) = unwritten else { return };
+        // Others may have had their turns since.
+        record.session_begun = None;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let ends = cx.until_interrupted(sleep(pause)).await.is_err();
+            let Err(error) = self.journal.finished(&record).await else { return };
+            if ends {
+                self.observe(&Event::JournalFailed { doing: "finished", cause: &error.cause });
                 return;
             }
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
@@ -262,6 +292,7 @@ impl Shared {
             let over = Over {
                 session: live.request.session.clone(),
                 tenant: live.request.ask.tenant.clone(),
+                priority: live.request.ask.priority,
                 outcome: Arc::clone(&outcome),
             };
             table.kept.keep(now, Arc::clone(&live.request.id), over);

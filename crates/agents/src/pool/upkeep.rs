@@ -86,7 +86,8 @@ impl Shared {
     /// A worker whose command line names no session serves whichever comes first; another one is started for a
     /// session of its own, which the next request gets that brings none. `false` if there is no task for it.
     fn start_ahead(self: &Arc<Self>, number: u64, settings: &CheckedSettings) -> bool {
-        let named = settings.session_args.iter().any(|arg| arg.contains("{session}"));
+        let mut arguments = settings.command.iter().chain(&settings.session_args);
+        let named = arguments.any(|argument| argument.contains("{session}"));
         let session = SessionId::fresh();
         if named {
             let session = Arc::clone(session.name());

@@ -24,6 +24,8 @@ pub struct Found {
     pub session_id: SessionId,
     /// Whose it is.
     pub tenant: Tenant,
+    /// How urgent it is.
+    pub priority: Priority,
     /// How it stands.
     pub stage: Stage,
 }
@@ -88,6 +90,7 @@ impl Agents {
                 request_id: id.into(),
                 session_id: recorded.admitted.session_id,
                 tenant: recorded.admitted.tenant,
+                priority: recorded.admitted.priority,
                 stage: Stage::Ended(recorded.outcome.unwrap_or_else(interrupted)),
             }
         }))
@@ -149,6 +152,7 @@ impl Shared {
                 request_id: Arc::clone(&live.request.id),
                 session_id: live.request.session.clone(),
                 tenant: live.request.ask.tenant.clone(),
+                priority: live.request.ask.priority,
                 stage: live.stage(),
             });
         }
@@ -157,6 +161,7 @@ impl Shared {
             request_id: id.into(),
             session_id: over.session,
             tenant: over.tenant,
+            priority: over.priority,
             stage: Stage::Ended(over.outcome),
         })
     }

@@ -497,18 +497,20 @@ impl Job {
         };
         // It is told to others than the caller, and kept.
         let environment = &self.settings.environment;
-        let (text, mut reply) = (environment.redact(&result.text), result.reply);
+        let (text, mut reply) = (result.text.map(|text| environment.redact(&text)), result.reply);
         environment.redact_value(&mut reply);
         if result.is_error {
-            Err(RequestError::AgentError { message: text, reply })
-        } else {
-            Ok(Reply {
+            return Err(RequestError::AgentError { message: text.unwrap_or_default(), reply });
+        }
+        match text {
+            None => Err(RequestError::BadOutput { message: self.settings.dialect.no_text(&reply) }),
+            Some(text) => Ok(Reply {
                 reply,
                 text,
                 queue_wait_ms: ms(self.started - self.live.admitted),
                 execution_ms: ms(self.started.elapsed()),
                 worker_id: worker.to_owned(),
-            })
+            }),
         }
     }
 }

@@ -55,24 +55,35 @@ impl Environment {
         self.secrets().iter().flat_map(of).collect()
     }
 
-    /// What must not be seen, also as JSON writes it.
+    /// What must not be seen, also as JSON writes it, and each line of it: output is passed on line by line.
     fn secrets(&self) -> Vec<String> {
-        let secrets = self.written.values().filter(|value| value.chars().count() >= 6);
-        let written = |secret: &String| {
-            let json = Value::from(secret.as_str()).to_string();
-            [secret.clone(), json[1..json.len() - 1].to_owned()]
+        let parts = |value: &'_ String| {
+            let lines = value.lines().map(|line| line.trim().to_owned());
+            std::iter::once(value.clone()).chain(lines).collect::<Vec<_>>()
         };
-        let mut all: Vec<String> = secrets.flat_map(written).collect();
+        let secrets = self.written.values().flat_map(parts);
+        let written = |secret: String| {
+            let json = Value::from(secret.as_str()).to_string();
+            [secret, json[1..json.len() - 1].to_owned()]
+        };
+        let is_long = |secret: &String| secret.chars().count() >= 6;
+        let mut all: Vec<String> = secrets.filter(is_long).flat_map(written).collect();
         all.dedup();
         all
     }
 
-    /// The same of every text in a value.
+    /// The same of every text in a value, and of every name.
     pub(crate) fn redact_value(&self, value: &mut Value) {
         match value {
             Value::String(text) => *text = self.redact(text),
             Value::Array(values) => values.iter_mut().for_each(|value| self.redact_value(value)),
-            Value::Object(fields) => fields.values_mut().for_each(|value| self.redact_value(value)),
+            Value::Object(fields) => {
+                let all = std::mem::take(fields).into_iter();
+                fields.extend(all.map(|(name, mut value)| {
+                    self.redact_value(&mut value);
+                    (self.redact(&name), value)
+                }));
+            }
             _ => {}
         }
     }
@@ -143,7 +154,13 @@ mod tests {
             serde_json::json!({"a": ["sk-very-secret", 7], "b": {"c": "x sk-very-secret"}});
         environment.redact_value(&mut value);
         assert_eq!(value, serde_json::json!({"a": ["***", 7], "b": {"c": "x ***"}}));
+        let mut named = serde_json::json!({"sk-very-secret": {"x": 1}, "y": 2});
+        environment.redact_value(&mut named);
+        assert_eq!(named, serde_json::json!({"***": {"x": 1}, "y": 2}));
         assert!(!format!("{environment:?}").contains("secret"));
+        let lines = Environment::new(of(&[]), of(&[("PEM", "-----BEGIN-----\nMIIEvQ\nend\n")]));
+        let shown = ["-----BEGIN-----", "MIIEvQ", "end"].map(|line| lines.redact(line));
+        assert_eq!(shown, ["***", "***", "end"]);
         let parts =
             Environment::new(of(&[]), of(&[("A", "secret"), ("B", "secret-and \\\"more\"")]));
         assert_eq!(parts.redact("secret-and \\\"more\" secret"), "*** ***");

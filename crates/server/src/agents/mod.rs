@@ -117,20 +117,22 @@ impl Daemon {
         Ok(Arc::clone(self.inner.agents.spawner.get_or_init(|| own)))
     }
 
-    /// Warns at once of a program that is not there, not only when the first request fails.
-    fn look_at_program(&self, settings: &AgentSettings) {
-        match program_fault(settings) {
+    /// Warns at once of a program that is not there, not only when the first request fails, and says so.
+    fn look_at_program(&self, settings: &AgentSettings) -> Option<String> {
+        let fault = program_fault(settings);
+        match &fault {
             Some(fault) => {
-                self.record().raise(Code::AgentNotStarted, Severity::Error, NAME, fault);
+                self.record().raise(Code::AgentNotStarted, Severity::Error, NAME, fault.clone());
             }
             None => {
                 self.record().resolve(Code::AgentNotStarted, NAME);
             }
         }
+        fault
     }
 
-    /// Changes the pool to what the file says now: the settings that are in effect then, and why they are the old ones, if
-    /// so. What needs a restart stays as it is.
+    /// Changes the pool to what the file says now: the settings that are in effect then, and what is wrong with them, or
+    /// why they are the old ones. What needs a restart stays as it is.
     pub(crate) fn change_agents(&self, new: &AgentSettings) -> (AgentSettings, Option<String>) {
         let old = self.settings().agents.clone();
         let mut live = new.clone();
@@ -142,8 +144,8 @@ impl Daemon {
             .and_then(|checked| pool.change(checked).map_err(|invalid| invalid.to_string()));
         match changed {
             Ok(_) => {
-                self.look_at_program(&live);
-                (live, None)
+                let fault = self.look_at_program(&live);
+                (live, fault)
             }
             Err(why) => (old, Some(format!("agents were not changed: {why}"))),
         }

@@ -83,7 +83,7 @@ pub(super) fn as_message(found: &Found, why: Option<&WhyNot>, seen: Seen) -> Mes
         pool: Some(NAME.to_owned()),
         group: Some(found.session_id.to_string()),
         tenant: Some(found.tenant.to_string()),
-        priority: "NORMAL",
+        priority: found.priority.name(),
         state,
         attempt: u32::from(!matches!(found.stage, Stage::Queued)),
         since: seen.moment(admitted(found)),

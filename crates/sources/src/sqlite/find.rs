@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::query::next_of;
 use super::read_ahead::Standing;
-use super::row::{IS_ITS, Key};
+use super::row::{Key, has_id};
 use super::store::{Inner, Queue, Store};
 use crate::wire;
 
@@ -57,18 +57,20 @@ impl Store {
     pub async fn stored_in_any(&self, id: &str) -> Result<Vec<(String, Found)>, SourceError> {
         let (id, now) = (id.to_owned(), self.inner.clock.now());
         let read = self.inner.readers.read(move |connection| {
-            let mut statement = connection.prepare_cached(&format!(
+            let mut statement = connection.prepare_cached(
                 "SELECT queues.name, m.at, m.attempts, m.body FROM queues \
                  JOIN ids ON ids.queue = queues.id AND ids.id = ?1 \
-                 JOIN messages m ON m.seq = ids.seq WHERE {IS_ITS}"
-            ))?;
+                 JOIN messages m ON m.seq = ids.seq",
+            )?;
             let found = |row: &Row<'_>| {
                 let age =
                     Duration::from_millis(u64::try_from(now - row.get::<_, i64>(1)?).unwrap_or(0));
                 let (attempts, body) = (row.get(2)?, row.get(3)?);
                 Ok((row.get(0)?, Found { body, state: FoundState::Ready, attempts, age }))
             };
-            statement.query_map([id], found)?.collect()
+            let all: Vec<(String, Found)> =
+                statement.query_map([&id], found)?.collect::<rusqlite::Result<_>>()?;
+            Ok(all.into_iter().filter(|(_, found)| has_id(&found.body, &id)).collect())
         });
         read.await
     }
@@ -103,17 +105,18 @@ async fn behind(
 
 impl Stored {
     fn read(connection: &Connection, queue: i64, id: &str) -> rusqlite::Result<Option<Self>> {
-        let mut statement = connection.prepare_cached(&format!(
+        let mut statement = connection.prepare_cached(
             "SELECT m.seq, m.pool, m.grp, m.at, m.due, m.reason, m.attempts, m.body, lanes.code \
              FROM ids JOIN messages m ON m.seq = ids.seq JOIN lanes ON lanes.id = m.lane \
-             WHERE ids.queue = ?1 AND ids.id = ?2 AND {IS_ITS}"
-        ))?;
+             WHERE ids.queue = ?1 AND ids.id = ?2",
+        )?;
         let read = |row: &Row<'_>| {
             let key = Key { pool: row.get(1)?, group: row.get(2)? };
             let (at, due, reason) = (row.get(3)?, row.get(4)?, row.get(5)?);
             let (attempts, body, code) = (row.get(6)?, row.get(7)?, row.get(8)?);
             Ok(Self { seq: row.get(0)?, code, key, at, due, reason, attempts, body })
         };
-        statement.query_row(params![queue, id], read).optional()
+        let stored = statement.query_row(params![queue, id], read).optional()?;
+        Ok(stored.filter(|stored| has_id(&stored.body, id)))
     }
 }

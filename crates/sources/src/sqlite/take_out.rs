@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::put_back::occupant;
 use super::read_ahead::Leaving;
-use super::row::{IS_ITS, Key};
+use super::row::{Key, has_id};
 use super::store::{Inner, Queue};
 use super::writer::Write;
 
@@ -29,15 +29,16 @@ pub(super) fn find(
     queue: i64,
     id: &str,
 ) -> rusqlite::Result<Option<Leaving>> {
-    let mut statement = connection.prepare_cached(&format!(
-        "SELECT m.seq, m.lane, m.pool, m.grp, m.high FROM ids JOIN messages m ON m.seq = ids.seq \
-         WHERE ids.queue = ?1 AND ids.id = ?2 AND {IS_ITS}"
-    ))?;
+    let mut statement = connection.prepare_cached(
+        "SELECT m.seq, m.lane, m.pool, m.grp, m.high, m.body \
+         FROM ids JOIN messages m ON m.seq = ids.seq WHERE ids.queue = ?1 AND ids.id = ?2",
+    )?;
     let read = |row: &Row<'_>| {
         let key = Key { pool: row.get(2)?, group: row.get(3)? };
-        Ok(Leaving::new(row.get(0)?, row.get(1)?, key, row.get(4)?))
+        let leaving = Leaving::new(row.get(0)?, row.get(1)?, key, row.get(4)?);
+        Ok(has_id(row.get_ref(5)?.as_str()?, id).then_some(leaving))
     };
-    statement.query_row(params![queue, id], read).optional()
+    Ok(statement.query_row(params![queue, id], read).optional()?.flatten())
 }
 
 /// A message that is being taken out. While it is, it is not handed out.

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use rusqlite::Connection;
-use sluicegate_dispatch::Source;
+use sluicegate_dispatch::{Discarded, Source};
 use sluicegate_sources::sqlite::{Clock, StoreSettings};
+use sluicegate_sources::wire;
 use tokio::time::advance;
 
 use crate::stage::{Stage, state};
@@ -98,4 +99,19 @@ async fn a_message_that_waits_is_found_however_old_it_is() {
     }
     let found = stage.queue.find("old").await.unwrap().unwrap();
     assert!(found.age >= MEMORY * 2, "{:?}", found.age);
+}
+
+/// The database itself reads no JSON that is nested deeper than a thousand.
+#[tokio::test(start_paused = true)]
+async fn a_message_is_found_however_deep_it_is() {
+    let stage = Stage::open().await;
+    let payload = format!("{}1{}", "[".repeat(1_100), "]".repeat(1_100));
+    let body = format!(
+        r#"{{"id":"deep","poolCode":"A","mediationTarget":"http://127.0.0.1:1/","payload":{payload}}}"#
+    );
+    stage.queue.publish(vec![wire::publication(&body).unwrap()]).await.unwrap();
+    assert!(stage.queue.find("deep").await.unwrap().is_some());
+    assert_eq!(stage.store.stored_in_any("deep").await.unwrap().len(), 1);
+    assert_eq!(stage.queue.discard("deep").await, Ok(Discarded::Done));
+    assert!(stage.queue.find("deep").await.unwrap().is_none());
 }

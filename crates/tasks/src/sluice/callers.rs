@@ -152,6 +152,31 @@ impl<V> Admitted<V> {
     }
 }
 
+impl<V> Admitted<V> {
+    /// It was not let in after all: it leaves the queue as if it had never come, and its tenant's admission rate is given
+    /// back what it took of it. Dropped instead, it has come and gone.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use sluicegate_tasks::{Context, Entry, Rate, Sluice, TenantLimits};
+    ///
+    /// let each = TenantLimits::new().admission_rate(Rate::per_minute(1)?);
+    /// let sluice = Sluice::<&str>::builder("agents", 1, 10).each_tenant(each).build()?;
+    /// let admitted = sluice.enter(&Context::new(), Entry::of("alice"), "ask").await?;
+    /// let ask = admitted.refuse(); // it could not be written down
+    /// assert!(sluice.enter(&Context::new(), Entry::of("alice"), ask).await.is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn refuse(mut self) -> V {
+        if let Some((shared, id)) = &self.waiting.item {
+            shared.line.refund_admission(*id);
+        }
+        self.value.take().expect("taken only by its turn")
+    }
+}
+
 impl<V> Waiting<V> {
     async fn turn(&mut self) -> Result<Running<V>, (Refusal, Option<Duration>)> {
         let Some((shared, id)) = &self.item else { return Err((Refusal::Draining, None)) };
@@ -235,6 +260,11 @@ impl<V> Line<V> {
         });
         drop(displaced);
         heard
+    }
+
+    /// A caller's item gives back what it took of its tenant's admission rate.
+    pub(super) fn refund_admission(&self, id: ItemId) {
+        self.attend(|state| state.fair.refund_admission(id));
     }
 
     pub(super) fn withdraw_caller(&self, now: Moment, id: ItemId) -> After<V, bool> {

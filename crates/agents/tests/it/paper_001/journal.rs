@@ -127,6 +127,53 @@ async fn work_that_is_done_is_told_even_so() {
     stage.end().await;
 }
 
+/// What was told is known after a restart, though it could not be written when it was: once the journal works again, or at
+/// the end.
+///
+/// `docs/rules.md#agents-8`
+#[tokio::test(start_paused = true)]
+async fn what_was_told_is_written_later() {
+    for heals_after in [millis(20_000), millis(1_500)] {
+        let finished = Mood::FailsBefore(Instant::now() + heals_after);
+        let journal = Arc::new(Bad { finished, ..Bad::default() });
+        let stage = Stage::with_any_journal(one_shot(|_| {}), Arc::<Bad>::clone(&journal));
+        let id = stage.enter(ask("web:1", "work:100")).await;
+        assert!(stage.outcome(&id).await.is_ok());
+        let outcome = |recorded: Option<Recorded>| recorded.and_then(|known| known.outcome);
+        assert!(outcome(journal.request(&id).await.unwrap()).is_none(), "told, and not written");
+        if heals_after > millis(10_000) {
+            sleep(millis(40_000)).await;
+        } else {
+            // The next try would come later than this.
+            sleep(millis(500)).await;
+            stage.end().await;
+        }
+        let written = outcome(journal.request(&id).await.unwrap()).expect("written");
+        assert_eq!(written.as_ref().as_ref().unwrap().text, "work:100");
+    }
+}
+
+/// "Rate tokens are spent by admitted requests only."
+///
+/// `docs/rules.md#agents-2`
+#[tokio::test(start_paused = true)]
+async fn what_is_not_let_in_spends_nothing() {
+    let admitted = Mood::FailsBefore(Instant::now() + millis(100));
+    let settings = one_shot(|settings| settings.tenant_limits.rate_limit_requests = 2);
+    let stage = Stage::with_any_journal(settings, Arc::new(Bad { admitted, ..Bad::default() }));
+    for _ in 0..5 {
+        let refused = stage.submit(ask("web:1", "work:1")).await.unwrap_err();
+        assert_eq!(refused.code(), "storage_failed");
+    }
+    sleep(millis(100)).await;
+    for _ in 0..2 {
+        stage.reply(ask("web:1", "work:1")).await;
+    }
+    let refused = stage.submit(ask("web:1", "work:1")).await.unwrap_err();
+    assert_eq!(refused.code(), "rate_limited");
+    stage.end().await;
+}
+
 /// What failed first is written last; by then the session has gone on, unless that waits.
 ///
 /// `docs/rules.md#agents-4`

@@ -33,7 +33,7 @@ async fn a_session_is_begun_once_and_then_resumed() {
     stage.end().await;
 }
 
-/// An agent of which nothing was heard has begun nothing, whoever ended it.
+/// An agent that ended before anything was heard of it has begun nothing; one that was at work may have.
 ///
 /// `docs/rules.md#agents-4`
 #[tokio::test(start_paused = true)]
@@ -42,7 +42,7 @@ async fn a_session_whose_first_turn_failed() {
         ("crash", "--session-id"),
         ("segv", "--session-id"),
         ("quiet", "--session-id"),
-        ("hang", "--session-id"),
+        ("hang", "--resume"),
         ("say crash", "--resume"),
         ("say hang", "--resume"),
     ] {

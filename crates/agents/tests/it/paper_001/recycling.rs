@@ -148,6 +148,21 @@ async fn workers_are_started_ahead() {
     }
 }
 
+/// Wherever its command line names the session, a worker serves no other.
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_command_names_its_session_serves_no_other() {
+    let stage = Stage::new(persistent(|settings| {
+        settings.min_workers = 1;
+        settings.command.push("--of={session}".to_owned());
+        (settings.session_args, settings.resume_args) = (Vec::new(), Vec::new());
+    }));
+    tokio::time::sleep(millis(1)).await;
+    stage.reply(in_session("web:1", "mine", "work:1")).await;
+    let is_mine = |arguments: &Vec<String>| arguments.contains(&"--of=mine".to_owned());
+    assert_eq!(stage.spawned().iter().map(is_mine).collect::<Vec<_>>(), [false, true]);
+    stage.end().await;
+}
+
 /// `docs/rules.md#agents-5`
 #[tokio::test(start_paused = true)]
 async fn a_program_that_ends_at_once_is_started_ahead_with_a_growing_pause() {

@@ -119,15 +119,27 @@ async fn a_session_whose_first_turn_was_interrupted_recovers() {
     tokio::time::sleep(millis(10)).await;
     assert!(stage.agents.cancel(&first));
     assert_eq!(stage.outcome(&first).await.unwrap_err().code(), "cancelled");
-    // "Session ID s is already in use."
-    assert_eq!(stage.code(in_session("web:1", "s", "crash")).await, "worker_crash");
-    stage.reply(in_session("web:1", "s", "work:1")).await;
     // "No conversation found with session ID: s."
     assert_eq!(stage.code(in_session("web:1", "s", "crash")).await, "worker_crash");
     stage.reply(in_session("web:1", "s", "work:1")).await;
     let forms: Vec<String> = stage.spawned().into_iter().map(|args| args[0].clone()).collect();
+    assert_eq!(forms, ["--session-id", "--resume", "--session-id"]);
+    stage.end().await;
+}
+
+/// An agent that has answered knows its session: a failure of what it asks is no reason to begin anew. One that fails
+/// twice may have forgotten it.
+///
+/// `docs/rules.md#agents-4`
+#[tokio::test(start_paused = true)]
+async fn one_failure_does_not_begin_a_session_anew() {
+    let stage = Stage::new(one_shot(|_| {}));
+    for prompt in ["work:1", "crash", "work:1", "crash", "crash", "work:1", "work:1"] {
+        drop(stage.run(in_session("web:1", "s", prompt)).await);
+    }
+    let forms: Vec<String> = stage.spawned().into_iter().map(|args| args[0].clone()).collect();
     let (first, resumed) = ("--session-id", "--resume");
-    assert_eq!(forms, [first, first, resumed, resumed, first]);
+    assert_eq!(forms, [first, resumed, resumed, resumed, resumed, first, resumed]);
     stage.end().await;
 }
 

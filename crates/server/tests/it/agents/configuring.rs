@@ -109,6 +109,11 @@ async fn a_program_that_comes_is_no_more_warned_of() {
     reload(&stage, QUICK).await;
     assert_eq!(resolved().await, true);
     assert_eq!(stage.ask("web:1", "x").await.status, 200);
+    // One that goes is told of at once to whoever changed the file.
+    stage.stage.rewrite("[agents]\nenabled = true\ncommand = [\"/nowhere/agent\"]\n");
+    let said = stage.stage.post("/api/v1/config/reload", "").await.json();
+    let issue = said["issues"][0].as_str().unwrap_or_default();
+    assert!(issue.starts_with("agents.command: /nowhere/agent does not exist"), "{said}");
     stage.end().await;
 }
 

@@ -160,6 +160,26 @@ async fn a_refusal_for_want_of_a_place_spends_no_admission_rate() {
     assert_eq!(refused.why, Refusal::TenantRateLimited { retry_in: ms(60_000) });
 }
 
+/// `docs/rules.md#rate-4`: whether it waited or its turn had come.
+#[tokio::test(start_paused = true)]
+async fn what_was_not_let_in_after_all_gives_back_what_it_took() {
+    let each = TenantLimits::new().admission_rate(Rate::sliding(2, ms(60_000)).unwrap());
+    let builder = Sluice::<u32>::builder("agents", 1, 10).each_tenant(each);
+    let (sluice, cx) = (builder.build().unwrap(), Context::new());
+    for _ in 0..3 {
+        let runs = sluice.enter(&cx, Entry::of("alice"), 1).await.unwrap();
+        let waits = sluice.enter(&cx, Entry::of("alice"), 2).await.unwrap();
+        assert_eq!((waits.refuse(), runs.refuse()), (2, 1));
+    }
+    let runs = sluice.enter(&cx, Entry::of("alice"), 1).await.unwrap();
+    drop(sluice.enter(&cx, Entry::of("alice"), 2).await.unwrap());
+    let refused = sluice.enter(&cx, Entry::of("alice"), 3).await.unwrap_err();
+    assert_eq!(refused.why, Refusal::TenantRateLimited { retry_in: ms(60_000) });
+    drop(runs);
+    let gauges = sluice.stats().gauges;
+    assert_eq!((gauges.queued, gauges.running), (0, 0));
+}
+
 /// A batch is told when all of it may come, not when its first item may.
 #[tokio::test(start_paused = true)]
 async fn a_batch_that_comes_too_soon_is_told_when_all_of_it_may() {

@@ -124,7 +124,7 @@ fn explain(is_json: bool, url: &str) -> Result<(), Failure> {
          Look at it from another terminal while it runs:\n  \
          sluicegate workers --server {url}\n  \
          sluicegate tenants --server {url}\n  \
-         sluicegate ask --tenant web:you --server {url} '1 500'\n"
+         sluicegate ask --tenant web:you --server {url} 'hello'\n"
     );
     if is_json {
         eprintln!("{text}");
