@@ -137,7 +137,7 @@ impl NewEvent {
 }
 
 /// What separates the tags of an event: no tag has it.
-const SEPARATOR: char = '\0';
+pub(crate) const SEPARATOR: char = '\0';
 
 /// An event as it was appended.
 #[derive(Clone, PartialEq, Eq)]
@@ -170,6 +170,24 @@ impl Event {
             text.push_str(tag);
         }
         let data_at = text.len();
+        text.push_str(data);
+        Self { position, time, text: text.into_boxed_str(), tags_at, data_at }
+    }
+
+    /// An event whose tags are in one text already, with the separator between them.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn stored(
+        position: Position,
+        time: i64,
+        event_type: &str,
+        tags: &str,
+        data: &str,
+    ) -> Self {
+        let tags_at = event_type.len();
+        let data_at = tags_at + tags.len();
+        let mut text = String::with_capacity(data_at + data.len());
+        text.push_str(event_type);
+        text.push_str(tags);
         text.push_str(data);
         Self { position, time, text: text.into_boxed_str(), tags_at, data_at }
     }

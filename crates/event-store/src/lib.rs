@@ -13,6 +13,7 @@
 //! | `reader.rs` | page after page, to an end or on and on |
 //! | `projection/` | events folded into states of your own types |
 //! | `decision.rs`, `given.rs` | what a command reads and appends, and testing it without a store |
+//! | `sqlite/` | the embedded engine: a file of its own, or part of the daemon's state file |
 //! | `error.rs` | what can go wrong, a type for each operation |
 
 mod check;
@@ -28,6 +29,8 @@ mod query;
 mod reader;
 mod settings;
 mod store;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 
 pub use check::{
     Invalid, MAX_BATCH, MAX_BATCH_BYTES, MAX_DATA, MAX_ITEMS, MAX_NAMES, MAX_TAG, MAX_TAGS,
@@ -49,3 +52,5 @@ pub use settings::Settings;
 pub use store::{
     EventStore, Execute, Executed, Project, ProjectStream, Projected, ProjectionStream, StoreStats,
 };
+#[cfg(feature = "sqlite")]
+pub use sqlite::{SqliteEngine, SqliteSettings};

@@ -20,7 +20,6 @@
 //! Nothing of it needs a thread while nothing happens: writer and readers run, in task groups, while
 //! there is something to write or to read.
 
-mod clock;
 #[cfg(test)]
 mod dice;
 mod discard;
@@ -55,8 +54,6 @@ mod take_out;
 mod watch;
 mod writer;
 
-pub use clock::Clock;
-pub use file::OpenError;
 pub use follows::{Outlook, ParkedHead};
 pub use parked_import::Imported;
 pub use parked_list::{ParkedFilter, ParkedItem, ParkedPage, ParkedRecord};
@@ -64,5 +61,6 @@ pub use replay::{Batch, Replaying, Returning};
 pub use replay_error::{DiscardError, ReplayError};
 pub use replay_plan::ReplayPlan;
 pub use requests::{EndedRequest, NewRequest, StoredRequest, StoredSession};
+pub use sluicegate_sqlite_file::{Clock, OpenError, ServedFile};
 pub use source::SqliteSource;
 pub use store::{Publisher, Store, StoreSettings};

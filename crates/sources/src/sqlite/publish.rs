@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, params};
 use sluicegate_dispatch::{Publication, Published, Reason};
+use sluicegate_sqlite_file::Clock;
 
-use super::clock::Clock;
 use super::lanes::{LaneOf, Lanes};
 use super::rest::hold_head;
 use super::row::{Raised, Touched, group_of};

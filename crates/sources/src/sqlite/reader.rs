@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rusqlite::Connection;
 use sluicegate_dispatch::SourceError;
+use sluicegate_sqlite_file::cause;
 use sluicegate_tasks::{Context, Permits, TaskGroup};
 
 use super::file;
@@ -153,21 +154,5 @@ impl Drop for Fetching {
             self.queue.ahead.lock().not_brought(fetch, "the reader ended early".to_owned());
             self.queue.changed.notify_waiters();
         }
-    }
-}
-
-/// What is said of a file that somebody else has locked.
-pub(crate) const HELD: &str = "another process holds the state file for too long";
-
-/// What an error of the database is called outside.
-pub(crate) fn cause(error: &rusqlite::Error) -> String {
-    match error.sqlite_error_code() {
-        Some(rusqlite::ErrorCode::DiskFull) => "the disk is full".to_owned(),
-        Some(rusqlite::ErrorCode::SystemIoFailure) => format!("the disk failed: {error}"),
-        Some(rusqlite::ErrorCode::DatabaseBusy) => HELD.to_owned(),
-        Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => {
-            format!("the state file is damaged: {error}")
-        }
-        _ => error.to_string(),
     }
 }

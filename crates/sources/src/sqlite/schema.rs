@@ -7,16 +7,12 @@
 //! that of its first lane.
 
 use rusqlite::{Connection, TransactionBehavior};
-
-use super::file::OpenError;
+use sluicegate_sqlite_file::{APPLICATION_ID, OpenError, check_owner};
 
 /// How many low bits of a message's number count within its queue.
 pub(crate) const SEQ_BITS: u32 = 47;
 /// How many queues a file can have.
 pub(crate) const MAX_QUEUES: i64 = (1 << (63 - SEQ_BITS)) - 2;
-
-/// What marks a file as ours: "SLGT".
-const APPLICATION_ID: i32 = 0x534C_4754;
 
 /// Each step from one version to the next; the version is how many were taken.
 const STEPS: &[&str] = &[
@@ -201,13 +197,8 @@ pub(crate) const KNOWN: i64 = STEPS.len() as i64;
 
 /// The version of the tables, if they are ours and not from the future. Changes nothing.
 pub(crate) fn inspect(connection: &Connection) -> Result<i64, OpenError> {
-    let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-    let found = number("user_version")?;
-    let tables: i64 =
-        connection.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0))?;
-    if tables > 0 && number("application_id")? != i64::from(APPLICATION_ID) {
-        return Err(OpenError::Foreign);
-    }
+    let found = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    check_owner(connection)?;
     if found > KNOWN {
         return Err(OpenError::Newer { found, known: KNOWN });
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, params, params_from_iter};
 use sluicegate_dispatch::{Settled, Settlement};
+use sluicegate_sqlite_file::Clock;
 
-use super::clock::Clock;
 use super::read_ahead::Back;
 use super::store::Queue;
 use super::writer::Write;

@@ -10,10 +10,10 @@ use sluicegate_dispatch::{
     Publication, PublishError, Published, PutBack, Receipt, Rest, Settle, Settled, Source,
     SourceError,
 };
+use sluicegate_sqlite_file::Clock;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::clock::Clock;
 use super::find::find;
 use super::put_back::put_back;
 use super::rest::{Resting, Rests};

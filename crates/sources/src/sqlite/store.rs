@@ -8,10 +8,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension, params};
 use sluicegate_dispatch::{Publication, PublishError, Published, SourceError};
+use sluicegate_sqlite_file::{Clock, ServedFile};
 use sluicegate_tasks::{Context, TaskGroup};
 use tokio::sync::Notify;
 
-use super::clock::Clock;
 use super::file::{self, Lock, OpenError};
 use super::parked_index::ParkedIndex;
 use super::publish::Publish;
@@ -50,7 +50,7 @@ pub struct Publisher {
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    pub(crate) writer: Arc<Writer>,
+    pub(crate) writer: Writer,
     pub(crate) readers: Arc<Readers>,
     pub(crate) clock: Clock,
     read_ahead: usize,
@@ -59,7 +59,8 @@ pub(crate) struct Inner {
     pub(crate) parked: Arc<ParkedIndex>,
     /// What watches the file for others that write, as long as this lives.
     _watch: Option<TaskGroup>,
-    _lock: Option<Lock>,
+    lock: Option<Arc<Lock>>,
+    path: PathBuf,
 }
 
 /// The queues that are in use, by their names.
@@ -125,6 +126,14 @@ impl Store {
     ) -> Result<SqliteSource, SourceError> {
         let queue = self.inner.queue(name.into()).await?;
         Ok(SqliteSource::new(Arc::clone(&self.inner), queue, visibility))
+    }
+
+    /// The file, for somebody else of this process who keeps something in it: what is written through it shares the
+    /// transactions of the queue.
+    #[must_use]
+    pub fn file(&self) -> ServedFile {
+        let Inner { lock, path, writer, clock, .. } = &*self.inner;
+        ServedFile::new(path.clone(), lock.clone(), Arc::clone(writer.shared()), clock.clone())
     }
 
     /// Waits until all that was to be written is. Nothing is lost without it; with it, nobody is left
@@ -218,7 +227,7 @@ async fn open(path: PathBuf, settings: StoreSettings, serves: bool) -> Result<In
     let gone = |error: &dyn std::fmt::Display| OpenError::Sqlite(error.to_string());
     let opened = opened.await.map_err(|refused| gone(&refused))?.await;
     let (lock, connection, parked) = opened.map_err(|error| gone(&error))??;
-    let (readers, idle, queues) = (Readers::new(path), Arc::default(), Arc::default());
+    let (readers, idle, queues) = (Readers::new(path.clone()), Arc::default(), Arc::default());
     let watch = if serves { Some(watched(&readers, &idle, &queues).await?) } else { None };
     Ok(Inner {
         writer: Writer::new(connection, busy.unwrap_or(file::BUSY)),
@@ -229,7 +238,8 @@ async fn open(path: PathBuf, settings: StoreSettings, serves: bool) -> Result<In
         queues,
         parked: Arc::new(parked),
         _watch: watch,
-        _lock: lock,
+        lock: lock.map(Arc::new),
+        path,
     })
 }
 

@@ -21,12 +21,14 @@ const ARROWS: &[(&str, May)] = &[
     ("tasks", May::Know(&["schedule"])),
     ("dispatch", May::Know(&["tasks", "schedule"])),
     // Whoever blocks a thread, such as a writer of a file, does so in a task group.
-    ("sources", May::Know(&["dispatch", "tasks"])),
+    ("sources", May::Know(&["dispatch", "sqlite-file", "tasks"])),
+    // The one writer of a file, for the queue and the events that may share it.
+    ("sqlite-file", May::Know(&["tasks"])),
     ("executors", May::Know(&["dispatch", "tasks", "schedule"])),
     // Its declarations are those of a broker, which only `sources` knows.
     ("consumers", May::Know(&["dispatch", "sources", "tasks", "schedule"])),
     ("agents", May::Know(&["tasks", "schedule", "executors"])),
-    ("event-store", May::Know(&["tasks"])),
+    ("event-store", May::Know(&["sqlite-file", "tasks"])),
     ("server", May::KnowAll),
     ("sluicegate", May::KnowAll),
     ("lint", May::Know(&[])),

@@ -12,7 +12,6 @@ use sluicegate_testkit::conformance::source::{of_tenant, publication_in};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::super::clock::Clock;
 use super::super::publish::Publish;
 use super::super::put_back::Return;
 use super::super::query;
@@ -25,6 +24,7 @@ use super::super::take_out::{TakeOut, find};
 use super::super::writer::Write;
 use super::Dice;
 use super::model::{Held, Message, Model, Out, Place};
+use sluicegate_sqlite_file::Clock;
 
 const WINDOW: i64 = 100;
 

@@ -38,12 +38,14 @@ impl Clock {
     }
 
     /// The first millisecond that is this far away or further.
-    pub(crate) fn after(now: i64, span: Duration) -> i64 {
+    #[must_use]
+    pub fn after(now: i64, span: Duration) -> i64 {
         now.saturating_add(millis(span)).saturating_add(1)
     }
 
     /// When a stored time comes.
-    pub(crate) fn instant_of(&self, time: i64) -> Instant {
+    #[must_use]
+    pub fn instant_of(&self, time: i64) -> Instant {
         let rest =
             Duration::from_millis(u64::try_from(time.saturating_sub(self.now())).unwrap_or(0));
         // Whoever waits that long asks again before.
