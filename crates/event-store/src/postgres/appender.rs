@@ -1,0 +1,186 @@
+//! The task that appends: what queued up while the last batch ran is the next one.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use sluicegate_tasks::Context;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Config, Row, Statement};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::batch::{Batch, Outcome};
+use super::broken::{Broken, Remedy};
+use super::columns::{APPEND, Columns};
+use super::engine::Head;
+use super::queue::{Exit, Request};
+use super::schema::Names;
+use super::wire::Wire;
+
+/// How often a request is sent whose answers are lost.
+const TRIES: u32 = 3;
+/// How much longer than the database a call waits for its answer.
+const WAY: Duration = Duration::from_secs(1);
+
+/// What appenders share.
+pub(super) struct Shared {
+    pub(super) queue: Exit,
+    pub(super) config: Config,
+    pub(super) tls: MakeRustlsConnect,
+    pub(super) names: Names,
+    /// How long the database may work on a batch.
+    pub(super) limit: Duration,
+    pub(super) head: Arc<Head>,
+}
+
+/// A connection that appends.
+pub(super) struct Line {
+    pub(super) wire: Wire,
+    append: Statement,
+    pub(super) server: Server,
+    /// All that was appended before it was opened, or answered since, is up to here.
+    low: i64,
+}
+
+/// A process of the server: its number, and since when, for numbers come again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Server {
+    pub(super) pid: i32,
+    pub(super) since: SystemTime,
+}
+
+/// Appends until the context ends, or nobody can ask for it any more.
+pub(super) async fn run(cx: Context, shared: Arc<Shared>) {
+    tokio::select! {
+        _ = cx.cancelled() => {}
+        () = append_for_ever(&shared) => {}
+    }
+}
+
+async fn append_for_ever(shared: &Shared) {
+    let mut line: Option<Line> = None;
+    loop {
+        let batch = match &mut line {
+            None => shared.queue.batch().await,
+            Some(open) => tokio::select! {
+                biased;
+                batch = shared.queue.batch() => batch,
+                // Found out now, it costs nobody an answer.
+                _ = open.wire.end() => {
+                    line = None;
+                    continue;
+                }
+            },
+        };
+        let Some(batch) = batch else { return };
+        shared.serve(&mut line, batch).await;
+    }
+}
+
+impl Shared {
+    /// Sees to it that every request is answered, or nobody waits for the answer. Dropped, nobody knows what was
+    /// appended, and that is what they hear.
+    async fn serve(&self, line: &mut Option<Line>, batch: Batch) {
+        let mut left = vec![batch];
+        while let Some(mut batch) = left.pop() {
+            batch.requests.retain(|request| !request.is_given_up());
+            if batch.requests.is_empty() {
+                continue;
+            }
+            let mut open = match line.take() {
+                Some(open) => open,
+                None => match Line::open(self).await {
+                    Ok(open) => open,
+                    // Nothing of it was sent.
+                    Err(broken) => {
+                        batch.fail(&broken.into());
+                        continue;
+                    }
+                },
+            };
+            batch.requests.iter_mut().for_each(|request| request.tries += 1);
+            match open.append(&batch, self.limit).await {
+                Ok(outcome) => {
+                    open.low = outcome.base + i64::try_from(batch.events()).unwrap_or(0);
+                    if let Some(last) = batch.answer(&outcome) {
+                        self.head.grows(last);
+                    }
+                    *line = Some(open);
+                }
+                Err(broken) => {
+                    let low = open.low;
+                    let absent = self.find_out(line, open, &broken, low, batch.requests).await;
+                    left.extend(go_on(&broken, absent));
+                }
+            }
+        }
+    }
+}
+
+/// What is sent again of what is not there; the others are answered. The last is the first.
+fn go_on(broken: &Broken, mut absent: Vec<Request>) -> Vec<Batch> {
+    let remedy = broken.remedy();
+    let is_alone = absent.len() == 1;
+    let is_over = |request: &mut Request| {
+        remedy == Remedy::None
+            || remedy == Remedy::Singly && is_alone && broken.is_said()
+            || request.tries >= TRIES
+    };
+    let error = crate::EngineError::new(broken);
+    for request in absent.extract_if(.., is_over) {
+        request.answer(Err(error.clone().into()));
+    }
+    let mut batches = Batch::of(absent, remedy == Remedy::Singly);
+    batches.reverse();
+    batches
+}
+
+impl Line {
+    pub(super) async fn open(shared: &Shared) -> Result<Self, Broken> {
+        let mut wire = Wire::connect(&shared.config, &shared.tls).await?;
+        let about = shared.names.write(
+            "SELECT pid, backend_start, {s}.head_of_events() FROM pg_stat_activity \
+             WHERE pid = pg_backend_pid()",
+        );
+        let limit = shared.limit + WAY;
+        let row = wire.ask(limit, |client| client.query_one(&about, &[])).await?;
+        let statement = shared.names.write(APPEND);
+        let append = wire.ask(limit, |client| client.prepare_typed(&statement, &TYPES)).await?;
+        let server = Server { pid: row.get(0), since: row.get(1) };
+        Ok(Self { wire, append, server, low: row.get(2) })
+    }
+
+    /// Appends a batch. An error says nothing about whether it is there.
+    async fn append(&mut self, batch: &Batch, limit: Duration) -> Result<Outcome, Broken> {
+        let columns = Columns::of(batch);
+        let (append, values) = (&self.append, columns.values());
+        let row = self
+            .wire
+            .ask(limit + WAY, |client| async move { client.query_one(append, &values).await })
+            .await?;
+        outcome(&row)
+    }
+}
+
+const TYPES: [Type; 16] = [
+    Type::INT4_ARRAY,
+    Type::INT8_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::INT4_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::INT4_ARRAY,
+    Type::INT8_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::INT4_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT4_ARRAY,
+    Type::INT4_ARRAY,
+];
+
+fn outcome(row: &Row) -> Result<Outcome, Broken> {
+    let lost: Option<Vec<Option<i64>>> = row.try_get(1)?;
+    Ok(Outcome { base: row.try_get(0)?, lost: lost.unwrap_or_default() })
+}

@@ -1,0 +1,185 @@
+//! The engine: one log, shared with every process that opens it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use sluicegate_tasks::TaskGroup;
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+
+use super::appender::{self, Shared};
+use super::broken::{Broken, OpenError};
+use super::keeper::{self, Keeper};
+use super::link::Link;
+use super::queue::{Entry, queue};
+use super::reader::Reader;
+use super::schema::{self, Names};
+use super::settings::PostgresSettings;
+use super::tls;
+use crate::{Append, AppendError, BoxFuture, Engine, EngineError, Page, Position, Read, ReadError};
+
+/// How long [`Engine::changed`] waits at most.
+const HINT: Duration = Duration::from_secs(1);
+
+/// The log of one schema of a PostgreSQL database. Any number of processes open it.
+///
+/// Dropped, its tasks end; who still waits for an append hears that it is not known whether it was done.
+pub struct PostgresEngine {
+    queue: Entry,
+    reader: Reader,
+    head: Arc<Head>,
+    settings: PostgresSettings,
+    _tasks: TaskGroup,
+}
+
+impl PostgresEngine {
+    /// Opens a log. Its tables are made, or brought up to date, by whoever comes first.
+    ///
+    /// # Errors
+    /// The database is not reached or refuses, or its tables are of a newer version.
+    pub async fn open(settings: PostgresSettings) -> Result<Self, OpenError> {
+        let tls = tls::connector(settings.ca.as_deref())?;
+        let names = Names::new(&settings.schema);
+        schema::prepare(&settings, &tls, &names).await?;
+        let (entry, exit) = queue(settings.append_timeout);
+        let head = Arc::new(Head::default());
+        let reader = Reader::new(Link::new(&settings, tls.clone()), &names);
+        head.reaches(reader.head().await?);
+        let keeper = Keeper {
+            config: settings.config(settings.read_timeout),
+            tls: tls.clone(),
+            names: names.clone(),
+            head: Arc::clone(&head),
+        };
+        let shared = Arc::new(Shared {
+            queue: exit,
+            config: settings.config(settings.append_timeout),
+            tls,
+            names,
+            limit: settings.append_timeout,
+            head: Arc::clone(&head),
+        });
+        let appenders = settings.batches_in_flight;
+        let count = u32::try_from(appenders + 1).unwrap_or(u32::MAX);
+        let name = format!("events in PostgreSQL, schema {}", settings.schema);
+        let tasks = TaskGroup::new(name, count).expect("it has a name and room");
+        for _ in 0..appenders {
+            let shared = Arc::clone(&shared);
+            let run = tasks.submit_detached("appender", |cx| appender::run(cx, shared)).await;
+            debug_assert!(run.is_ok(), "a new group has room");
+        }
+        let keep = tasks.submit_detached("listener", |cx| keeper::run(cx, keeper)).await;
+        debug_assert!(keep.is_ok(), "a new group has room");
+        Ok(Self { queue: entry, reader, head, settings, _tasks: tasks })
+    }
+
+    async fn wait_for_change(&self, after: Position) {
+        let _watch = self.head.watch();
+        let mut known = self.head.known.subscribe();
+        let beyond = known.wait_for(|head| *head > after.as_i64());
+        // The time is as good a reason to look as the head is.
+        timeout(HINT, beyond).await.map(drop).unwrap_or_default();
+    }
+}
+
+impl Engine for PostgresEngine {
+    fn append(&self, append: Append) -> BoxFuture<'_, Result<Position, AppendError>> {
+        Box::pin(self.queue.append(append))
+    }
+
+    fn read(&self, read: Read) -> BoxFuture<'_, Result<Page, ReadError>> {
+        Box::pin(async move {
+            self.reader.page(&read).await.map_err(|broken| match broken.is_slow() {
+                true => ReadError::TimedOut { after: self.settings.read_timeout },
+                false => ReadError::Failed(broken.into()),
+            })
+        })
+    }
+
+    fn head(&self) -> BoxFuture<'_, Result<Position, EngineError>> {
+        Box::pin(async move {
+            let number = self.reader.head().await?;
+            let head = Position::try_from(number);
+            head.map_err(|_| Broken::Other(format!("{number} is no position")).into())
+        })
+    }
+
+    fn changed(&self, after: Position) -> BoxFuture<'_, ()> {
+        Box::pin(self.wait_for_change(after))
+    }
+}
+
+impl fmt::Debug for PostgresEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresEngine").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+/// The last position that is known to be there, and who waits for a later one.
+#[derive(Debug)]
+pub(super) struct Head {
+    known: watch::Sender<i64>,
+    appended: Notify,
+    watchers: AtomicUsize,
+    watched: Notify,
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        let (known, _) = watch::channel(0);
+        let (appended, watched) = (Notify::new(), Notify::new());
+        Self { known, appended, watchers: AtomicUsize::new(0), watched }
+    }
+}
+
+impl Head {
+    /// Notes that there are events up to a position; answers whether that is new.
+    pub(super) fn reaches(&self, position: i64) -> bool {
+        self.known.send_if_modified(|known| {
+            let is_new = *known < position;
+            *known = position.max(*known);
+            is_new
+        })
+    }
+
+    /// Notes that events were appended here up to a position, of which others are to be told.
+    pub(super) fn grows(&self, position: i64) {
+        self.reaches(position);
+        self.appended.notify_one();
+    }
+
+    /// Waits until others are to be told of something.
+    pub(super) async fn appended(&self) {
+        self.appended.notified().await;
+    }
+
+    /// Somebody waits for events, until this is dropped.
+    fn watch(&self) -> Watch<'_> {
+        self.watchers.fetch_add(1, Ordering::AcqRel);
+        self.watched.notify_one();
+        Watch { head: self }
+    }
+
+    /// Whether somebody waits for events.
+    pub(super) fn is_watched(&self) -> bool {
+        self.watchers.load(Ordering::Acquire) > 0
+    }
+
+    /// Waits until somebody begins to wait for events.
+    pub(super) async fn watched(&self) {
+        self.watched.notified().await;
+    }
+}
+
+/// Somebody waits for events.
+struct Watch<'a> {
+    head: &'a Head,
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.head.watchers.fetch_sub(1, Ordering::AcqRel);
+    }
+}

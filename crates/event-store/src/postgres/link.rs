@@ -1,0 +1,98 @@
+//! The connections that read: one statement each time, with an end to every wait.
+
+use std::time::Duration;
+
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use tokio::time::timeout;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::broken::Broken;
+use super::settings::{CONNECT, PostgresSettings};
+
+/// How long it takes to see whether an idle connection still works.
+const RECYCLE: Duration = Duration::from_secs(3);
+/// How often a statement is begun whose connection turns out to have ended.
+const TRIES: usize = 3;
+
+/// What a statement is given.
+pub(super) type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// The way to the database.
+#[derive(Debug)]
+pub(super) struct Link {
+    pool: Pool,
+    limit: Duration,
+}
+
+impl Link {
+    pub(super) fn new(settings: &PostgresSettings, tls: MakeRustlsConnect) -> Self {
+        let limit = settings.read_timeout;
+        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = Manager::from_config(settings.config(limit), tls, recycling);
+        let pool = Pool::builder(manager)
+            .max_size(settings.readers)
+            .runtime(Runtime::Tokio1)
+            .wait_timeout(Some(limit))
+            .create_timeout(Some(CONNECT))
+            .recycle_timeout(Some(RECYCLE))
+            .build()
+            .expect("timeouts have their runtime");
+        Self { pool, limit }
+    }
+
+    /// The rows that a statement answers that changes nothing.
+    pub(super) async fn rows(
+        &self,
+        statement: &str,
+        values: Values<'_>,
+    ) -> Result<Vec<Row>, Broken> {
+        let asked = async {
+            let mut tries = 1;
+            loop {
+                let rows = self.ask(statement, values).await;
+                // A connection that has ended while it was idle says so when it is used: the next one may work.
+                let has_ended =
+                    matches!(&rows, Err(broken) if !broken.is_said() && !broken.is_slow());
+                if !has_ended || tries == TRIES {
+                    return rows;
+                }
+                tries += 1;
+            }
+        };
+        let slow = || Broken::Slow("the database did not answer in time");
+        timeout(self.limit, asked).await.unwrap_or_else(|_| Err(slow()))
+    }
+
+    async fn ask(&self, statement: &str, values: Values<'_>) -> Result<Vec<Row>, Broken> {
+        let client = Lent { object: Some(self.pool.get().await?) };
+        let prepared = client.get()?.prepare_cached(statement).await?;
+        let rows = client.get()?.query(&prepared, values).await?;
+        client.give_back();
+        Ok(rows)
+    }
+}
+
+/// A connection whose call may go wrong or be given up: then it is not used again, so that nobody waits behind it.
+struct Lent {
+    object: Option<Object>,
+}
+
+impl Lent {
+    fn get(&self) -> Result<&Object, Broken> {
+        self.object.as_ref().ok_or_else(|| Broken::Other("the connection is gone".to_owned()))
+    }
+
+    fn give_back(mut self) {
+        self.object = None;
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(object) = self.object.take() {
+            drop(Object::take(object));
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Where requests wait for their batch. It is bounded by bytes and by count, and everybody takes a turn.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
+
+use sluicegate_tasks::{Context, OwnedManyPermits, Permits};
+
+use super::batch::Batch;
+use crate::{Append, AppendError, EngineError, Position};
+
+/// How many units of room there are, for requests that wait and those that are on their way.
+const UNITS: u32 = 32 * 1024;
+/// How many bytes go into a unit. The largest append takes half of the room.
+const UNIT: usize = 1024;
+
+/// An append that waits for its answer.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) append: Append,
+    /// By which its first event is found.
+    pub(super) token: i64,
+    /// How often it was sent.
+    pub(super) tries: u32,
+    answer: oneshot::Sender<Result<Position, AppendError>>,
+    _room: OwnedManyPermits,
+}
+
+impl Request {
+    /// Nobody waits for it any more.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.answer.is_closed()
+    }
+
+    pub(super) fn answer(self, answer: Result<Position, AppendError>) {
+        // Who has gone does not hear it.
+        self.answer.send(answer).ok();
+    }
+}
+
+/// The end where requests come in.
+#[derive(Debug)]
+pub(super) struct Entry {
+    room: Arc<Permits>,
+    sender: mpsc::Sender<Request>,
+    limit: Duration,
+    tokens: Tokens,
+}
+
+/// The end where they are taken from.
+#[derive(Debug)]
+pub(super) struct Exit {
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug)]
+struct Taken {
+    receiver: mpsc::Receiver<Request>,
+    /// The one that had no room in the last batch.
+    next: Option<Request>,
+}
+
+/// A queue whose requests wait so long for their answers.
+pub(super) fn queue(limit: Duration) -> (Entry, Exit) {
+    let room = Arc::new(Permits::new(UNITS).expect("there is room"));
+    // Each takes a unit at least, so who has room has a place.
+    let (sender, receiver) = mpsc::channel(UNITS as usize);
+    let entry = Entry { room, sender, limit, tokens: Tokens::new() };
+    (entry, Exit { taken: Mutex::new(Taken { receiver, next: None }) })
+}
+
+impl Entry {
+    /// Waits for the answer to an append, but not for ever. Dropped before it was sent it is not appended.
+    pub(super) async fn append(&self, append: Append) -> Result<Position, AppendError> {
+        let end = Instant::now() + self.limit;
+        let timed_out = || AppendError::TimedOut { after: self.limit };
+        let units = units(&append);
+        let room = match self.room.try_acquire_many_owned(units) {
+            Ok(room) => room,
+            Err(_) => {
+                let cx = Context::new().with_deadline(end);
+                let room = self.room.acquire_many_owned(&cx, units).await;
+                room.map_err(|_| timed_out())?
+            }
+        };
+        let (answer, answered) = oneshot::channel();
+        let token = self.tokens.next();
+        let request = Request { append, token, tries: 0, answer, _room: room };
+        if self.sender.try_send(request).is_err() {
+            return Err(EngineError::new("the store has ended").into());
+        }
+        match timeout_at(end, answered).await {
+            Ok(Ok(answer)) => answer,
+            // The store has ended, or took too long. Nobody knows.
+            Ok(Err(_)) | Err(_) => Err(timed_out()),
+        }
+    }
+}
+
+fn units(append: &Append) -> u32 {
+    let bytes = append.events().iter().map(crate::NewEvent::bytes).sum::<usize>();
+    u32::try_from(bytes / UNIT + 1).unwrap_or(UNITS).min(UNITS)
+}
+
+impl Exit {
+    /// Waits for requests; answers all that are there, as far as they fit. Dropped, it has taken none.
+    pub(super) async fn batch(&self) -> Option<Batch> {
+        let mut taken = self.taken.lock().await;
+        let first = match taken.next.take() {
+            Some(next) => next,
+            None => taken.receiver.recv().await?,
+        };
+        let mut batch = Batch::default();
+        let mut next = Some(first);
+        while let Some(request) = next.take().or_else(|| taken.receiver.try_recv().ok()) {
+            if request.is_given_up() {
+                continue;
+            }
+            if let Err(more) = batch.push(request) {
+                taken.next = Some(more);
+                break;
+            }
+        }
+        Some(batch)
+    }
+}
+
+/// Numbers that nobody else has.
+#[derive(Debug)]
+struct Tokens {
+    next: std::sync::atomic::AtomicU64,
+}
+
+impl Tokens {
+    fn new() -> Self {
+        use std::hash::{BuildHasher, RandomState};
+        // The keys that the standard library makes up for a map are random, and so is what they make of a number.
+        let first = RandomState::new().hash_one(std::process::id());
+        Self { next: first.into() }
+    }
+
+    fn next(&self) -> i64 {
+        self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed).cast_signed()
+    }
+}
