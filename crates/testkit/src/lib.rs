@@ -9,6 +9,7 @@
 //! ends of a router that do as they are told. With the feature `endpoint`: an HTTP endpoint that
 //! answers as it is told. With the feature `events`: the suite that every engine of the event store
 //! runs through, and `checker`, which looks for answers that no exact store gives.
+//! With the feature `engines`: all engines of it, for both.
 
 pub mod brokers;
 #[cfg(feature = "events")]
@@ -17,6 +18,8 @@ pub mod checker;
 pub mod conformance;
 #[cfg(feature = "endpoint")]
 pub mod endpoint;
+#[cfg(feature = "engines")]
+pub mod engines;
 #[cfg(feature = "scripted")]
 mod fake_source;
 pub mod needs;

@@ -18,9 +18,7 @@ use super::reader::Reader;
 use super::schema::{self, Names};
 use super::settings::PostgresSettings;
 use super::tls;
-use crate::{
-    Append, AppendError, BoxFuture, Engine, EngineError, Page, Position, Read, ReadError,
-};
+use crate::{Append, AppendError, BoxFuture, Engine, EngineError, Page, Position, Read, ReadError};
 
 /// How long [`Engine::changed`] waits at most.
 const HINT: Duration = Duration::from_secs(1);

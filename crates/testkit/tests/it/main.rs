@@ -4,6 +4,8 @@
 #[cfg(test)]
 mod checker;
 #[cfg(test)]
+mod engines;
+#[cfg(test)]
 mod fake_source;
 
 use std::path::Path;

@@ -129,9 +129,11 @@ async fn limit(stage: Stage) {
             let count = page.events.len();
             assert!((least..=limit).contains(&count), "{count} of {limit}: {query:?}");
             assert_eq!(numbers(&page.events), expected[..count], "{query:?}");
-            assert_eq!(
-                page.next.is_none(),
-                count == expected.len(),
+            // After a full page more may match; without a word of it, nothing does.
+            let is_all = count == expected.len();
+            assert!(page.next.is_some() || is_all, "{query:?}, {limit}: {page:?}");
+            assert!(
+                page.next.is_none() || count == limit || !is_all,
                 "{query:?}, {limit}: {page:?}"
             );
         }

@@ -2,14 +2,13 @@
 //!
 //! It ends with 0 if there was no violation, with 1 if there was one, with 2 if an engine could not be had.
 
-mod engines;
-
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::{Arg, ArgMatches, Command, value_parser};
 use sluicegate_testkit::checker::{Report, SCENARIOS, Scenario, check};
 use sluicegate_testkit::conformance::events::Rig;
+use sluicegate_testkit::engines;
 
 /// How often each scenario is run unless it is said.
 const ROUNDS: &str = "2000";
@@ -39,7 +38,7 @@ async fn main() -> ExitCode {
     let chosen = given.get_one::<String>("engine");
     let (mut violations, mut missing) = (0, false);
     for name in engines::NAMES.iter().filter(|name| chosen.is_none_or(|chosen| chosen == *name)) {
-        match engines::rig(name).await {
+        match engines::rig(name) {
             Ok(rig) => violations += race(name, &*rig, &given).await,
             Err(why) => {
                 println!("{name}: not checked: {why}");

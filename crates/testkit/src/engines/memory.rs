@@ -1,21 +1,12 @@
-//! The engines that can be raced on. A new one is a name and an arm of [`rig`].
+//! The engine in memory.
 
 use std::sync::Arc;
 
 use sluicegate_event_store::{BoxFuture, Engine, MemoryEngine};
-use sluicegate_testkit::conformance::events::{Rig, Subject};
 
-pub(crate) const NAMES: [&str; 1] = ["memory"];
+use crate::conformance::events::{Rig, Subject};
 
-/// Makes stores of an engine, or says why it cannot be had.
-pub(crate) async fn rig(name: &str) -> Result<Box<dyn Rig>, String> {
-    match name {
-        "memory" => Ok(Box::new(Memory)),
-        _ => Err("there is no such engine".to_owned()),
-    }
-}
-
-struct Memory;
+pub(super) struct Memory;
 
 struct InMemory(MemoryEngine);
 

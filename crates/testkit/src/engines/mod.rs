@@ -1,0 +1,24 @@
+//! The engines of the event store, each as what the suite and the checker ask for. A new one is a module and an arm of
+//! [`rig`].
+
+mod memory;
+mod postgres;
+mod sqlite;
+
+use crate::conformance::events::Rig;
+
+/// The names of all of them.
+pub const NAMES: [&str; 3] = ["memory", "sqlite", "postgres"];
+
+/// Makes stores of an engine.
+///
+/// # Errors
+/// There is no such engine, or what it needs is not on this machine.
+pub fn rig(name: &str) -> Result<Box<dyn Rig>, String> {
+    match name {
+        "memory" => Ok(Box::new(memory::Memory)),
+        "sqlite" => Ok(Box::new(sqlite::Sqlite)),
+        "postgres" => Ok(Box::new(postgres::Postgres::start()?)),
+        _ => Err(format!("there is no engine {name}")),
+    }
+}
