@@ -23,6 +23,12 @@ const STEPS: &[&str] = &["
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE events_filed (position INTEGER NOT NULL) STRICT;
     INSERT INTO events_filed (position) VALUES (0);
+", "
+    CREATE TABLE event_cursors (
+        name TEXT PRIMARY KEY,
+        turn INTEGER NOT NULL,
+        state TEXT
+    ) STRICT, WITHOUT ROWID;
 "];
 
 /// The latest version that is known.
