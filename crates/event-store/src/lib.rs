@@ -27,15 +27,15 @@ mod error;
 mod event;
 mod given;
 mod memory;
-mod projection;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+mod projection;
 mod query;
 mod reader;
 mod settings;
-mod store;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod store;
 
 pub use check::{
     Invalid, MAX_BATCH, MAX_BATCH_BYTES, MAX_DATA, MAX_ITEMS, MAX_NAMES, MAX_TAG, MAX_TAGS,
@@ -55,8 +55,8 @@ pub use projection::{BoxError, Projection, Projections, fold};
 pub use query::{Query, QueryItem};
 pub use reader::{EventStream, Reader};
 pub use settings::Settings;
+#[cfg(feature = "sqlite")]
+pub use sqlite::{SqliteEngine, SqliteSettings};
 pub use store::{
     EventStore, Execute, Executed, Project, ProjectStream, Projected, ProjectionStream, StoreStats,
 };
-#[cfg(feature = "sqlite")]
-pub use sqlite::{SqliteEngine, SqliteSettings};

@@ -10,7 +10,8 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use crate::{
-    Append, AppendError, BoxFuture, Cursor, Cursors, Engine, EngineError, Event, Page, Position, Read, ReadError,
+    Append, AppendError, BoxFuture, Cursor, Cursors, Engine, EngineError, Event, Page, Position,
+    Read, ReadError,
 };
 
 /// Events in memory. They are gone with it. Clones are the same.

@@ -59,8 +59,9 @@ impl Batch {
             head = if lost.is_none() { Some(last) } else { head };
             request.answer(match lost {
                 None => position(last),
-                Some(lost) => position(lost)
-                    .and_then(|position| Err(AppendError::Conflict { position })),
+                Some(lost) => {
+                    position(lost).and_then(|position| Err(AppendError::Conflict { position }))
+                }
             });
         }
         head

@@ -130,7 +130,8 @@ pub(super) fn type_key(name: &str) -> String {
 
 /// An array of texts as the database reads it.
 pub(super) fn literal(names: &[String]) -> String {
-    let mut text = String::with_capacity(names.iter().map(|name| name.len() + 3).sum::<usize>() + 2);
+    let mut text =
+        String::with_capacity(names.iter().map(|name| name.len() + 3).sum::<usize>() + 2);
     text.push('{');
     for (n, name) in names.iter().enumerate() {
         text.push_str(if n == 0 { "\"" } else { ",\"" });

@@ -86,7 +86,9 @@ async fn end(wire: &mut Wire, server: Server) -> Result<bool, Broken> {
     let Server { pid, since } = server;
     let ask = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2";
     while begun.elapsed() < PATIENCE / 10 {
-        let call = |client| async move { tokio_postgres::Client::query(client, ask, &[&pid, &since]).await };
+        let call = |client| async move {
+            tokio_postgres::Client::query(client, ask, &[&pid, &since]).await
+        };
         if wire.ask(PATIENCE, call).await?.is_empty() {
             return Ok(true);
         }

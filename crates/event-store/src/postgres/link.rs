@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 use tokio::time::timeout;
-use tokio_postgres::types::ToSql;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::broken::Broken;
@@ -53,7 +53,8 @@ impl Link {
             loop {
                 let rows = self.ask(statement, values).await;
                 // A connection that has ended while it was idle says so when it is used: the next one may work.
-                let has_ended = matches!(&rows, Err(broken) if !broken.is_said() && !broken.is_slow());
+                let has_ended =
+                    matches!(&rows, Err(broken) if !broken.is_said() && !broken.is_slow());
                 if !has_ended || tries == TRIES {
                     return rows;
                 }

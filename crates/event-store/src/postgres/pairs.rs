@@ -138,11 +138,17 @@ mod tests {
             (vec![plain("A", &["k:v"]), asks(Query::tagged("k", "v"))], vec![(1, 0, 0)]),
             (vec![asks(Query::tagged("k", "v")), plain("A", &["k:v"])], vec![]),
             (vec![plain("A", &["k:v"]), asks(Query::tagged("k", "v").tag("l", "w"))], vec![]),
-            (vec![plain("A", &["k:v", "l:w"]), asks(Query::types(["A"]).tag("l", "w"))], vec![(1, 0, 0)]),
+            (
+                vec![plain("A", &["k:v", "l:w"]), asks(Query::types(["A"]).tag("l", "w"))],
+                vec![(1, 0, 0)],
+            ),
             (vec![plain("A", &["k:v"]), asks(Query::types(["B"]).tag("k", "v"))], vec![]),
             (vec![plain("A", &["k:v"]), asks(Query::types(["C", "A"]))], vec![(1, 0, 0)]),
             (vec![plain("A", &["k:v"]), asks(Query::all())], vec![(1, 0, 0)]),
-            (vec![plain("A", &["k:v"]), asks(Query::any_of([QueryItem::default()]))], vec![(1, 0, 0)]),
+            (
+                vec![plain("A", &["k:v"]), asks(Query::any_of([QueryItem::default()]))],
+                vec![(1, 0, 0)],
+            ),
             (
                 vec![plain("A", &["k:v"]), asks(Query::types(["Z"]).or(Query::tagged("k", "v")))],
                 vec![(1, 0, 0)],

@@ -49,10 +49,8 @@ impl Reader {
         }
         let limit = i32::try_from(read.limit.max(1)).unwrap_or(i32::MAX);
         let most_bytes = i64::try_from(Read::PAGE_BYTES).unwrap_or(i64::MAX);
-        let rows = self
-            .link
-            .rows(&self.page, &[&tags, &types, &low, &high, &limit, &most_bytes])
-            .await?;
+        let rows =
+            self.link.rows(&self.page, &[&tags, &types, &low, &high, &limit, &most_bytes]).await?;
         let matched = rows.first().map_or(Ok(0), |row| row.try_get::<_, i32>(5))?;
         let events = rows.iter().map(event).collect::<Result<Vec<Event>, Broken>>()?;
         // Cut by their bytes or by their number: there may be more.

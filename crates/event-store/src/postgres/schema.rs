@@ -17,11 +17,7 @@ use super::wire::Wire;
 pub(super) const KNOWN: i32 = 2;
 
 const STEPS: [&[&str]; KNOWN as usize] = [
-    &[
-        include_str!("sql/tables.sql"),
-        include_str!("sql/read.sql"),
-        include_str!("sql/append.sql"),
-    ],
+    &[include_str!("sql/tables.sql"), include_str!("sql/read.sql"), include_str!("sql/append.sql")],
     &[include_str!("sql/cursors.sql")],
 ];
 

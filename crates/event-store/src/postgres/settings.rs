@@ -263,11 +263,20 @@ mod tests {
             ("postgres:///d?host=/tmp/s3cret", "/tmp/s3cret:5432/d sluicegate Disable"),
             ("mysql://u:s3cret@h/d", "the scheme must be `postgres`, not `mysql`"),
             ("postgres://u:s3cret@h/", "the database is missing: postgres://HOST/DATABASE"),
-            ("postgres://u:s3cret%zz@h/d", "an escape in it is not two hexadecimal digits of UTF-8 text"),
-            ("postgres://u:s3cret@h/d?schema=A", "`schema` must have 1 to 40 of a-z, 0-9 and _, and no digit first"),
+            (
+                "postgres://u:s3cret%zz@h/d",
+                "an escape in it is not two hexadecimal digits of UTF-8 text",
+            ),
+            (
+                "postgres://u:s3cret@h/d?schema=A",
+                "`schema` must have 1 to 40 of a-z, 0-9 and _, and no digit first",
+            ),
             ("postgres://u@h/d?schema=a&schema=b", "`schema` comes twice"),
             ("postgres://u@h/d?sslmode=allow", "`sslmode` must be disable, prefer or require"),
-            ("postgres://u@h/d?host=tmp", "`host` must be the folder of a socket, beginning with /"),
+            (
+                "postgres://u@h/d?host=tmp",
+                "`host` must be the folder of a socket, beginning with /",
+            ),
         ];
         for (uri, expected) in cases {
             let said = match PostgresSettings::parse(uri) {

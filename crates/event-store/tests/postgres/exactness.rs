@@ -109,7 +109,8 @@ async fn of_racers_one_wins_whose_role_would_read_from_old_snapshots() {
     ))
     .await;
     let own = url.replace("postgres@", &format!("{role}@"));
-    let level = "SELECT (current_setting('transaction_isolation') = 'repeatable read')::int::bigint";
+    let level =
+        "SELECT (current_setting('transaction_isolation') = 'repeatable read')::int::bigint";
     assert_eq!(Sql::connect(&own).await.number(level).await, 1);
     one_wins_every_round(&own, 2).await;
     // Who calls it by another way is refused.
@@ -137,7 +138,10 @@ async fn conditions_that_overlap_are_exact() {
             (both.clone(), Some(of_course.clone())),
             (both.clone(), Some(of_student.clone())),
             (both.clone(), Some(of_course.or(of_student))),
-            (both.clone(), Some(Query::types(["Joined"]).tag("course", round).tag("student", round))),
+            (
+                both.clone(),
+                Some(Query::types(["Joined"]).tag("course", round).tag("student", round)),
+            ),
         ];
         let results = race(&engines, after, [attempts.clone(), attempts].concat()).await;
         assert_eq!(winners(&results), 1, "round {round}: {results:?}");
@@ -155,7 +159,8 @@ async fn rings_of_or_items_are_exact() {
         let after = engines[0].head().await.unwrap();
         let tag = |n: u64| format!("node:{round}-{}", n % RING);
         let attempt = |n| {
-            let items = [tag(n), tag(n + 1)].map(|tag| QueryItem::default().types(["Lit"]).tags([tag]));
+            let items =
+                [tag(n), tag(n + 1)].map(|tag| QueryItem::default().types(["Lit"]).tags([tag]));
             (NewEvent::of("Lit").with_tags([tag(n)]), Some(Query::any_of(items)))
         };
         let results = race(&engines, after, (0..RING).map(attempt).collect()).await;
@@ -165,7 +170,8 @@ async fn rings_of_or_items_are_exact() {
         let log: Vec<_> = log.iter().filter(|event| event.position() > after).collect();
         for (n, event) in log.iter().enumerate() {
             let own: u64 = event.tag("node").unwrap().rsplit('-').next().unwrap().parse().unwrap();
-            let before = log[..n].iter().any(|it| it.tags().any(|it| it == tag(own) || it == tag(own + 1)));
+            let before =
+                log[..n].iter().any(|it| it.tags().any(|it| it == tag(own) || it == tag(own + 1)));
             assert!(!before, "round {round}: {log:?}");
         }
         for n in 0..RING as usize {
@@ -233,8 +239,14 @@ async fn a_batch_is_exact_in_itself() {
             // An event of this batch is after the position, unless the position is beyond all of them.
             ("B", Some(AppendCondition::none_after(query(), after(0)))),
             ("C", Some(AppendCondition::none_after(query(), after(1_000)))),
-            ("D", Some(AppendCondition::none_after(Query::types(["B"]).tag("seat", round), after(0)))),
-            ("E", Some(AppendCondition::none_after(Query::types(["D"]).tag("seat", round), after(0)))),
+            (
+                "D",
+                Some(AppendCondition::none_after(Query::types(["B"]).tag("seat", round), after(0))),
+            ),
+            (
+                "E",
+                Some(AppendCondition::none_after(Query::types(["D"]).tag("seat", round), after(0))),
+            ),
             ("F", Some(AppendCondition::none_after(Query::all(), Position::new(u64::MAX)))),
         ];
         let mut answers = Vec::new();

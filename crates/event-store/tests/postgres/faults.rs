@@ -81,7 +81,10 @@ async fn connections_that_are_ended_lose_nothing_and_double_nothing() {
     stop.store(true, Ordering::Relaxed);
     let answers = crowd.results().await.concat();
     let (unknown, failed) = check(&*engines[0], &answers).await;
-    println!("{} appends, {ended} connections ended; {unknown} unknown, {failed} failed", answers.len());
+    println!(
+        "{} appends, {ended} connections ended; {unknown} unknown, {failed} failed",
+        answers.len()
+    );
     assert!(ended >= 60 && answers.len() > 500, "{ended} {}", answers.len());
     // The connection is not needed to find out: nobody had to be told that it is not known.
     assert_eq!(unknown, 0);
@@ -208,8 +211,9 @@ async fn a_log_that_is_locked_is_an_error_in_time() {
     let Some(server) = lent() else { return };
     let url = database(server.url()).await;
     let settings = PostgresSettings::parse(&url).unwrap();
-    let engine =
-        PostgresEngine::open(settings.with_append_timeout(Duration::from_millis(300))).await.unwrap();
+    let engine = PostgresEngine::open(settings.with_append_timeout(Duration::from_millis(300)))
+        .await
+        .unwrap();
     let mut sql = Sql::connect(&url).await;
     let other = sql.client.transaction().await.unwrap();
     other.batch_execute("LOCK TABLE sluicegate.events IN SHARE MODE").await.unwrap();

@@ -67,7 +67,8 @@ async fn every_statement_goes_by_its_indexes() {
             append(&*engine, (0..1_000).map(new).collect(), None).await.unwrap();
         }
     }
-    all_go_by_indexes(&Sql::connect(&other).await, "full tables with the statistics of empty ones").await;
+    all_go_by_indexes(&Sql::connect(&other).await, "full tables with the statistics of empty ones")
+        .await;
     let sql = Sql::connect(&url).await;
     sql.run("VACUUM ANALYZE sluicegate.events").await;
     sql.run("VACUUM ANALYZE sluicegate.event_keys").await;

@@ -36,7 +36,11 @@ fn queries() -> Vec<Query> {
         Query::types(["B", "C"]).tag("rare", 1),
         Query::types(["Z"]).tag("all", 1),
         Query::types(["A"]).tag("half", 1).tag("rare", 1),
-        Query::any_of([item().tags(["rare:1"]), item().types(["A"]), item().tags(["mod7:1", "even:1"])]),
+        Query::any_of([
+            item().tags(["rare:1"]),
+            item().types(["A"]),
+            item().tags(["mod7:1", "even:1"]),
+        ]),
         Query::any_of([item().tags(["none:1"]), item().tags(["half:0"])]),
     ]
 }
@@ -61,10 +65,16 @@ async fn every_query_finds_what_it_asks_for() {
             if limit == 7 && expected.len() > 1_000 {
                 continue;
             }
-            assert_eq!(positions(&all(&*engine, query.clone(), limit).await), expected, "{query:?}");
+            assert_eq!(
+                positions(&all(&*engine, query.clone(), limit).await),
+                expected,
+                "{query:?}"
+            );
         }
         // From any place up to any place, and the check of a condition agrees.
-        for (after, up_to) in [(0, 10), (96, 97), (97, 97), (98, 1_000), (2_499, 4_000), (5_000, 9_000), (7, 5)] {
+        for (after, up_to) in
+            [(0, 10), (96, 97), (97, 97), (98, 1_000), (2_499, 4_000), (5_000, 9_000), (7, 5)]
+        {
             let mut read = Read::new(query.clone()).unwrap();
             (read.after, read.up_to) = (Position::new(after), Some(Position::new(up_to)));
             let page = engine.read(read).await.unwrap();
@@ -106,13 +116,40 @@ async fn any_text_comes_back_as_it_was() {
     let Some(server) = lent() else { return };
     let engine = open(&database(server.url()).await).await;
     let texts = [
-        "ü", "\u{1F600}", "e\u{301}", "\u{e9}", "A", "a", " ", "\t\n", "{}", "{a,b}", "\"", "\\", "\\\"", "NULL",
-        "'; DROP TABLE events; --", "\u{1}", "\u{7f}", "\u{202e}", "\u{10FFFF}", "null", ",", ":", "%", "_",
-        "\u{FEFF}", "ß", "ss", "İ",
+        "ü",
+        "\u{1F600}",
+        "e\u{301}",
+        "\u{e9}",
+        "A",
+        "a",
+        " ",
+        "\t\n",
+        "{}",
+        "{a,b}",
+        "\"",
+        "\\",
+        "\\\"",
+        "NULL",
+        "'; DROP TABLE events; --",
+        "\u{1}",
+        "\u{7f}",
+        "\u{202e}",
+        "\u{10FFFF}",
+        "null",
+        ",",
+        ":",
+        "%",
+        "_",
+        "\u{FEFF}",
+        "ß",
+        "ss",
+        "İ",
     ];
     let mut seen = BTreeSet::new();
     for text in texts {
-        let new = NewEvent::of(text).tag("k", text).tag(text.trim_start_matches(':').to_owned() + "k", "v");
+        let new = NewEvent::of(text)
+            .tag("k", text)
+            .tag(text.trim_start_matches(':').to_owned() + "k", "v");
         let new = new.json(&text);
         append(&*engine, vec![new.clone()], None).await.unwrap();
         for query in [Query::types([text]), Query::tagged("k", text)] {
@@ -123,7 +160,8 @@ async fn any_text_comes_back_as_it_was() {
             assert_eq!(found[0].event_type(), text);
             assert_eq!(found[0].tags().collect::<Vec<_>>(), tags);
             assert_eq!(found[0].json::<String>().unwrap(), text);
-            let again = append(&*engine, vec![new.clone()], Some(AppendCondition::none(query))).await;
+            let again =
+                append(&*engine, vec![new.clone()], Some(AppendCondition::none(query))).await;
             assert!(is_conflict(&again), "{text:?}: {again:?}");
         }
         assert!(seen.insert(text));

@@ -21,7 +21,9 @@ async fn four_engines_that_start_at_once_make_the_tables_once() {
                 .join(async move {
                     barrier.wait().await;
                     let engine = open(&url).await;
-                    append(&*engine, vec![event("Opened", &format!("by:{n}"))], None).await.unwrap();
+                    append(&*engine, vec![event("Opened", &format!("by:{n}"))], None)
+                        .await
+                        .unwrap();
                 })
                 .await;
         }
