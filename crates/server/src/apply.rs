@@ -146,9 +146,13 @@ impl Daemon {
         let (agents, issue) = self.change_agents(&new.agents);
         let changed = agents != live.agents;
         live.agents = agents;
+        live.events.max_concurrent_projections = new.events.max_concurrent_projections;
+        live.events.max_projection_tasks = new.events.max_projection_tasks;
         self.set_settings(live);
+        let not_bound = self.bound_events().err();
         let mut report = self.apply(documents).await;
         report.issues.extend(issue);
+        report.issues.extend(not_bound.map(|invalid| format!("events: {invalid}")));
         report.agents = changed;
         report.fixed = fixed;
         Ok(report)

@@ -218,6 +218,24 @@ impl EventStore {
         page.await.unwrap_or(Err(ReadError::TimedOut { after: time }))
     }
 
+    /// Reads a page of events after a position: at most so many, and fewer where they are large. Where to read on is said
+    /// in the page.
+    ///
+    /// # Errors
+    /// It may not be asked for like this, or the engine does not work.
+    pub async fn page(
+        &self,
+        query: Query,
+        after: Position,
+        limit: usize,
+    ) -> Result<Page, ReadError> {
+        let mut read = Read::new(query)?;
+        (read.after, read.limit) = (after, limit.clamp(1, read.limit));
+        let time = self.settings().query_timeout;
+        let page = timeout(time, self.shared.engine.read(read));
+        page.await.unwrap_or(Err(ReadError::TimedOut { after: time }))
+    }
+
     async fn read_pages(&self, mut read: Read, limit: usize) -> Result<Page, ReadError> {
         let most = read.limit;
         let mut all = Page::default();
