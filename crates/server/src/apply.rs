@@ -368,6 +368,10 @@ impl Daemon {
                 let source = self.inner.store.queue(queue.as_str(), window).await?;
                 Ok(Arc::new(source))
             }
+            QueueUri::Events(uri) => {
+                let store = self.events().await.map_err(|error| SourceError::new(error.cause))?;
+                Ok(brokers::open_events(settings, uri, Arc::clone(store.engine())).await?)
+            }
             other => match brokers::open(settings, self.running()).await {
                 Some(opened) => Ok(opened?),
                 None => Err(SourceError::new(format!("{other} is not available in this build"))),

@@ -119,6 +119,12 @@ impl EventStore {
         Ok(Self { shared: Arc::new(Shared { engine, settings, projections, counted }) })
     }
 
+    /// The engine that it is the front of, for those who bring bounds of their own.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<dyn Engine> {
+        &self.shared.engine
+    }
+
     /// Its settings.
     #[must_use]
     pub fn settings(&self) -> Settings {

@@ -109,8 +109,8 @@ impl Lines {
             return Ok(None);
         }
         let read = self.server.until_interrupted(self.reader.next_page()).await;
-        let read = read
-            .map_err(|_| Problem::new(Code::ShuttingDown, "the daemon is shutting down"))?;
+        let read =
+            read.map_err(|_| Problem::new(Code::ShuttingDown, "the daemon is shutting down"))?;
         let Some(mut events) = read? else { return Ok(None) };
         events.truncate(self.left);
         self.left -= events.len();

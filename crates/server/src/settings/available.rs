@@ -12,6 +12,7 @@ pub(super) const QUEUE_SCHEMES: &[&str] = &[
     "sqs+http",
     "activemq",
     "activemqs",
+    "events",
 ];
 
 /// Whether more than one machine is supported.
