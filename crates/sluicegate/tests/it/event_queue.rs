@@ -51,7 +51,7 @@ async fn what_is_appended_is_delivered_in_order_over_daemons_that_are_killed() {
                 json!({"type": event_type, "tags": [format!("order:{order}")], "data": {"number": number}})
             };
             let body = json!({"events": [event("Paid"), event("Unheard")]});
-            assert_eq!(daemon.post("/events", &body).await.status, 201);
+            assert_eq!(daemon.post("/api/v1/events", &body).await.status, 201);
         }
         sleep(Duration::from_millis(life * 37 % 150)).await;
         daemon.kill().await;

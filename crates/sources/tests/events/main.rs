@@ -5,6 +5,8 @@ mod conformance;
 #[cfg(test)]
 mod cursor;
 #[cfg(test)]
+mod postgres;
+#[cfg(test)]
 mod queue;
 #[cfg(test)]
 mod rig;
