@@ -12,7 +12,7 @@
 use std::pin::Pin;
 
 use crate::{
-    AppendCondition, AppendError, EngineError, Event, Invalid, NewEvent, Position, Query,
+    AppendCondition, AppendError, Cursors, EngineError, Event, Invalid, NewEvent, Position, Query,
     ReadError, check,
 };
 
@@ -39,6 +39,11 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Waits until there may be an event after the position, or for a while: a hint, not a promise.
     fn changed(&self, after: Position) -> BoxFuture<'_, ()>;
+
+    /// Where readers keep how far they are, if it keeps that.
+    fn cursors(&self) -> Option<&dyn Cursors> {
+        None
+    }
 }
 
 /// Events to append, checked.

@@ -10,6 +10,7 @@
 //! | `check.rs` | what may be stored and asked for, and the error that names the field |
 //! | `engine.rs`, `memory.rs` | the seam; the engine in memory |
 //! | `store/`, `settings.rs` | [`EventStore`]: appending, reading, projecting, executing commands; what bounds it |
+//! | `cursors.rs` | how far readers have come, kept beside the events |
 //! | `reader.rs` | page after page, to an end or on and on |
 //! | `projection/` | events folded into states of your own types |
 //! | `decision.rs`, `given.rs` | what a command reads and appends, and testing it without a store |
@@ -19,6 +20,7 @@
 
 mod check;
 mod condition;
+mod cursors;
 mod decision;
 mod engine;
 mod error;
@@ -40,6 +42,7 @@ pub use check::{
     MAX_TYPE,
 };
 pub use condition::AppendCondition;
+pub use cursors::{Cursor, Cursors};
 pub use decision::{Decision, decision};
 pub use engine::{Append, BoxFuture, Engine, Page, Read};
 pub use error::{

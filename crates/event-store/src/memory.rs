@@ -1,15 +1,17 @@
 //! An engine in memory: a list under a lock, checked by [`Query::matches`](crate::Query::matches). It is what the tests of
 //! a service run on, and what the other engines are compared with, so it is plain before it is fast.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use crate::{
-    Append, AppendError, BoxFuture, Engine, EngineError, Event, Page, Position, Read, ReadError,
+    Append, AppendError, BoxFuture, Cursor, Cursors, Engine, EngineError, Event, Page, Position,
+    Read, ReadError,
 };
 
 /// Events in memory. They are gone with it. Clones are the same.
@@ -37,6 +39,7 @@ struct Shared {
     log: RwLock<Vec<Event>>,
     /// The last position; changed after the log, so whoever hears of it can read the event.
     head: watch::Sender<u64>,
+    cursors: Mutex<HashMap<String, Cursor>>,
 }
 
 impl MemoryEngine {
@@ -115,6 +118,34 @@ impl Engine for MemoryEngine {
         let mut head = self.shared.head.subscribe();
         // Nobody can close it while this engine is there.
         Box::pin(async move { drop(head.wait_for(|head| *head > after.get()).await) })
+    }
+
+    fn cursors(&self) -> Option<&dyn Cursors> {
+        Some(self)
+    }
+}
+
+impl Cursors for MemoryEngine {
+    fn take<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Cursor, EngineError>> {
+        Box::pin(async move {
+            let mut cursors = self.shared.cursors.lock();
+            let cursor = cursors.entry(name.to_owned()).or_default();
+            cursor.turn += 1;
+            Ok(cursor.clone())
+        })
+    }
+
+    fn store<'a>(
+        &'a self,
+        name: &'a str,
+        turn: u64,
+        state: String,
+    ) -> BoxFuture<'a, Result<bool, EngineError>> {
+        Box::pin(async move {
+            let mut cursors = self.shared.cursors.lock();
+            let cursor = cursors.get_mut(name).filter(|cursor| cursor.turn == turn);
+            Ok(cursor.map(|cursor| cursor.state = Some(state)).is_some())
+        })
     }
 }
 

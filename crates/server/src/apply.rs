@@ -146,9 +146,13 @@ impl Daemon {
         let (agents, issue) = self.change_agents(&new.agents);
         let changed = agents != live.agents;
         live.agents = agents;
+        live.events.max_concurrent_projections = new.events.max_concurrent_projections;
+        live.events.max_projection_tasks = new.events.max_projection_tasks;
         self.set_settings(live);
+        let not_bound = self.bound_events().err();
         let mut report = self.apply(documents).await;
         report.issues.extend(issue);
+        report.issues.extend(not_bound.map(|invalid| format!("events: {invalid}")));
         report.agents = changed;
         report.fixed = fixed;
         Ok(report)
@@ -363,6 +367,10 @@ impl Daemon {
                 let window = settings.visibility_timeout;
                 let source = self.inner.store.queue(queue.as_str(), window).await?;
                 Ok(Arc::new(source))
+            }
+            QueueUri::Events(uri) => {
+                let store = self.events().await.map_err(|error| SourceError::new(error.cause))?;
+                Ok(brokers::open_events(settings, uri, Arc::clone(store.engine())).await?)
             }
             other => match brokers::open(settings, self.running()).await {
                 Some(opened) => Ok(opened?),

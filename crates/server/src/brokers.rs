@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use sluicegate_dispatch::{Envelope, Message, Source};
+use sluicegate_event_store::Engine;
 use sluicegate_sources::OpenError;
 use sluicegate_sources::amqp::{self, AmqpSettings, AmqpSource};
+use sluicegate_sources::events::{EventsSettings, EventsSource};
 use sluicegate_sources::nats::{NatsSettings, NatsSource};
 use sluicegate_sources::postgres::{self, PostgresSettings, PostgresSource};
 use sluicegate_sources::sqs::{SqsSettings, SqsSource};
 use sluicegate_sources::stomp::{StompSettings, StompSource};
 
-use crate::settings::{QueueSettings, QueueUri};
+use crate::settings::{BrokerUri, QueueSettings, QueueUri};
 
 /// How many messages a broker sends ahead beyond the window, for what runs and what is about to be settled: at least
 /// so many, for pools may come later.
@@ -27,10 +29,17 @@ enum Place {
 
 /// What is wrong with an address, if anything; queues of the state file have none that could be.
 pub(crate) fn fault(uri: &QueueUri) -> Option<String> {
-    match place(uri)? {
-        Err(OpenError::Address(why)) => Some(why),
-        Err(other) => Some(other.to_string()),
-        Ok(_) => None,
+    let place = match uri {
+        QueueUri::Events(uri) => return events(uri).err().as_ref().map(why),
+        other => place(other)?,
+    };
+    place.err().as_ref().map(why)
+}
+
+fn why(error: &OpenError) -> String {
+    match error {
+        OpenError::Address(why) => why.clone(),
+        other => other.to_string(),
     }
 }
 
@@ -47,6 +56,25 @@ pub(crate) async fn open(
         Err(error) => return Some(Err(error)),
     };
     Some(place.open(settings, running).await)
+}
+
+/// Opens a queue of events, on the store that they are in.
+///
+/// # Errors
+/// The store does not work, or the stored cursor is not understood.
+pub(crate) async fn open_events(
+    queue: &QueueSettings,
+    uri: &BrokerUri,
+    engine: Arc<dyn Engine>,
+) -> Result<Arc<dyn Source>, OpenError> {
+    let settings = events(uri)?.with_visibility(queue.visibility_timeout);
+    Ok(Arc::new(EventsSource::open(engine, &queue.name, settings).await?))
+}
+
+/// What an address of events says, with all that the router needs.
+fn events(uri: &BrokerUri) -> Result<EventsSettings, OpenError> {
+    let settings = EventsSettings::parse(uri.expose())?;
+    settings.check_target().map(|()| settings)
 }
 
 /// How many messages a broker sends ahead that hides them from others: what the window holds, and what runs beside it.

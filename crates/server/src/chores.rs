@@ -11,10 +11,11 @@ use crate::daemon::Daemon;
 use crate::health::leak;
 use crate::incidents;
 use crate::replays;
+use crate::settings::EventUrl;
 use crate::warnings::Code;
 
 /// How many chores there are.
-pub(crate) const COUNT: u32 = 13;
+pub(crate) const COUNT: u32 = 14;
 
 /// How often queues that do not answer are looked for.
 pub const STALLED_SOURCES: Duration = Duration::from_secs(60);
@@ -25,6 +26,7 @@ pub const LEFTOVERS: Duration = Duration::from_secs(10);
 const WARNINGS: Duration = Duration::from_secs(60);
 const INCIDENTS: Duration = Duration::from_secs(1);
 const STATE_FILE: Duration = Duration::from_millis(500);
+const EVENTS: Duration = Duration::from_secs(2);
 const PARKED: Duration = Duration::from_secs(5);
 const REPLAYS: Duration = Duration::from_secs(60);
 /// How soon a queue that could not be opened is tried again, at first and at the latest.
@@ -44,6 +46,9 @@ pub(crate) async fn start(daemon: &Daemon, group: &TaskGroup) {
     every(daemon, group, "state file watcher", STATE_FILE, incidents::watch_state).await;
     every(daemon, group, "incident watcher", INCIDENTS, incidents::watch_router).await;
     every(daemon, group, "agent watcher", INCIDENTS, incidents::watch_agents).await;
+    if let EventUrl::Postgres(_) = daemon.settings().events.url {
+        every(daemon, group, "event store watcher", EVENTS, watch_events).await;
+    }
     incidents::recall_parked(daemon).await;
     every(daemon, group, "parked message watcher", PARKED, incidents::watch_parked).await;
     every(daemon, group, "failing message watcher", PARKED, incidents::watch_failing).await;
@@ -76,6 +81,10 @@ async fn every<F>(
     };
     // Refused only when the daemon is ending.
     group.submit_detached(name, repeat).await.ok();
+}
+
+async fn watch_events(daemon: Daemon) {
+    daemon.look_at_events().await;
 }
 
 async fn sync(daemon: Daemon) {

@@ -25,6 +25,7 @@ use tokio::time::{Instant, timeout};
 use crate::agents::AgentPool;
 use crate::alerts::Alerter;
 use crate::apply::{Applied, InEffect};
+use crate::event_log::EventLog;
 use crate::failing::Told;
 use crate::fetch::Fetch;
 use crate::health::{Health, Outages, Probe, Pulse, StateFile, assess};
@@ -56,6 +57,7 @@ pub(crate) struct Inner {
     pub(crate) pulse: Pulse,
     pub(crate) alerter: Alerter,
     pub(crate) agents: AgentPool,
+    pub(crate) events: EventLog,
     /// Which queues are down.
     pub(crate) outages: Lock<Outages>,
     /// Which groups were said to be stuck.
@@ -199,6 +201,7 @@ impl Daemon {
             pulse: Pulse::new(),
             alerter,
             agents: AgentPool::default(),
+            events: EventLog::default(),
             outages: Lock::default(),
             stuck_groups: Lock::default(),
             failing_pools: Lock::default(),
@@ -225,6 +228,7 @@ impl Daemon {
     pub async fn begin(&self) -> Result<(), StartError> {
         self.inner.alerter.start().await;
         Box::pin(self.begin_agents()).await?;
+        Box::pin(self.begin_events()).await;
         let settings = self.settings();
         if settings.router.enabled {
             let syncer = ConfigSyncer::new(self.inner.fetch.clone(), &settings.router);
@@ -457,6 +461,7 @@ impl Daemon {
         inputs.ending = self.is_ending();
         inputs.state = self.state_trouble();
         inputs.queues.extend(self.in_effect().not_opened());
+        inputs.events = self.event_state();
         inputs.stalls.extend(self.stalled_agents());
         if probe == Probe::Overall {
             let open = INCIDENTS.into_iter().flat_map(|code| self.record().warnings.open(code));

@@ -8,6 +8,7 @@ use sluicegate_dispatch::{Finds, Phase, Severity};
 use tokio::time::{Instant, timeout};
 
 use crate::daemon::Daemon;
+use crate::event_log;
 use crate::failing::{self, Due, FailingMessage, Told};
 use crate::health::{Change, StateChange};
 use crate::time::Timestamp;
@@ -117,14 +118,16 @@ fn watch_sources(daemon: &Daemon) {
     let views = daemon.router().queue_views().into_iter();
     let runs = views.filter(|view| view.phase == Phase::Running);
     let brokers = runs.filter(|view| !embedded.contains(&*view.name));
-    let queues = brokers.map(|view| (view.name, view.health.err())).collect();
+    let events = daemon.event_state().map(|events| (events.name, events.trouble));
+    let queues = brokers.map(|view| (view.name, view.health.err())).chain(events).collect();
     let changes = daemon.inner.outages.lock().look(Instant::now(), queues);
     let record = daemon.record();
     for (queue, change) in changes {
         match change {
             Change::Down { severity, since, trouble } => {
                 let secs = since.as_secs();
-                let words = format!("queue {queue} has been down for {secs} s: {trouble}");
+                let what = if is_events(&queue) { "the" } else { "queue" };
+                let words = format!("{what} {queue} has been down for {secs} s: {trouble}");
                 record.raise(Code::SourceDown, severity, Arc::clone(&queue), words);
             }
             Change::Back { after } => {
@@ -137,6 +140,11 @@ fn watch_sources(daemon: &Daemon) {
             }
         }
     }
+}
+
+/// Whether it is the event store, and no queue.
+fn is_events(name: &str) -> bool {
+    name == event_log::NAME
 }
 
 fn watch_groups(daemon: &Daemon) {

@@ -39,6 +39,7 @@ impl Daemon {
         snapshot.breakers = breakers(&self.breakers().list());
         snapshot.warnings = self.inner.record.warnings.open_by_code();
         snapshot.leader = true;
+        snapshot.events = self.inner.events.stats();
         snapshot.agents = self.agents().ok().map(|agents| AgentSnapshot::of(&agents));
         self.inner.record.metrics.render(snapshot)
     }

@@ -5,6 +5,8 @@
 #[cfg(feature = "amqp")]
 pub mod amqp;
 mod content;
+#[cfg(feature = "events")]
+pub mod events;
 #[cfg(feature = "nats")]
 pub mod nats;
 mod nearest;

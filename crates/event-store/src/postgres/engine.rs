@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use super::appender::{self, Shared};
 use super::broken::{Broken, OpenError};
+use super::cursors::CursorTable;
 use super::keeper::{self, Keeper};
 use super::link::Link;
 use super::queue::{Entry, queue};
@@ -18,7 +19,9 @@ use super::reader::Reader;
 use super::schema::{self, Names};
 use super::settings::PostgresSettings;
 use super::tls;
-use crate::{Append, AppendError, BoxFuture, Engine, EngineError, Page, Position, Read, ReadError};
+use crate::{
+    Append, AppendError, BoxFuture, Cursors, Engine, EngineError, Page, Position, Read, ReadError,
+};
 
 /// How long [`Engine::changed`] waits at most.
 const HINT: Duration = Duration::from_secs(1);
@@ -29,6 +32,7 @@ const HINT: Duration = Duration::from_secs(1);
 pub struct PostgresEngine {
     queue: Entry,
     reader: Reader,
+    cursors: CursorTable,
     head: Arc<Head>,
     settings: PostgresSettings,
     _tasks: TaskGroup,
@@ -47,6 +51,7 @@ impl PostgresEngine {
         let head = Arc::new(Head::default());
         let reader = Reader::new(Link::new(&settings, tls.clone()), &names);
         head.reaches(reader.head().await?);
+        let cursors = CursorTable::new(Link::new(&settings, tls.clone()), &names);
         let keeper = Keeper {
             config: settings.config(settings.read_timeout),
             tls: tls.clone(),
@@ -72,7 +77,7 @@ impl PostgresEngine {
         }
         let keep = tasks.submit_detached("listener", |cx| keeper::run(cx, keeper)).await;
         debug_assert!(keep.is_ok(), "a new group has room");
-        Ok(Self { queue: entry, reader, head, settings, _tasks: tasks })
+        Ok(Self { queue: entry, reader, cursors, head, settings, _tasks: tasks })
     }
 
     async fn wait_for_change(&self, after: Position) {
@@ -108,6 +113,10 @@ impl Engine for PostgresEngine {
 
     fn changed(&self, after: Position) -> BoxFuture<'_, ()> {
         Box::pin(self.wait_for_change(after))
+    }
+
+    fn cursors(&self) -> Option<&dyn Cursors> {
+        Some(&self.cursors)
     }
 }
 

@@ -29,6 +29,7 @@ mod appender;
 mod batch;
 mod broken;
 mod columns;
+mod cursors;
 mod engine;
 mod find_out;
 mod keeper;

@@ -14,13 +14,12 @@ use super::settings::{CONNECT, PostgresSettings};
 use super::wire::Wire;
 
 /// The version of the tables that is worked with here.
-pub(super) const KNOWN: i32 = 1;
+pub(super) const KNOWN: i32 = 2;
 
-const STEPS: [&[&str]; KNOWN as usize] = [&[
-    include_str!("sql/tables.sql"),
-    include_str!("sql/read.sql"),
-    include_str!("sql/append.sql"),
-]];
+const STEPS: [&[&str]; KNOWN as usize] = [
+    &[include_str!("sql/tables.sql"), include_str!("sql/read.sql"), include_str!("sql/append.sql")],
+    &[include_str!("sql/cursors.sql")],
+];
 
 /// How long a migration may take, the wait for others included.
 const PATIENCE: Duration = Duration::from_secs(300);

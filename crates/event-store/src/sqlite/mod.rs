@@ -14,9 +14,11 @@
 //! | `read.rs`, `readers.rs` | a page of events; the threads and connections that read |
 //! | `search.rs`, `lists.rs` | which positions match, purely; the lists that this is told from |
 //! | `schema.rs`, `statements.rs` | the tables; all that is asked of the database |
+//! | `cursors.rs` | how far readers have come |
 //! | `head.rs` | waiting for more |
 
 mod append;
+mod cursors;
 mod head;
 mod lists;
 mod log;
@@ -45,7 +47,9 @@ use self::append::{Appended, Appending, position};
 use self::log::{Log, Open};
 use self::readers::Readers;
 use self::schema::{KNOWN, Newer};
-use crate::{Append, AppendError, BoxFuture, Engine, EngineError, Page, Position, Read, ReadError};
+use crate::{
+    Append, AppendError, BoxFuture, Cursors, Engine, EngineError, Page, Position, Read, ReadError,
+};
 
 /// What can be said of a file of events beside its path.
 #[derive(Clone, Debug, Default)]
@@ -155,6 +159,10 @@ impl Engine for SqliteEngine {
 
     fn changed(&self, after: Position) -> BoxFuture<'_, ()> {
         Box::pin(self.log.head.beyond(after.as_i64()))
+    }
+
+    fn cursors(&self) -> Option<&dyn Cursors> {
+        Some(self)
     }
 }
 

@@ -8,7 +8,8 @@ use rusqlite::{Connection, OptionalExtension};
 use sluicegate_sqlite_file::APPLICATION_ID;
 
 /// Each step from one version to the next; the version is how many were taken.
-const STEPS: &[&str] = &["
+const STEPS: &[&str] = &[
+    "
     CREATE TABLE events (
         position INTEGER PRIMARY KEY,
         type TEXT NOT NULL,
@@ -23,7 +24,15 @@ const STEPS: &[&str] = &["
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE events_filed (position INTEGER NOT NULL) STRICT;
     INSERT INTO events_filed (position) VALUES (0);
-"];
+",
+    "
+    CREATE TABLE event_cursors (
+        name TEXT PRIMARY KEY,
+        turn INTEGER NOT NULL,
+        state TEXT
+    ) STRICT, WITHOUT ROWID;
+",
+];
 
 /// The latest version that is known.
 pub(crate) const KNOWN: i64 = STEPS.len() as i64;

@@ -34,6 +34,14 @@ pub(crate) const FILED: &str = "SELECT max(position) FROM events_filed";
 /// They are now, up to this one.
 pub(crate) const SET_FILED: &str = "UPDATE events_filed SET position = ?1";
 
+/// Takes a cursor over.
+pub(crate) const TAKE_CURSOR: &str = "INSERT INTO event_cursors (name, turn) VALUES (?1, 1) \
+     ON CONFLICT (name) DO UPDATE SET turn = turn + 1 RETURNING turn, state";
+
+/// Stores a cursor, if nobody took it over.
+pub(crate) const STORE_CURSOR: &str =
+    "UPDATE event_cursors SET state = ?3 WHERE name = ?1 AND turn = ?2";
+
 #[cfg(test)]
 mod tests {
     use rusqlite::Connection;
@@ -43,7 +51,7 @@ mod tests {
 
     #[test]
     fn every_statement_uses_its_index() {
-        let cases: [(&str, &[&str]); 9] = [
+        let cases: [(&str, &[&str]); 11] = [
             (SEEK, &["SEARCH event_keys USING PRIMARY KEY (key=? AND position>? AND position<?)"]),
             (HEAD, &["SEARCH events"]),
             (SCAN, &["SEARCH events USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]),
@@ -60,6 +68,8 @@ mod tests {
             // A table of one row.
             (FILED, &["SEARCH events_filed"]),
             (SET_FILED, &["SCAN events_filed"]),
+            (TAKE_CURSOR, &[]),
+            (STORE_CURSOR, &["SEARCH event_cursors USING PRIMARY KEY (name=?)"]),
         ];
         let connection = Connection::open_in_memory().unwrap();
         schema::migrate(&connection).unwrap().unwrap();

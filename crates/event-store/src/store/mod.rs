@@ -119,6 +119,12 @@ impl EventStore {
         Ok(Self { shared: Arc::new(Shared { engine, settings, projections, counted }) })
     }
 
+    /// The engine that it is the front of, for those who bring bounds of their own.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<dyn Engine> {
+        &self.shared.engine
+    }
+
     /// Its settings.
     #[must_use]
     pub fn settings(&self) -> Settings {
@@ -215,6 +221,24 @@ impl EventStore {
         read.after = after;
         let time = self.settings().query_timeout;
         let page = timeout(time, self.read_pages(read, limit.max(1)));
+        page.await.unwrap_or(Err(ReadError::TimedOut { after: time }))
+    }
+
+    /// Reads a page of events after a position: at most so many, and fewer where they are large. Where to read on is said
+    /// in the page.
+    ///
+    /// # Errors
+    /// It may not be asked for like this, or the engine does not work.
+    pub async fn page(
+        &self,
+        query: Query,
+        after: Position,
+        limit: usize,
+    ) -> Result<Page, ReadError> {
+        let mut read = Read::new(query)?;
+        (read.after, read.limit) = (after, limit.clamp(1, read.limit));
+        let time = self.settings().query_timeout;
+        let page = timeout(time, self.shared.engine.read(read));
         page.await.unwrap_or(Err(ReadError::TimedOut { after: time }))
     }
 

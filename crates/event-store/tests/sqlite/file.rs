@@ -40,8 +40,8 @@ async fn a_newer_file_is_refused_and_left_as_it_is() {
     let connection = Connection::open(file(&folder)).unwrap();
     connection.execute("UPDATE events_version SET version = 99", ()).unwrap();
     let refused = SqliteEngine::open(file(&folder)).await.unwrap_err();
-    assert!(matches!(refused, OpenError::Newer { found: 99, known: 1 }), "{refused:?}");
-    connection.execute("UPDATE events_version SET version = 1", ()).unwrap();
+    assert!(matches!(refused, OpenError::Newer { found: 99, known: 2 }), "{refused:?}");
+    connection.execute("UPDATE events_version SET version = 2", ()).unwrap();
     let engine = SqliteEngine::open(file(&folder)).await.unwrap();
     assert_eq!(engine.head().await.unwrap().get(), 1);
 }

@@ -8,6 +8,12 @@ mod audited;
 mod connections;
 mod dashboard;
 mod errors;
+mod event_errors;
+mod event_fields;
+mod event_pages;
+mod event_shapes;
+mod event_tail;
+mod events;
 mod find;
 mod guard;
 mod impatient;
@@ -65,6 +71,10 @@ pub(crate) struct Shared {
     pub(crate) streams: Arc<Permits>,
     /// Places of those who follow a request.
     pub(crate) followers: Arc<Permits>,
+    /// Places of those who follow the event store.
+    pub(crate) tails: Arc<Permits>,
+    /// Places of those who read many events.
+    pub(crate) readers: Arc<Permits>,
     /// Places of those who wait for a reply: others can ask beside them.
     pub(crate) waiting: Arc<Permits>,
     /// What must not end with the connection that asked for it.
@@ -93,6 +103,8 @@ impl Api {
             intake: Intake::new(),
             streams: places(stream::MOST)?,
             followers: places(request_stream::MOST)?,
+            tails: places(event_tail::MOST)?,
+            readers: places(event_pages::MOST)?,
             waiting: places(requests::MOST_WAITING)?,
             errands: TaskGroup::new("api errands", ERRANDS).map_err(io::Error::other)?,
             cx: cx.clone(),

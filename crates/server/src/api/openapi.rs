@@ -1,6 +1,7 @@
 //! `/openapi.json`: made from the table of routes, so that it has all of them.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::LazyLock;
 
 use axum::response::Response;
@@ -63,7 +64,12 @@ fn operation(route: &Route) -> Value {
             json!({ "name": name, "in": "path", "required": true, "schema": schema })
         })
         .collect();
-    let named = |name: &&str| json!({ "$ref": format!("#/components/parameters/{name}") });
+    // Where events are followed, what comes after is no time.
+    let key = |name: &'static str| {
+        if route.path == EVENT_STREAM && name == "after" { "position" } else { name }
+    };
+    let named =
+        |name: &&'static str| json!({ "$ref": format!("#/components/parameters/{}", key(name)) });
     parameters.extend(route.query.iter().map(named));
     let mut operation = json!({
         "operationId": operation_id(route),
@@ -82,6 +88,7 @@ fn operation(route: &Route) -> Value {
     operation
 }
 
+const EVENT_STREAM: &str = "/api/v1/events/stream";
 const FORM: &str = "application/x-www-form-urlencoded";
 
 /// The names between braces.
@@ -109,7 +116,15 @@ fn reference(schema: &str) -> Value {
 fn responses(route: &Route) -> Value {
     let mut responses: BTreeMap<String, Value> = BTreeMap::new();
     for answer in &route.answers {
-        responses.insert(answer.status.to_string(), answered(route, *answer));
+        let new = answered(route, *answer);
+        match responses.entry(answer.status.to_string()) {
+            Entry::Vacant(empty) => {
+                empty.insert(new);
+            }
+            Entry::Occupied(mut other_form) => {
+                merge(&mut other_form.get_mut()["content"], &new["content"])
+            }
+        }
     }
     let mut codes: BTreeMap<String, Vec<Code>> = BTreeMap::new();
     for code in codes_of(route) {
@@ -123,6 +138,13 @@ fn responses(route: &Route) -> Value {
     }
     responses.entry("default".to_owned()).or_insert_with(|| problem(&[]));
     json!(responses)
+}
+
+/// Adds media types to others.
+fn merge(content: &mut Value, more: &Value) {
+    for (media, schema) in more.as_object().into_iter().flatten() {
+        content[media] = schema.clone();
+    }
 }
 
 /// The codes of a route: its own, those of its body, and what every request may meet with.
@@ -192,6 +214,8 @@ fn problem(codes: &[Code]) -> Value {
 fn parameters() -> Value {
     let parameter = |name: &str, schema: Value, description: &str| json!({ "name": name, "in": "query", "schema": schema, "description": description });
     let text = json!({ "type": "string" });
+    let many = json!({ "type": "array", "items": { "type": "string" } });
+    let count = json!({ "type": "integer", "minimum": 0, "default": 0 });
     let severities = json!({ "type": "string", "enum": ["INFO", "WARNING", "ERROR", "CRITICAL"] });
     let limit = json!({
         "type": "integer",
@@ -207,6 +231,9 @@ fn parameters() -> Value {
         "code": parameter("code", text.clone(), "Only those that are parked for this"),
         "host": parameter("host", text.clone(), "Only those for this host, with or without its port"),
         "after": parameter("after", text.clone(), "Only from this time on: RFC 3339, or as long ago as 2h"),
+        "position": parameter("after", count, "Only events after this position"),
+        "type": parameter("type", many.clone(), "Only events of these types"),
+        "tag": parameter("tag", many, "Only events with all of these tags"),
         "before": parameter("before", text.clone(), "Only before this time"),
         "ids": parameter("ids", text.clone(), "These, with commas between them: all or none"),
         "all": parameter("all", text.clone(), "`true` for all there are"),

@@ -72,6 +72,10 @@ codes! {
     UnknownWorker, "unknown_worker", NOT_FOUND, "There is no worker of that id.";
     MethodNotAllowed, "method_not_allowed", METHOD_NOT_ALLOWED, "The path has other methods.";
     SlowRequest, "slow_request", REQUEST_TIMEOUT, "The body did not come in time.";
+    AppendConditionFailed, "append_condition_failed", CONFLICT, "An event matches the condition: read again and decide again.";
+    TooManyProjections, "too_many_projections", TOO_MANY_REQUESTS, "As many projections run as may.";
+    FoldFailed, "fold_failed", UNPROCESSABLE_ENTITY, "An event cannot be folded like this.";
+    EventsTimedOut, "events_timed_out", GATEWAY_TIMEOUT, "The event store did not answer in time.";
     Busy, "busy", CONFLICT, "The message runs, or is being settled.";
     BehindEarlier, "behind_earlier", CONFLICT, "An earlier message of its group is parked.";
     NoQueue, "no_queue", CONFLICT, "Its queue is not configured any more.";

@@ -10,8 +10,8 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use super::intake::Query;
 use super::problem::{Code, Problem};
 use super::{
-    Api, ack, dashboard, find, messages, openapi, operate, parked, parked_lines, probes,
-    request_stream, requests, stream, views, workers,
+    Api, ack, dashboard, event_pages, event_tail, events, find, messages, openapi, operate, parked,
+    parked_lines, probes, request_stream, requests, stream, views, workers,
 };
 
 /// A route.
@@ -143,6 +143,12 @@ impl Route {
     fn or(mut self, status: u16, what: What) -> Self {
         self.answers.push(Answer { status, what });
         self
+    }
+
+    /// In another form, for those who ask for it.
+    fn also(self, what: What) -> Self {
+        let status = self.answers[0].status;
+        self.or(status, what)
     }
 
     fn problems(self, problems: &'static [Code]) -> Self {
@@ -348,7 +354,67 @@ fn operating() -> Vec<Route> {
     ];
     all.extend(on_parked());
     all.extend(of_agents());
+    all.extend(of_events());
     all
+}
+
+/// The event store.
+fn of_events() -> Vec<Route> {
+    vec![
+        route(
+            "POST /api/v1/events",
+            What::Json("Appended"),
+            "Appends events, all or none, if the condition holds",
+            events::append,
+        )
+        .body("Append")
+        .status(201)
+        .problems(&[
+            Code::MalformedJson,
+            Code::AppendConditionFailed,
+            Code::InvalidField,
+            Code::StorageFailed,
+            Code::StorageFull,
+            Code::EventsTimedOut,
+        ]),
+        route(
+            "POST /api/v1/events/query",
+            What::Json("EventPage"),
+            "Events after a position: a part as JSON, or all of them as JSON Lines",
+            events::query,
+        )
+        .body("EventQuery")
+        .also(What::Text(event_pages::LINES))
+        .problems(&[
+            Code::MalformedJson,
+            Code::InvalidField,
+            Code::StorageFailed,
+            Code::EventsTimedOut,
+        ]),
+        route(
+            "POST /api/v1/events/project",
+            What::Json("Projected"),
+            "Folds events into states, with the condition under which a decision on them holds",
+            events::project,
+        )
+        .body("Project")
+        .problems(&[
+            Code::MalformedJson,
+            Code::InvalidField,
+            Code::FoldFailed,
+            Code::TooManyProjections,
+            Code::StorageFailed,
+            Code::EventsTimedOut,
+        ]),
+        route(
+            "GET /api/v1/events/stream",
+            What::Text("text/event-stream"),
+            "Follows the event store, as server-sent events",
+            event_tail::follow,
+        )
+        .query(&["after", "type", "tag"])
+        .problems(&[Code::BadRequest, Code::StorageFailed, Code::Overloaded]),
+    ]
 }
 
 /// Requests to agents.

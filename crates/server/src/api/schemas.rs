@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use sluicegate_dispatch::ParkedCode;
+use sluicegate_event_store::fold::Kind;
 
 use super::parked_which::FILTERS;
 use super::problem::Code;
@@ -68,9 +69,52 @@ fn options(fields: impl IntoIterator<Item = Field>) -> Value {
 /// All of them, by name.
 pub(crate) fn schemas() -> Value {
     let mut all = serde_json::Map::new();
-    let parts = [messages(), views(), others(), requests()];
+    let parts = [messages(), views(), others(), requests(), events()];
     all.extend(parts.into_iter().flatten().map(|(name, schema)| (name.to_owned(), schema)));
     Value::Object(all)
+}
+
+/// What the event store takes and gives.
+fn events() -> Vec<Field> {
+    let names = || json!({ "type": "array", "maxItems": 256, "items": text() });
+    let items = || {
+        let item = options([("types", names()), ("tags", names())]);
+        json!({ "type": "array", "maxItems": 256, "items": item })
+    };
+    let mut event = object([
+        ("type", json!({ "type": "string", "minLength": 1, "maxLength": 64 })),
+        ("tags", json!({ "type": "array", "minItems": 1, "maxItems": 64, "items": text() })),
+        ("data", json!({})),
+    ]);
+    event["required"] = json!(["type", "tags"]);
+    let mut condition =
+        object([("failIfEventsMatch", options([("items", items())])), ("after", count())]);
+    condition["required"] = json!(["failIfEventsMatch"]);
+    let events = json!({ "type": "array", "minItems": 1, "maxItems": 1_000, "items": event });
+    let mut append = object([("events", events), ("condition", condition.clone())]);
+    append["required"] = json!(["events"]);
+    let stored = object([
+        ("position", count()),
+        ("type", text()),
+        ("tags", list(text())),
+        ("data", json!({})),
+        ("time", time()),
+    ]);
+    let mut projector =
+        object([("id", text()), ("items", items()), ("fold", one_of(&Kind::ALL.map(Kind::name)))]);
+    projector["required"] = json!(["id", "fold"]);
+    let projectors = json!({ "type": "array", "minItems": 1, "maxItems": 100, "items": projector });
+    let mut project = object([("projectors", projectors), ("after", count())]);
+    project["required"] = json!(["projectors"]);
+    let query = options([("items", items()), ("after", count()), ("limit", count())]);
+    vec![
+        ("Append", append),
+        ("Appended", object([("position", count())])),
+        ("EventQuery", query),
+        ("EventPage", object([("items", list(stored)), ("next", maybe_count())])),
+        ("Project", project),
+        ("Projected", object([("states", json!({ "type": "object" })), ("condition", condition)])),
+    ]
 }
 
 /// How the last attempt, or call, failed.

@@ -39,7 +39,7 @@ impl Seen {
     }
 }
 
-fn stamp(time: Timestamp) -> String {
+pub(super) fn stamp(time: Timestamp) -> String {
     format!("{time:.3}")
 }
 

@@ -42,6 +42,8 @@ pub struct Inputs {
     pub last_beat: Option<Duration>,
     /// Its queues.
     pub queues: Vec<QueueState>,
+    /// The event store, where it is on another machine.
+    pub events: Option<QueueState>,
     /// Work that does not get on.
     pub stalls: Vec<Stall>,
     /// More messages than there can be, if so.
@@ -188,6 +190,10 @@ impl Health {
     }
 
     fn connected(&mut self, inputs: &Inputs, as_bad_as: Status) {
+        if let Some(QueueState { connected: false, trouble, .. }) = &inputs.events {
+            let why = trouble.as_ref().map_or(String::new(), |trouble| format!(": {trouble}"));
+            self.note(as_bad_as, format!("the event store has not connected yet{why}"));
+        }
         for QueueState { name, connected, trouble } in &inputs.queues {
             match (connected, trouble) {
                 (true, _) => {}
@@ -202,6 +208,9 @@ impl Health {
     }
 
     fn works(&mut self, inputs: &Inputs) {
+        if let Some(QueueState { connected: true, trouble: Some(trouble), .. }) = &inputs.events {
+            self.note(Status::Degraded, format!("the event store: {trouble}"));
+        }
         for QueueState { name, connected, trouble } in &inputs.queues {
             if let Some(trouble) = trouble.as_ref().filter(|_| *connected) {
                 self.note(Status::Degraded, format!("queue {name}: {trouble}"));

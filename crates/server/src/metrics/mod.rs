@@ -1,6 +1,7 @@
 //! Numbers for Prometheus: counted where facts happen, read off the router at a scrape.
 
 mod agents;
+mod events;
 mod page;
 mod series;
 
@@ -12,6 +13,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;
 use sluicegate_dispatch::{Depth, Fact, PoolView, QueueView, Router, Severity};
+use sluicegate_event_store::StoreStats;
 
 use crate::warnings::Code;
 
@@ -61,6 +63,8 @@ pub struct Snapshot {
     pub warnings: BTreeMap<(Severity, Code), u64>,
     /// Whether this instance does the work.
     pub leader: bool,
+    /// The event store, if it is open.
+    pub events: Option<StoreStats>,
     /// Agents, if they run.
     pub agents: Option<AgentSnapshot>,
 }

@@ -91,6 +91,7 @@ impl Collector for Page {
         self.pools_so_far(&mut sheet)?;
         self.queues(&mut sheet)?;
         self.agents(&mut sheet)?;
+        self.events(&mut sheet)?;
         self.rest(&mut sheet)
     }
 }
@@ -250,6 +251,12 @@ impl Sheet<'_> {
             values
                 .into_iter()
                 .try_for_each(|(labels, value)| family.encode_family(&labels)?.encode_gauge(&value))
+        })
+    }
+
+    pub(super) fn counter(&mut self, name: &str, help: &str, value: u64) -> Written {
+        self.family(name, help, None, MetricType::Counter, |family| {
+            family.encode_counter::<NoLabelSet, _, u64>(&value, None)
         })
     }
 

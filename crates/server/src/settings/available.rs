@@ -12,13 +12,11 @@ pub(super) const QUEUE_SCHEMES: &[&str] = &[
     "sqs+http",
     "activemq",
     "activemqs",
+    "events",
 ];
 
 /// Whether more than one machine is supported.
 pub(super) const CLUSTER: bool = false;
-
-/// Whether events are kept elsewhere than in the state file.
-pub(super) const EVENTS_IN_POSTGRES: bool = false;
 
 /// Whether the server speaks TLS.
 pub(super) const TLS: bool = false;

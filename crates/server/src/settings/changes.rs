@@ -30,8 +30,8 @@ macro_rules! fixed {
     };
 }
 
-/// Everything that holds from start to end. Pools, queues and the limits on their number are live, and so is the pool of
-/// agents but for the two that are named.
+/// Everything that holds from start to end. Pools, queues and the limits on their number are live, and so are the limits on
+/// projections and the pool of agents but for those that are named.
 const FIXED: &[(&str, Differs)] = fixed![
     server.listen,
     server.token,
@@ -61,8 +61,6 @@ const FIXED: &[(&str, Differs)] = fixed![
     alerts.min_severity,
     alerts.every,
     events.url,
-    events.max_concurrent_projections,
-    events.max_projection_tasks,
     cluster.mode,
     cluster.url,
     cluster.lease,

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use sluicegate_event_store::postgres::{OpenError, PostgresSettings};
+
 use super::available;
 use super::duration;
 use super::reader::{Section, Value};
@@ -159,11 +161,11 @@ fn event_url(value: &Value<'_>) -> Option<EventUrl> {
     }
     match StoreUrl::parse(text, &["postgres", "postgresql"]) {
         None => value.wrong("must be \"sqlite:\" or a postgres:// address"),
-        Some(_) if !available::EVENTS_IN_POSTGRES => {
-            let message = format!("an event store in PostgreSQL {}", available::NOT_YET);
-            value.wrong_so(message, "available here: sqlite:")
-        }
-        Some(url) => Some(EventUrl::Postgres(url)),
+        Some(url) => match PostgresSettings::parse(url.expose()) {
+            Ok(_) => Some(EventUrl::Postgres(url)),
+            Err(OpenError::Address(why)) => value.wrong(&why),
+            Err(other) => value.wrong(&other.to_string()),
+        },
     }
 }
 

@@ -80,7 +80,7 @@ const AMQP: &str = "amqp://USER:PASS@HOST:PORT/VHOST?queue=NAME";
 const NATS: &str = "nats://HOST:PORT?stream=S&consumer=C";
 const SQS: &str = "sqs+https://HOST/ACCOUNT/NAME?region=R";
 const ACTIVEMQ: &str = "activemq://USER:PASS@HOST:PORT/QUEUE";
-const EVENTS: &str = "events:?key=TAG&types=A,B";
+const EVENTS: &str = "events:?key=TAG&types=A,B&target=URL";
 
 const BROKERS: &[Scheme] = &[
     broker("postgres", QueueUri::Postgres, POSTGRES, &["queue"], Shape::Host),
@@ -92,7 +92,7 @@ const BROKERS: &[Scheme] = &[
     broker("sqs+http", QueueUri::Sqs, SQS, &[], Shape::HostAndPath),
     broker("activemq", QueueUri::ActiveMq, ACTIVEMQ, &[], Shape::HostAndPath),
     broker("activemqs", QueueUri::ActiveMq, ACTIVEMQ, &[], Shape::HostAndPath),
-    broker("events", QueueUri::Events, EVENTS, &["key"], Shape::Nothing),
+    broker("events", QueueUri::Events, EVENTS, &["target"], Shape::Nothing),
 ];
 
 const fn broker(

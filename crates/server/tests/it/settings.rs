@@ -358,8 +358,8 @@ fn what_cannot_change_live_is_named() {
             "alerts.webhook alerts.min_severity alerts.every",
         ),
         (
-            "[events]\nmax_concurrent_projections = 1\nmax_projection_tasks = 1",
-            "events.max_concurrent_projections events.max_projection_tasks",
+            "[events]\nurl = \"postgres://h/d\"\nmax_concurrent_projections = 1\nmax_projection_tasks = 1",
+            "events.url",
         ),
         ("[cluster]\nurl = \"nats://a\"\nlease = \"1s\"", "cluster.url cluster.lease"),
         (

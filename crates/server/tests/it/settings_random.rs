@@ -161,7 +161,7 @@ proptest! {
             "[[queue]]\n", "name = \"a\"\n", "uri = \"amqp://me:tiger@h?queue=q\"\n",
             "[[pool]]\n", "code = \"A\"\n", "signing_secret = \"tiger\"\n",
             "[alerts]\n", "webhook = \"https://h/tiger\"\n",
-            "[agents]\n", "env = { KEY = \"tiger\" }\n", "[events]\n", "url = \"postgres://me:tiger@h\"\n",
+            "[agents]\n", "env = { KEY = \"tiger\" }\n", "[events]\n", "url = \"postgres://me:tiger@h/d\"\n",
         ];
         let mut lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
         for (at, piece) in changes {

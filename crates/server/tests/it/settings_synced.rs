@@ -67,9 +67,8 @@ fn one_bad_queue_leaves_the_others() {
         (
             r#"{"queues":[{"queueUri":"events:?key=k","queueName":"A"},
                 {"queueUri":"sqlite:b","queueName":"B"}]}"#,
-            "B sqlite:b 1 | (queues[0].queueUri: `events` is not available in this build yet \
-             (available here: sqlite, postgres, postgresql, amqp, amqps, nats, sqs+https, sqs+http, \
-             activemq, activemqs))",
+            "B sqlite:b 1 | (queues[0].queueUri: `target=` is missing after the `?` \
+             (as in events:?key=TAG&types=A,B&target=URL))",
         ),
         (
             r#"{"queues":[{"queueUri":"kafk@:tiger","queueName":"A"},{"queueName":"B"}]}"#,

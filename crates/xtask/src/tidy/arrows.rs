@@ -21,7 +21,8 @@ const ARROWS: &[(&str, May)] = &[
     ("tasks", May::Know(&["schedule"])),
     ("dispatch", May::Know(&["tasks", "schedule"])),
     // Whoever blocks a thread, such as a writer of a file, does so in a task group.
-    ("sources", May::Know(&["dispatch", "sqlite-file", "tasks"])),
+    // The event store is a queue too.
+    ("sources", May::Know(&["dispatch", "event-store", "sqlite-file", "tasks"])),
     // The one writer of a file, for the queue and the events that may share it.
     ("sqlite-file", May::Know(&["tasks"])),
     ("executors", May::Know(&["dispatch", "tasks", "schedule"])),

@@ -23,7 +23,10 @@ fn addresses_are_read_and_shown_without_credentials() {
         ("sqs+http://h:1/1/n", "sqs+http://h:1/1/n"),
         ("activemq://me:tiger@h:61613/q", "activemq://***@h:61613/q"),
         ("activemqs://h/q", "activemqs://h/q"),
-        ("events:?key=order&types=A,B", "events:?key=order&types=A,B"),
+        (
+            "events:?key=order&types=A,B&target=http%3A%2F%2Fh",
+            "events:?key=order&types=A,B&target=http%3A%2F%2Fh",
+        ),
     ];
     for (text, shown) in cases {
         assert_eq!(read(text), shown, "{text}");
@@ -61,7 +64,19 @@ fn what_is_wrong_is_said_without_the_text() {
         ),
         (
             "events:x?key=k",
-            "nothing may stand before the `?` | as in events:?key=TAG&types=A,B".to_owned(),
+            "nothing may stand before the `?` | as in events:?key=TAG&types=A,B&target=URL"
+                .to_owned(),
+        ),
+        (
+            "events:?key=k",
+            "`target=` is missing after the `?` | as in events:?key=TAG&types=A,B&target=URL"
+                .to_owned(),
+        ),
+        (
+            "events:?typs=k&target=http%3A%2F%2Fh",
+            "there is no parameter `typs`; did you mean `types`? \
+             | as in events:?key=TAG&types=A,B&target=URL"
+                .to_owned(),
         ),
         ("ampq://me:tiger@h", "`ampq` is no scheme of a queue | did you mean `amqp`?".to_owned()),
     ];

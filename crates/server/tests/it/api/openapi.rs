@@ -50,6 +50,10 @@ const SURFACE: &[&str] = &[
     "DELETE /api/v1/requests/{id}",
     "GET /api/v1/requests/{id}/stream",
     "GET /api/v1/agents/metrics",
+    "POST /api/v1/events",
+    "POST /api/v1/events/query",
+    "POST /api/v1/events/project",
+    "GET /api/v1/events/stream",
 ];
 
 fn operations(document: &Value) -> Vec<(String, String, Value)> {

@@ -11,17 +11,22 @@ use tokio::time::{Instant, timeout};
 use super::stage::Stage;
 
 /// Somebody who follows the stream.
-struct Follower {
+pub(super) struct Follower {
     socket: TcpStream,
-    raw: Vec<u8>,
+    pub(super) raw: Vec<u8>,
     /// The head, and what the chunks so far hold.
-    text: String,
+    pub(super) text: String,
 }
 
 impl Follower {
     async fn of(stage: &Stage) -> Self {
+        Self::at(stage, "/api/v1/stream", "").await
+    }
+
+    /// Follows what is at a path, with headers of its own.
+    pub(super) async fn at(stage: &Stage, path: &str, headers: &str) -> Self {
         let mut socket = TcpStream::connect(stage.address).await.expect("it listens");
-        let request = "GET /api/v1/stream HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n");
         socket.write_all(request.as_bytes()).await.expect("it reads");
         let mut follower = Self { socket, raw: Vec::new(), text: String::new() };
         follower.until("\r\n\r\n").await;
@@ -29,14 +34,14 @@ impl Follower {
     }
 
     /// Reads until it has said that.
-    async fn until(&mut self, what: &str) {
+    pub(super) async fn until(&mut self, what: &str) {
         while !self.text.contains(what) {
             let read = timeout(Duration::from_secs(60), self.read()).await.expect("in time");
             assert!(read > 0, "it ended: {}", self.text);
         }
     }
 
-    async fn read(&mut self) -> usize {
+    pub(super) async fn read(&mut self) -> usize {
         let mut some = [0; 4096];
         let count = self.socket.read(&mut some).await.unwrap_or(0);
         self.raw.extend_from_slice(&some[..count]);

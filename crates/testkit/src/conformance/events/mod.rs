@@ -5,6 +5,7 @@
 
 mod appending;
 mod conditions;
+mod cursors;
 mod dropping;
 mod names;
 mod paging;
@@ -67,6 +68,7 @@ pub fn checks() -> impl Iterator<Item = &'static Check> {
         reading::CHECKS,
         paging::CHECKS,
         conditions::CHECKS,
+        cursors::CHECKS,
         names::CHECKS,
         sizes::CHECKS,
         racing::CHECKS,

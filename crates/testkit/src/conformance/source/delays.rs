@@ -26,7 +26,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "a first delivery can be delayed",
-        needs: any,
+        needs: |abilities| abilities.schedules,
         run: |stage| Box::pin(scheduled(stage)),
     },
     Check {

@@ -12,13 +12,13 @@ const fn discards(abilities: &Abilities) -> bool {
 }
 
 const fn discards_in_order(abilities: &Abilities) -> bool {
-    abilities.discards && abilities.keeps_order
+    abilities.discards && abilities.schedules && abilities.keeps_order
 }
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "a message that is discarded is not found and never handed out",
-        needs: discards,
+        needs: |abilities| abilities.discards && abilities.schedules,
         run: |stage| Box::pin(is_gone(stage)),
     },
     Check {

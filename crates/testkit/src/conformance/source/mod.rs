@@ -91,6 +91,12 @@ pub struct Abilities {
     pub keeps_rests: bool,
     /// It hands out by pool and tenant, as far as there is demand.
     pub selects: bool,
+    /// A message may say how long its first delivery waits.
+    pub schedules: bool,
+    /// A message may be of high priority.
+    pub prioritises: bool,
+    /// A message names its pool.
+    pub names_pools: bool,
     /// Ids that were seen shortly before are not stored again.
     pub dedupes: bool,
     /// It finds messages by their ids.
@@ -118,6 +124,9 @@ impl Abilities {
             keeps_order: true,
             keeps_rests: false,
             selects: false,
+            schedules: true,
+            prioritises: true,
+            names_pools: true,
             dedupes: true,
             finds: true,
             discards: false,

@@ -37,12 +37,12 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "pools that keep no order hand out several of a group",
-        needs: keeps_order,
+        needs: |abilities| abilities.keeps_order && abilities.names_pools,
         run: |stage| Box::pin(other_pools(stage)),
     },
     Check {
         name: "a first delivery that is delayed holds what follows it",
-        needs: keeps_order,
+        needs: |abilities| abilities.keeps_order && abilities.schedules,
         run: |stage| Box::pin(scheduled_head(stage)),
     },
     Check {

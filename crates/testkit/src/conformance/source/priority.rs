@@ -5,34 +5,37 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::Check;
-use super::order::keeps_order;
 use super::stage::{Stage, id, strict, strict_high};
+use super::{Abilities, Check};
+
+const fn prioritises(abilities: &Abilities) -> bool {
+    abilities.keeps_order && abilities.prioritises
+}
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "high priority goes before what waits in its key",
-        needs: keeps_order,
+        needs: prioritises,
         run: |stage| Box::pin(before_waiting(stage)),
     },
     Check {
         name: "high priority does not go before a head that is out or retried",
-        needs: keeps_order,
+        needs: prioritises,
         run: |stage| Box::pin(not_before_a_head(stage)),
     },
     Check {
         name: "high priority that comes late goes before what was read ahead",
-        needs: keeps_order,
+        needs: prioritises,
         run: |stage| Box::pin(before_read_ahead(stage)),
     },
     Check {
         name: "high priority that is delayed holds nobody before its time, and then goes first",
-        needs: keeps_order,
+        needs: prioritises,
         run: |stage| Box::pin(delayed_high(stage)),
     },
     Check {
         name: "a retried head of high priority stays the head",
-        needs: keeps_order,
+        needs: prioritises,
         run: |stage| Box::pin(retried_high(stage)),
     },
 ];

@@ -28,7 +28,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "a message is handed over as it was published",
-        needs: any,
+        needs: |abilities| abilities.names_pools,
         run: |stage| Box::pin(whole(stage)),
     },
     Check {

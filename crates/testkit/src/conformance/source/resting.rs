@@ -6,8 +6,12 @@ use std::time::Duration;
 use sluicegate_dispatch::{Order, Reason, Settled, Settlement};
 use tokio::time::{Instant, sleep};
 
-use super::Check;
 use super::stage::{Stage, id, strict, strict_high};
+use super::{Abilities, Check};
+
+const fn keeps_rests_of_priorities(abilities: &Abilities) -> bool {
+    abilities.keeps_rests && abilities.crashes && abilities.prioritises
+}
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -22,12 +26,12 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "after a crash a head that rested has its attempts and its time, and nothing goes before it",
-        needs: |abilities| abilities.keeps_rests && abilities.crashes,
+        needs: keeps_rests_of_priorities,
         run: |stage| Box::pin(crashed_at_rest(stage)),
     },
     Check {
         name: "after a crash a head that was out goes before high priority that came since",
-        needs: |abilities| abilities.keeps_rests && abilities.crashes,
+        needs: keeps_rests_of_priorities,
         run: |stage| Box::pin(crashed_before_high_priority(stage)),
     },
     Check {
@@ -52,7 +56,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "after a crash a head whose window had ended goes before high priority that came since",
-        needs: |abilities| abilities.keeps_rests && abilities.crashes,
+        needs: keeps_rests_of_priorities,
         run: |stage| Box::pin(ended_before_high_priority(stage)),
     },
     Check {

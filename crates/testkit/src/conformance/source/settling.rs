@@ -66,7 +66,9 @@ async fn depth(stage: Stage) {
     assert_eq!(depth().await, Depth::default());
     let mut late = publication("late");
     late.delay = Duration::from_secs(3600);
-    stage.publish(vec![publication("m1"), publication("m2"), publication("m3"), late]).await;
+    let is_late = u64::from(stage.abilities.schedules);
+    let soon = ["m1", "m2", "m3"].map(publication);
+    stage.publish(soon.into_iter().chain((is_late > 0).then_some(late)).collect()).await;
     let delayed = u64::from(stage.abilities.counts_delayed);
     let mut seen = depth().await;
     let patience = Instant::now() + Duration::from_secs(30);
@@ -74,34 +76,28 @@ async fn depth(stage: Stage) {
         tokio::time::sleep(Duration::from_millis(10)).await;
         seen = depth().await;
     }
-    assert_eq!((seen.waiting, seen.out), (3 + (1 - delayed), 0));
-    assert_eq!(seen.delayed, delayed);
+    assert_eq!((seen.waiting, seen.out), (3 + is_late * (1 - delayed), 0));
+    assert_eq!(seen.delayed, delayed * is_late);
     let received = stage.receive(3).await;
     assert_eq!(depth().await.out, 3);
     stage.done(&received[0]).await;
     stage.bring_back(&received[1], Duration::from_secs(3600)).await;
     let seen = depth().await;
     assert_eq!(seen.out, 1);
-    assert_eq!(seen.waiting + seen.delayed, 2);
-    assert_eq!(seen.delayed, delayed * 2);
+    assert_eq!(seen.waiting + seen.delayed, 1 + is_late);
+    assert_eq!(seen.delayed, delayed * (1 + is_late));
     stage.done(&received[2]).await;
     assert_eq!(depth().await.out, 0);
 }
 
 async fn found(stage: Stage) {
-    let mut late = publication("late");
-    late.delay = Duration::from_secs(3600);
-    stage.publish(vec![publication("m1"), publication("m2"), late.clone()]).await;
+    stage.publish_ids(&["m1", "m2"]).await;
     assert_eq!(stage.source().find("m9").await.expect("it works"), None);
     let ready = stage.source().find("m1").await.expect("it works").expect("it works");
     assert_eq!((ready.state, ready.attempts), (FoundState::Ready, 0));
-    let late_found = stage.source().find("late").await.expect("it works").expect("it works");
-    assert_eq!(late_found.body, late.body);
-    let FoundState::Delayed { rest, reason } = late_found.state else {
-        panic!("{:?}", late_found.state)
-    };
-    assert_eq!(reason, Reason::Scheduled);
-    assert!(rest > Duration::from_secs(3500) && rest <= Duration::from_secs(3601), "{rest:?}");
+    if stage.abilities.schedules {
+        found_late(&stage).await;
+    }
     let received = stage.receive(2).await;
     assert_eq!(ids(&received), ["m1", "m2"]);
     assert_eq!(
@@ -120,4 +116,17 @@ async fn found(stage: Stage) {
         "{:?}",
         back.state
     );
+}
+
+async fn found_late(stage: &Stage) {
+    let mut late = publication("late");
+    late.delay = Duration::from_secs(3600);
+    stage.publish(vec![late.clone()]).await;
+    let late_found = stage.source().find("late").await.expect("it works").expect("it works");
+    assert_eq!(late_found.body, late.body);
+    let FoundState::Delayed { rest, reason } = late_found.state else {
+        panic!("{:?}", late_found.state)
+    };
+    assert_eq!(reason, Reason::Scheduled);
+    assert!(rest > Duration::from_secs(3500) && rest <= Duration::from_secs(3601), "{rest:?}");
 }
