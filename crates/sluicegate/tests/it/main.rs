@@ -5,6 +5,7 @@ mod check;
 mod command;
 mod crash;
 mod demo;
+mod events;
 mod keeper;
 mod operations;
 mod outside;
