@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex as Lock, RwLock};
-use sluicegate_event_store::postgres::{PostgresEngine, PostgresSettings};
+use sluicegate_event_store::postgres::{self, OpenError, PostgresEngine, PostgresSettings};
 use sluicegate_event_store::{
     Engine, EventStore, Invalid, Settings as Bounds, SqliteEngine, StoreStats,
 };
@@ -25,6 +25,17 @@ const PAUSE: Duration = Duration::from_secs(1);
 const AT_START: Duration = Duration::from_secs(3);
 /// What it is called where things that can fail are named.
 pub(crate) const NAME: &str = "event store";
+
+/// Asks a database whether events could be kept there; the state file always can.
+///
+/// # Errors
+/// [`OpenError::Unreachable`] if nobody can tell now, and everything else if they cannot.
+pub async fn probe_events(url: &EventUrl) -> Result<(), OpenError> {
+    match url {
+        EventUrl::State => Ok(()),
+        EventUrl::Postgres(url) => postgres::probe(&PostgresSettings::parse(url.expose())?).await,
+    }
+}
 
 /// The store, once it is open.
 #[derive(Default)]

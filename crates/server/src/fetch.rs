@@ -7,13 +7,15 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use percent_encoding::percent_decode_str;
+use tokio::time::timeout;
 use url::Url;
 
 /// A client. Clones share its connections.
@@ -31,6 +33,17 @@ pub struct Fetched {
     pub headers: HeaderMap,
     /// The whole body.
     pub body: Bytes,
+}
+
+/// What comes back, part by part.
+#[derive(Debug)]
+pub struct Followed {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    body: Incoming,
+    limit: Duration,
 }
 
 /// What to ask, beside the address.
@@ -89,6 +102,31 @@ impl Fetch {
     /// # Errors
     /// When there is none.
     pub async fn ask(&self, url: &str, ask: Ask) -> Result<Fetched, FetchError> {
+        let (limit, most) = (ask.timeout, ask.most_bytes);
+        let answer = async {
+            let (head, body) = self.send(url, ask).await?.into_parts();
+            let body = Limited::new(body, most)
+                .collect()
+                .await
+                .map_err(|error| FetchError::Body(error.to_string()))?
+                .to_bytes();
+            Ok(Fetched { status: head.status, headers: head.headers, body })
+        };
+        timeout(limit, answer).await.unwrap_or(Err(FetchError::TimedOut(limit)))
+    }
+
+    /// Asks, and gives the answer out as it comes. The time is that of its head, and of each of its parts.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn follow(&self, url: &str, ask: Ask) -> Result<Followed, FetchError> {
+        let limit = ask.timeout;
+        let answer = timeout(limit, self.send(url, ask)).await;
+        let (head, body) = answer.unwrap_or(Err(FetchError::TimedOut(limit)))?.into_parts();
+        Ok(Followed { status: head.status, headers: head.headers, body, limit })
+    }
+
+    async fn send(&self, url: &str, ask: Ask) -> Result<Response<Incoming>, FetchError> {
         let (url, basic) = apart(url);
         let mut request = Request::builder()
             .method(ask.method)
@@ -106,24 +144,29 @@ impl Fetch {
         let request = request
             .body(Full::new(ask.body.unwrap_or_default()))
             .map_err(|error| FetchError::BadRequest(error.to_string()))?;
-        let most = ask.most_bytes;
-        let answer = async {
-            let reply = self
-                .client
-                .request(request)
-                .await
-                .map_err(|error| FetchError::Unreachable(chain(&error)))?;
-            let (head, body) = reply.into_parts();
-            let body = Limited::new(body, most)
-                .collect()
-                .await
-                .map_err(|error| FetchError::Body(error.to_string()))?
-                .to_bytes();
-            Ok(Fetched { status: head.status, headers: head.headers, body })
-        };
-        match tokio::time::timeout(ask.timeout, answer).await {
-            Ok(answer) => answer,
-            Err(_) => Err(FetchError::TimedOut(ask.timeout)),
+        let answer = self.client.request(request).await;
+        answer.map_err(|error| FetchError::Unreachable(chain(&error)))
+    }
+}
+
+impl Followed {
+    /// The next part of the body; `None` at its end.
+    ///
+    /// # Cancel safety
+    /// Dropped, nothing is lost.
+    ///
+    /// # Errors
+    /// When it breaks off, or nothing comes for too long.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, FetchError> {
+        loop {
+            let frame = timeout(self.limit, self.body.frame()).await;
+            let Some(frame) = frame.map_err(|_| FetchError::TimedOut(self.limit))? else {
+                return Ok(None);
+            };
+            let frame = frame.map_err(|error| FetchError::Body(error.to_string()))?;
+            if let Ok(data) = frame.into_data() {
+                return Ok(Some(data));
+            }
         }
     }
 }

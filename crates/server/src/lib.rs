@@ -32,4 +32,4 @@ pub use agents::{ONE_AT_A_TIME, program_fault};
 pub use alerts::alert_failed_start;
 pub use apply::{ApplyReport, NotReloaded};
 pub use daemon::{Daemon, NotPublished, StartError, UnknownPoolOf};
-pub use event_log::EventsNotOpen;
+pub use event_log::{EventsNotOpen, probe_events};

@@ -2,7 +2,8 @@
 //!
 //! This is the front for embedding. [`tasks`] runs work (permits, task groups, sluices) and
 //! [`schedule`] decides, purely, what may run next. On them stand the router ([`dispatch`]) with its
-//! [`sources`] and [`executors`], and the [`server`] that the `sluicegate` command runs.
+//! [`sources`] and [`executors`], and the [`server`] that the `sluicegate` command runs. [`events`] is the event store, in a file or
+//! in PostgreSQL.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
@@ -17,6 +18,7 @@
 //! ```
 
 pub use sluicegate_dispatch as dispatch;
+pub use sluicegate_event_store as events;
 pub use sluicegate_executors as executors;
 pub use sluicegate_schedule as schedule;
 pub use sluicegate_server as server;

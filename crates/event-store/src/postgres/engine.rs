@@ -17,8 +17,9 @@ use super::link::Link;
 use super::queue::{Entry, queue};
 use super::reader::Reader;
 use super::schema::{self, Names};
-use super::settings::PostgresSettings;
+use super::settings::{CONNECT, PostgresSettings};
 use super::tls;
+use super::wire::Wire;
 use crate::{
     Append, AppendError, BoxFuture, Cursors, Engine, EngineError, Page, Position, Read, ReadError,
 };
@@ -36,6 +37,16 @@ pub struct PostgresEngine {
     head: Arc<Head>,
     settings: PostgresSettings,
     _tasks: TaskGroup,
+}
+
+/// Asks a database whether a log could be opened there. Nothing is made.
+///
+/// # Errors
+/// As [`PostgresEngine::open`], but for what is wrong with the tables.
+pub async fn probe(settings: &PostgresSettings) -> Result<(), OpenError> {
+    let tls = tls::connector(settings.ca.as_deref())?;
+    Wire::connect(&settings.config(CONNECT), &tls).await?;
+    Ok(())
 }
 
 impl PostgresEngine {

@@ -43,5 +43,5 @@ mod tls;
 mod wire;
 
 pub use broken::OpenError;
-pub use engine::PostgresEngine;
+pub use engine::{PostgresEngine, probe};
 pub use settings::PostgresSettings;

@@ -44,12 +44,21 @@ pub(super) fn wants_lines(headers: &HeaderMap) -> bool {
     })
 }
 
+/// A text, and the right to hold it.
+struct Held {
+    text: String,
+    _place: OwnedPermit,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        self.text.as_bytes()
+    }
+}
+
 /// A body whose place is free again when it is sent, or given up.
 pub(super) fn held(text: String, place: OwnedPermit) -> Body {
-    let whole = unfold((Some(text), place), |(text, place)| async move {
-        Some((Ok::<_, io::Error>(Bytes::from(text?)), (None, place)))
-    });
-    Body::from_stream(whole)
+    Bytes::from_owner(Held { text, _place: place }).into()
 }
 
 /// Events on their way out, page by page.
@@ -71,14 +80,14 @@ enum Step {
 /// All that was asked for, each event in a line. Where it goes wrong on the way, the last line says so and the body breaks
 /// off: it never looks complete.
 pub(super) async fn lines(
-    api: &Api,
+    server: &Context,
     store: &EventStore,
     read: ToRead,
     place: OwnedPermit,
 ) -> Result<Response, Problem> {
     let left = read.limit.unwrap_or(usize::MAX);
     let reader = store.reader(read.query, read.after)?.pages_of(left.min(PAGE));
-    let mut lines = Lines { reader, left, server: api.cx.clone(), _place: place };
+    let mut lines = Lines { reader, left, server: server.clone(), _place: place };
     // What fails at once has a status of its own.
     let Some(first) = lines.next().await? else {
         return Ok(typed(StatusCode::OK, LINES, Body::empty()));
@@ -125,9 +134,85 @@ fn error_line(problem: &Problem) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::StreamExt;
     use http::HeaderValue;
+    use sluicegate_event_store::{
+        Append, AppendError, BoxFuture, Engine, EngineError, Event, Page, Position, Query, Read,
+        ReadError,
+    };
+    use sluicegate_tasks::Permits;
 
     use super::*;
+
+    /// Events without end, which can be read up to a position.
+    struct ReadableTo(u64);
+
+    impl Engine for ReadableTo {
+        fn append(&self, _: Append) -> BoxFuture<'_, Result<Position, AppendError>> {
+            Box::pin(async { Err(EngineError::new("it is full").into()) })
+        }
+
+        fn read(&self, read: Read) -> BoxFuture<'_, Result<Page, ReadError>> {
+            let after = read.after.get();
+            Box::pin(async move {
+                if after >= self.0 {
+                    return Err(EngineError::new("the disk has gone").into());
+                }
+                let events = (after + 1..=after + read.limit as u64)
+                    .map(|at| Event::new(Position::new(at), 0, "A", ["k:v"], "{}"));
+                let next = Some(Position::new(after + read.limit as u64));
+                Ok(Page { events: events.collect(), next })
+            })
+        }
+
+        fn head(&self) -> BoxFuture<'_, Result<Position, EngineError>> {
+            Box::pin(async { Ok(Position::new(u64::MAX)) })
+        }
+
+        fn changed(&self, _: Position) -> BoxFuture<'_, ()> {
+            Box::pin(async {})
+        }
+    }
+
+    /// What comes of asking: the text, and whether it broke off.
+    async fn asked(
+        server: &Context,
+        readable: u64,
+        limit: Option<usize>,
+    ) -> Result<(String, bool), Problem> {
+        let store = EventStore::new(ReadableTo(readable));
+        let places = std::sync::Arc::new(Permits::new(1).unwrap());
+        let read = ToRead { query: Query::all(), after: Position::START, limit };
+        let place = places.try_acquire_owned().unwrap();
+        let response = lines(server, &store, read, place).await?;
+        let (mut text, mut is_broken) = (String::new(), false);
+        let mut body = response.into_body().into_data_stream();
+        while let Some(piece) = body.next().await {
+            match piece {
+                Ok(piece) => text += std::str::from_utf8(&piece).unwrap(),
+                Err(_) => is_broken = true,
+            }
+        }
+        drop(body);
+        assert_eq!(places.in_use(), 0);
+        Ok((text, is_broken))
+    }
+
+    #[tokio::test]
+    async fn what_breaks_off_never_looks_complete() {
+        let server = Context::new();
+        let (text, is_broken) = asked(&server, 2_000, None).await.unwrap();
+        let last: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        assert_eq!((text.lines().count(), is_broken), (2_001, true));
+        assert_eq!(last["error"]["code"], "storage_failed", "{last}");
+        // What was asked for was there.
+        let (text, is_broken) = asked(&server, 2_000, Some(1_500)).await.unwrap();
+        assert_eq!((text.lines().count(), is_broken), (1_500, false));
+        // What fails at once is no answer at all.
+        assert_eq!(asked(&server, 0, None).await.unwrap_err().code, Code::StorageFailed);
+        server.cancel();
+        assert_eq!(asked(&server, 9, None).await.unwrap_err().code, Code::ShuttingDown);
+    }
 
     #[test]
     fn lines_are_given_to_those_who_ask_for_them() {

@@ -41,7 +41,7 @@ pub(crate) async fn query(
     let read = ToRead::read(&whole.bytes)?;
     let place = reader(&api)?;
     if event_pages::wants_lines(&headers) {
-        return event_pages::lines(&api, &store, read, place).await;
+        return event_pages::lines(&api.cx, &store, read, place).await;
     }
     let limit = read.part()?;
     let found = store.page(read.query, read.after, limit).await?;

@@ -17,10 +17,12 @@ use crate::scene::{Hands, Stock, every_fact, message, name, router};
 const MILLI: Duration = Duration::from_millis(1);
 
 /// The names of SURFACE that are the router's.
-const FAMILIES: [&str; 23] = [
+const FAMILIES: [&str; 27] = [
+    "append_conflicts",
     "breaker_state",
     "deliveries",
     "delivery_seconds",
+    "events_appended",
     "inflight",
     "leader",
     "messages",
@@ -34,6 +36,8 @@ const FAMILIES: [&str; 23] = [
     "pool_run_seconds",
     "pool_running",
     "pool_wait_seconds",
+    "projections_rejected",
+    "projections_running",
     "queue_depth",
     "queue_received",
     "queue_settle_failures",

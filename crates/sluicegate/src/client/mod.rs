@@ -9,7 +9,7 @@ use bytes::Bytes;
 use clap::{Arg, ArgMatches, Command};
 use http::Method;
 use serde_json::Value;
-use sluicegate::server::fetch::{Ask, Fetch, FetchError, Fetched};
+use sluicegate::server::fetch::{Ask, Fetch, FetchError, Fetched, Followed};
 use sluicegate::server::settings::HttpUrl;
 
 pub(crate) use problem::Problem;
@@ -97,6 +97,13 @@ impl Client {
         let ask = Ask { method, token, body, timeout, most_bytes: MOST_BYTES };
         let asked = self.fetch.ask(&format!("{}{path}", self.base), ask).await;
         asked.map_err(|error| self.unanswered(&error))
+    }
+
+    /// Follows what goes on and on; `silence` is how long it may say nothing.
+    pub(crate) async fn follow(&self, path: &str, silence: Duration) -> Result<Followed, Failure> {
+        let ask = Ask { token: self.token.clone(), ..Ask::get(silence, MOST_BYTES) };
+        let followed = self.fetch.follow(&format!("{}{path}", self.base), ask).await;
+        followed.map_err(|error| self.unanswered(&error))
     }
 
     /// Asks for something that is there; anything but success is a failure.

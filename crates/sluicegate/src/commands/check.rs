@@ -8,13 +8,15 @@ use std::time::Duration;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use futures_util::future::join_all;
 use sluicegate::dispatch::Ordering;
+use sluicegate::events::postgres::OpenError as NotReady;
 use sluicegate::server::brokers::probe;
 use sluicegate::server::fetch::Fetch;
-use sluicegate::server::settings::Settings;
+use sluicegate::server::settings::{EventUrl, Settings};
 use sluicegate::server::sync::ConfigSyncer;
-use sluicegate::server::{ONE_AT_A_TIME, program_fault};
+use sluicegate::server::{ONE_AT_A_TIME, probe_events, program_fault};
 use sluicegate::sources::OpenError;
 use sluicegate::tasks::Context;
+use tokio::time::timeout;
 
 use super::configuration;
 use crate::exit::Failure;
@@ -61,6 +63,7 @@ pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
         program(&settings, &name)?;
         endpoints(&settings).await?;
         queues(&settings).await?;
+        events(&settings).await?;
     }
     Ok(screen::line(format_args!("{name}: ok\n{}", summary(&settings)))?)
 }
@@ -152,6 +155,19 @@ async fn queues(settings: &Settings) -> Result<(), Failure> {
     if faults.is_empty() { Ok(()) } else { Err(Failure::bad_input(faults.join("\n"))) }
 }
 
+/// Asks the database of the event store, if it is in one.
+async fn events(settings: &Settings) -> Result<(), Failure> {
+    let url = &settings.events.url;
+    let late = |_| Err(NotReady::Unreachable(format!("it did not answer within {PATIENCE:?}")));
+    match timeout(PATIENCE, probe_events(url)).await.unwrap_or_else(late) {
+        Ok(()) => Ok(()),
+        Err(error @ NotReady::Unreachable(_)) => {
+            Ok(screen::line(format_args!("events ({url}): {error}; not checked"))?)
+        }
+        Err(error) => Err(Failure::bad_input(format!("events ({url}): {error}"))),
+    }
+}
+
 /// What the configuration amounts to, in a few lines.
 fn summary(settings: &Settings) -> String {
     let queues = settings.queues.iter().map(|queue| format!("{} ({})", queue.name, queue.uri));
@@ -176,6 +192,9 @@ fn summary(settings: &Settings) -> String {
             false => format!("{} at once", settings.agents.max_workers),
         };
         lines.push(format!("  agents      {program} ({at_once})"));
+    }
+    if settings.events.url != EventUrl::State {
+        lines.push(format!("  events in   {}", settings.events.url));
     }
     if !urls.is_empty() {
         lines.push(format!("  synced from {}", urls.join(", ")));

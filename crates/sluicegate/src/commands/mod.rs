@@ -6,6 +6,7 @@ mod check;
 mod configuration;
 pub(crate) mod demo;
 mod discard;
+mod events;
 mod front;
 mod parked;
 mod pauses;
@@ -61,6 +62,7 @@ pub(crate) fn command() -> Command {
         .subcommand(ack::command())
         .subcommand(replay::command())
         .subcommand(discard::command())
+        .subcommand(events::command())
 }
 
 /// Runs the one that was asked for.
@@ -76,6 +78,7 @@ pub(crate) async fn run(name: &str, given: &ArgMatches) -> Result<(), Failure> {
         "ack" => ack::run(given).await,
         "replay" => replay::run(given).await,
         "discard" => discard::run(given).await,
+        "events" => events::run(given).await,
         "pauses" => pauses::run(given).await,
         "workers" => workers::run(given).await,
         name => match (given.subcommand(), views::VIEWS.iter().find(|view| view.name() == name)) {

@@ -2,9 +2,10 @@
 
 use crate::stage::Stage;
 
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 19] = [
     "demo", "serve", "check", "publish", "status", "pools", "queues", "inflight", "groups",
     "tenants", "workers", "warnings", "breakers", "parked", "why", "replay", "discard", "pauses",
+    "events",
 ];
 
 #[test]
@@ -17,6 +18,9 @@ fn help_and_version_are_said() {
     assert_eq!(stage.run(&["--version"]).stdout, version);
     for command in COMMANDS {
         stage.run(&[command, "--help"]).check(0, &["Examples:", command]);
+    }
+    for command in ["append", "query", "tail", "project"] {
+        stage.run(&["events", command, "--help"]).check(0, &["Examples:", "--server", "--json"]);
     }
 }
 

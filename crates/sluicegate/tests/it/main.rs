@@ -6,6 +6,7 @@ mod command;
 mod crash;
 mod demo;
 mod event_queue;
+mod events;
 mod keeper;
 mod operations;
 mod outside;
