@@ -121,7 +121,9 @@ impl Submitted {
     /// Waits until it is let in.
     async fn let_in(&mut self) -> Result<Ticket, RequestError> {
         let told = (&mut self.told).await;
-        self.guard.take().map(CancelOnDrop::disarm);
+        if let Some(guard) = self.guard.take() {
+            guard.disarm();
+        }
         told.unwrap_or(Err(RequestError::ShuttingDown))?;
         let Request { id, session, .. } = &self.live.request;
         Ok(Ticket { request_id: Arc::clone(id), session_id: session.clone() })
