@@ -26,7 +26,7 @@ async fn write(engine: Arc<PostgresEngine>, name: usize, stop: Arc<AtomicBool>) 
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let id = format!("id:{name}-{n}");
         let new = |_| NewEvent::of("Wrote").with_tags([id.clone()]);
-        let condition = (n % 2 == 0)
+        let condition = (n.is_multiple_of(2))
             .then(|| AppendCondition::none(Query::types(["Wrote"]).tag("id", &id[3..])));
         let events = (0..1 + n % 3).map(new).collect();
         answers.push((id.clone(), append(&*engine, events, condition).await));

@@ -83,7 +83,7 @@ async fn few_pages_are_touched_for_few_events() {
     let engine = open(&url).await;
     for n in 0..20_u64 {
         let new = |m: u64| {
-            let event = NewEvent::of(if m % 2 == 0 { "A" } else { "B" }).tag("all", 1);
+            let event = NewEvent::of(if m.is_multiple_of(2) { "A" } else { "B" }).tag("all", 1);
             let number = n * 1_000 + m;
             if number.is_multiple_of(5_000) { event.tag("rare", 1) } else { event.tag("n", number) }
         };

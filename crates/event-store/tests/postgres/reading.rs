@@ -11,8 +11,8 @@ fn history(count: u64) -> Vec<NewEvent> {
     let new = |n: u64| {
         let event = NewEvent::of(["A", "B", "C"][usize::try_from(n % 3).unwrap()]).tag("all", 1);
         let event = event.tag("mod7", n % 7).tag("half", u64::from(n > count / 2));
-        let event = if n % 97 == 0 { event.tag("rare", 1) } else { event };
-        let event = if n % 2 == 0 { event.tag("even", 1) } else { event.tag("odd", 1) };
+        let event = if n.is_multiple_of(97) { event.tag("rare", 1) } else { event };
+        let event = if n.is_multiple_of(2) { event.tag("even", 1) } else { event.tag("odd", 1) };
         event.json(&n)
     };
     (1..=count).map(new).collect()

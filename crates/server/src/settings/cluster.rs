@@ -164,7 +164,7 @@ fn event_url(value: &Value<'_>) -> Option<EventUrl> {
         Some(url) => match PostgresSettings::parse(url.expose()) {
             Ok(_) => Some(EventUrl::Postgres(url)),
             Err(OpenError::Address(why)) => value.wrong(&why),
-            Err(other) => value.wrong(&other.to_string()),
+            Err(other) => value.wrong(other.to_string()),
         },
     }
 }
