@@ -1,9 +1,11 @@
-//! Messages that are taken in again while an earlier delivery of them still runs: the two never run at once.
+//! Messages that are taken in again while an earlier delivery of them still runs: the two never run at once. And queues
+//! that follow one of their name: what that one still has is before theirs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_dispatch::{Delivery, Ordering};
-use sluicegate_testkit::scripted::rig::{QUEUE, Rig, done_after, pool};
+use sluicegate_dispatch::{Delivery, Fact, Message, Observer, Ordering};
+use sluicegate_testkit::scripted::rig::{QUEUE, Rig, done_after, fails_for, pool};
 use sluicegate_testkit::scripted::{ScriptedSource, delivery, grouped};
 use tokio::time::Instant;
 
@@ -23,6 +25,18 @@ async fn b_is_superseded(default: bool) -> Rig {
     rig.deliver([of("a", 2)]);
     rig.settle_down().await;
     rig
+}
+
+/// The queue `q` goes, and another of its name comes.
+async fn follower(rig: &Rig) -> Arc<ScriptedSource> {
+    assert!(rig.router.remove_queue("q", Instant::now() + Duration::from_secs(1)).await);
+    beside(rig, "q").await
+}
+
+async fn beside(rig: &Rig, name: &str) -> Arc<ScriptedSource> {
+    let source = ScriptedSource::new();
+    assert!(rig.router.add_queue(name, QUEUE, source.clone()).await.expect("a queue"));
+    source
 }
 
 async fn b_runs_once_at_a_time(rig: &Rig, source: &ScriptedSource, settled: usize) {
@@ -78,4 +92,90 @@ async fn what_still_runs_of_a_removed_queue_comes_again_later() {
     new.until_settled(1).await;
     assert_eq!(new.settlements(), ["b again 30s draining #0"]);
     assert_eq!(rig.executor.running(), 1);
+}
+
+/// What waits of a removed queue is before what came of the queue of the same name that followed it.
+#[tokio::test(start_paused = true)]
+async fn what_is_brought_home_stays_before_what_came_of_the_next_queue() {
+    let rig = Rig::new([pool("DEFAULT-POOL", 4, Ordering::Strict)]).await;
+    rig.executor.otherwise(done_after(1_000));
+    rig.executor.on("m1", [done_after(60_000)]);
+    rig.hand_out(["m1", "m2", "m3"].map(|id| grouped(id, "A", "g")));
+    rig.executor.until_started(1).await;
+    let new = follower(&rig).await;
+    new.hand_out(vec![delivery(grouped("m4", "A", "g"))]);
+    rig.settle_down().await;
+    assert_eq!(rig.executor.started(), ["m1#1"]);
+    // m1 has run and m2 fails: it rests.
+    rig.router.set_pool(pool("A", 4, Ordering::Strict)).expect("sound");
+    rig.pass(200).await;
+    assert_eq!(rig.executor.started(), ["m1#1", "m2#1", "m3#1", "m4#1"]);
+}
+
+/// The same where the head rests when its own pool comes.
+#[tokio::test(start_paused = true)]
+async fn a_head_that_rests_stays_before_what_came_of_the_next_queue() {
+    let rig = Rig::new([pool("DEFAULT-POOL", 4, Ordering::Strict)]).await;
+    rig.executor.otherwise(done_after(1_000));
+    rig.executor.on("m1", [fails_for(Some(60)), done_after(1_000)]);
+    rig.hand_out(["m1", "m2"].map(|id| grouped(id, "A", "g")));
+    rig.executor.until_started(1).await;
+    rig.pass(1).await;
+    let new = follower(&rig).await;
+    new.hand_out(vec![delivery(grouped("m3", "A", "g"))]);
+    rig.settle_down().await;
+    assert_eq!(rig.executor.started(), ["m1#1"]);
+    rig.router.set_pool(pool("A", 4, Ordering::Strict)).expect("sound");
+    rig.pass(200).await;
+    assert_eq!(rig.executor.started(), ["m1#1", "m1#2", "m2#1", "m3#1"]);
+}
+
+/// Takes its time over one message that is let in, after it has handed out another: all that may happen meanwhile does.
+struct Lingers {
+    over: (&'static str, &'static str),
+    source: Arc<ScriptedSource>,
+    meanwhile: Vec<Message>,
+}
+
+impl Observer for Lingers {
+    fn observe(&self, fact: &Fact<'_>) {
+        if let Fact::Admitted { pool, message } = fact
+            && (&***pool, &*message.id) == self.over
+        {
+            self.source.hand_out(self.meanwhile.iter().cloned().map(delivery).collect());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+async fn until_in_flight(rig: &Rig, count: usize) {
+    while rig.router.in_flight() < count {
+        rig.settle_down().await;
+    }
+    tokio::time::sleep(Duration::from_millis(20)).await;
+}
+
+/// docs/rules.md#pool-5, docs/rules.md#strict-6. What of one queue waits behind another's in the default pool starts there
+/// no more when that goes home: not before it is brought home itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn nothing_starts_between_two_queues_that_are_brought_home() {
+    for name in ["q", "r"] {
+        let lingers =
+            Lingers { over: ("A", "m1"), source: ScriptedSource::new(), meanwhile: Vec::new() };
+        let default = pool("DEFAULT-POOL", 4, Ordering::Strict);
+        let rig = Rig::observed([default], Some(Arc::new(lingers))).await;
+        rig.executor.on("m1", [fails_for(Some(60)), done_after(200)]);
+        rig.hand_out([grouped("m1", "A", "g")]);
+        rig.executor.until_started(1).await;
+        let next = match name {
+            "q" => follower(&rig).await,
+            _ => beside(&rig, name).await,
+        };
+        next.hand_out(vec![delivery(grouped("m2", "A", "g"))]);
+        until_in_flight(&rig, 2).await;
+        rig.router.set_pool(pool("A", 4, Ordering::Strict)).expect("sound");
+        next.until_settled(1).await;
+        assert_eq!(rig.executor.started(), ["m1#1", "m1#2", "m2#1"], "{name}");
+        assert_eq!(rig.executor.most_running(), 1, "{name}: of one group");
+    }
 }
