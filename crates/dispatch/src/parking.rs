@@ -12,8 +12,13 @@ use parking_lot::Mutex;
 use crate::Message;
 use crate::pool::{Pool, default_group};
 
-/// By queue and group, as in the parked list: what is parked holds up its own queue only.
-type Key = (Arc<str>, Arc<str>);
+/// By queue, the code that its messages were published with, and group, as in the parked list: what is parked holds up its
+/// own queue only, and no messages of another code that this pool serves too.
+type Key = (Arc<str>, Arc<str>, Arc<str>);
+
+fn key_of(queue: &Arc<str>, message: &Message, group: &Arc<str>) -> Key {
+    (Arc::clone(queue), Arc::clone(&message.pool), Arc::clone(group))
+}
 
 /// Whom a message that is parked with its key holds up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,10 +70,11 @@ impl Pool {
     pub(crate) fn park_key(
         &self,
         queue: &Arc<str>,
-        key: &Arc<str>,
+        message: &Message,
+        group: &Arc<str>,
         holds_up: HoldsUp,
     ) -> ParkingKey {
-        let key = (Arc::clone(queue), Arc::clone(key));
+        let key = key_of(queue, message, group);
         let is_head = holds_up == HoldsUp::All;
         {
             let mut under_way = self.parking.under_way.lock();
@@ -87,23 +93,28 @@ impl Pool {
             let waiting = self.sluice.waiting(usize::MAX);
             let keys: HashSet<&str> =
                 waiting.iter().filter_map(|item| item.key.as_deref()).collect();
-            tails.retain(|(_, known), _| *known == key.1 || keys.contains(&**known));
+            tails.retain(|known, _| *known == key || keys.contains(&*known.2));
         }
         ParkingKey { key, holds_up, keys: Arc::clone(&self.parking) }
     }
 
     /// Whom messages of a key hold up that are being parked.
-    pub(crate) fn parks_key(&self, queue: &Arc<str>, key: &Arc<str>) -> Option<HoldsUp> {
+    pub(crate) fn parks_key(
+        &self,
+        queue: &Arc<str>,
+        message: &Message,
+        group: &Arc<str>,
+    ) -> Option<HoldsUp> {
         let under_way = self.parking.under_way.lock();
         // Nearly always there is none, and then no names are copied.
         if under_way.is_empty() {
             return None;
         }
-        let those = under_way.get(&(Arc::clone(queue), Arc::clone(key)))?;
+        let those = under_way.get(&key_of(queue, message, group))?;
         Some(if those.heads > 0 { HoldsUp::All } else { HoldsUp::Newcomers })
     }
 
-    /// The key of a message that waited here when another of its key was parked, and whom that holds up: also
+    /// The group of a message that waited here when another of its key was parked, and whom that holds up: also
     /// if somebody has freed the key or changed the settings since.
     pub(crate) fn tail_of(
         &self,
@@ -115,8 +126,8 @@ impl Pool {
         if tails.is_empty() {
             return None;
         }
-        let key = message.group.clone().unwrap_or_else(default_group);
-        let holds_up = match tails.get(&(Arc::clone(queue), Arc::clone(&key))) {
+        let group = message.group.clone().unwrap_or_else(default_group);
+        let holds_up = match tails.get(&key_of(queue, message, &group)) {
             Some(tail) if number < tail.heads => Some(HoldsUp::All),
             Some(tail) if number < tail.all => Some(HoldsUp::Newcomers),
             _ => None,
@@ -124,7 +135,7 @@ impl Pool {
         if self.places.is_idle() {
             tails.clear();
         }
-        holds_up.map(|holds_up| (key, holds_up))
+        holds_up.map(|holds_up| (group, holds_up))
     }
 }
 
@@ -155,13 +166,11 @@ mod tests {
         let queue: Arc<str> = "q".into();
         for n in 0..100_000 {
             let key: Arc<str> = format!("k{n}").into();
-            // Its parking is durable at once.
-            drop(pool.park_key(&queue, &key, HoldsUp::All));
             let target = Target::parse("http://127.0.0.1:9/").expect("a target");
             let message = Message {
                 id: "m".into(),
                 pool: "S".into(),
-                group: Some(key),
+                group: Some(Arc::clone(&key)),
                 tenant: None,
                 high_priority: false,
                 target,
@@ -170,6 +179,8 @@ mod tests {
                 traceparent: None,
                 unknown_fields: Box::default(),
             };
+            // Its parking is durable at once.
+            drop(pool.park_key(&queue, &message, &key, HoldsUp::All));
             pool.tail_of(&queue, &message, u64::MAX);
         }
         let known = pool.parking.tails.lock().len();

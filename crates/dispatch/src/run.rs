@@ -234,7 +234,7 @@ impl Run<'_> {
             None if settings.ordering != Ordering::Strict || !settings.parks_keys() => return None,
             None => (settings.key(message)?, None),
         };
-        let held_up = waited.max(self.pool.parks_key(queue, &key));
+        let held_up = waited.max(self.pool.parks_key(queue, message, &key));
         let passes = || self.runner.parked.lets_pass(queue, &message.id);
         self.runner.is_held_up(held_up, queue, message, &key, passes).then_some(key)
     }
@@ -451,7 +451,7 @@ impl Run<'_> {
             ParkedCode::KeyParked => HoldsUp::Newcomers,
             _ => HoldsUp::All,
         };
-        let parking = key.map(|key| self.pool.park_key(queue, &key, holds_up));
+        let parking = key.map(|key| self.pool.park_key(queue, message, &key, holds_up));
         self.pool.left(message);
         if self.settings.ordering == Ordering::Strict {
             let (item, hold, next) = turn.linger_and_next();

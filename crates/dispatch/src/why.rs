@@ -267,7 +267,7 @@ impl<'a> Look<'a> {
         let key = settings.key(message)?;
         let runner = &self.router.pools.runner;
         let passes = || runner.parked.may_pass(queue, &message.id);
-        let by = pool.parks_key(&queue.into(), &key);
+        let by = pool.parks_key(&queue.into(), message, &key);
         runner.is_held_up(by, queue, message, &key, passes).then(|| {
             let detail = format!("an earlier message of its group {key} is parked");
             WhyWaiting::new("group_blocked", detail, None)

@@ -1,8 +1,8 @@
 //! Keys that are parked with their tails: whom that holds up.
 
-use sluicegate_dispatch::{Ordering, PoolSettings};
-use sluicegate_testkit::scripted::grouped;
+use sluicegate_dispatch::{DEFAULT_POOL, Ordering, PoolSettings};
 use sluicegate_testkit::scripted::rig::{Rig, done_after, fails, pool};
+use sluicegate_testkit::scripted::{grouped, message};
 
 /// A strict pool of one, in which the first failure parks the key.
 fn strict(code: &str) -> PoolSettings {
@@ -45,4 +45,24 @@ async fn what_is_replayed_behind_a_head_that_fails_again_is_parked_with_it() {
     rig.source.until_settled(4).await;
     assert_eq!(rig.executor.started(), ["m1#1", "m1#1"]);
     assert_eq!(rig.parked.words(), ["m1 exhausted", "m2 key_parked"]);
+}
+
+/// docs/rules.md#strict-4. The pool that serves both is not what they were published for.
+#[tokio::test(start_paused = true)]
+async fn a_key_is_of_the_pool_that_its_messages_were_published_for() {
+    for group in [Some("g"), None] {
+        let of = |id: &str, code: &str| match group {
+            Some(group) => grouped(id, code, group),
+            None => message(id, code),
+        };
+        let rig = Rig::new([strict(DEFAULT_POOL)]).await;
+        rig.executor.on("a1", [fails()]);
+        rig.hand_out([of("a1", "A"), of("b1", "B"), of("a2", "A")]);
+        rig.source.until_settled(3).await;
+        rig.hand_out([of("b2", "B"), of("a3", "A")]);
+        rig.source.until_settled(5).await;
+        assert_eq!(rig.executor.started(), ["a1#1", "b1#1", "b2#1"], "{group:?}");
+        let parked = ["a1 exhausted", "a2 key_parked", "a3 key_parked"];
+        assert_eq!(rig.parked.words(), parked, "{group:?}");
+    }
 }
