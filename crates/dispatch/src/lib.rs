@@ -23,6 +23,7 @@ mod order;
 mod outcome;
 mod panicked;
 mod parked;
+mod parking;
 mod places;
 mod pool;
 mod pools;

@@ -1,6 +1,6 @@
 //! A pool: a bounded, ordered, fair queue before its workers.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering as Memory};
 use std::time::Duration;
@@ -11,6 +11,7 @@ use sluicegate_tasks::{Entry, Pause, Refused, Sluice, TaskGroup};
 use tokio::time::Instant;
 
 use crate::item::{BatchGroup, Item, Rest};
+use crate::parking::ParkingKeys;
 use crate::places::Places;
 use crate::routed::{InFlightMessage, Now, Place, PoolId};
 use crate::{
@@ -39,12 +40,9 @@ pub(crate) struct Pool {
     pauses: Mutex<HashMap<Box<str>, Instant>>,
     /// Whether there may be any.
     any_paused: AtomicBool,
-    /// Keys whose parking is decided and not durable yet, by how many messages of them.
-    parking: Arc<Mutex<ParkingKeys>>,
+    pub(crate) parking: Arc<ParkingKeys>,
     /// How many were let in.
-    admitted: AtomicU64,
-    /// The keys that were parked while messages of them waited here, and who was the last.
-    tails: Mutex<Tails>,
+    pub(crate) admitted: AtomicU64,
     ungrouped: AtomicU32,
     looked: Mutex<Option<Instant>>,
     closed: AtomicBool,
@@ -64,20 +62,6 @@ pub(crate) struct Counts {
     pub(crate) parked: AtomicU64,
     /// Messages that went back for want of room before they reached the sluice.
     pub(crate) refused: AtomicU64,
-}
-
-/// By queue and key: the number that those let in later have.
-type Tails = HashMap<(Arc<str>, Arc<str>), u64>;
-
-/// By queue and key, as in the parked list: what is parked holds up its own queue only.
-type ParkingKeys = HashMap<(Arc<str>, Arc<str>), u32>;
-
-/// A message of a key that is being parked. Dropped, it is so durably, or not at all. Each has its
-/// own: those of other queues may be kept later than the head.
-#[derive(Debug)]
-pub(crate) struct ParkingKey {
-    key: (Arc<str>, Arc<str>),
-    keys: Arc<Mutex<ParkingKeys>>,
 }
 
 impl Pool {
@@ -100,7 +84,6 @@ impl Pool {
             any_paused: AtomicBool::new(false),
             parking: Arc::default(),
             admitted: AtomicU64::new(0),
-            tails: Mutex::default(),
             ungrouped: AtomicU32::new(0),
             looked: Mutex::new(None),
             closed: AtomicBool::new(false),
@@ -314,49 +297,6 @@ impl Pool {
         is_lifted
     }
 
-    /// Says that a message of a queue is being parked with its key, until what is returned is
-    /// dropped.
-    pub(crate) fn park_key(&self, queue: &Arc<str>, key: &Arc<str>) -> ParkingKey {
-        let key = (Arc::clone(queue), Arc::clone(key));
-        *self.parking.lock().entry(key.clone()).or_insert(0) += 1;
-        let mut tails = self.tails.lock();
-        tails.insert(key.clone(), self.admitted.load(Memory::Relaxed));
-        let most = 2 * self.settings().capacity() as usize;
-        if tails.len() > most {
-            let waiting = self.sluice.waiting(usize::MAX);
-            let keys: HashSet<&str> =
-                waiting.iter().filter_map(|item| item.key.as_deref()).collect();
-            tails.retain(|(_, known), _| *known == key.1 || keys.contains(&**known));
-        }
-        ParkingKey { key, keys: Arc::clone(&self.parking) }
-    }
-
-    pub(crate) fn parks_key(&self, queue: &Arc<str>, key: &Arc<str>) -> bool {
-        let parking = self.parking.lock();
-        // Nearly always there is none, and then no names are copied.
-        !parking.is_empty() && parking.contains_key(&(Arc::clone(queue), Arc::clone(key)))
-    }
-
-    /// The key of a message that waited here when an earlier one of its key was parked: then it is parked too, also
-    /// if somebody has freed the key or changed the settings since.
-    pub(crate) fn tail_of(
-        &self,
-        queue: &Arc<str>,
-        message: &Message,
-        number: u64,
-    ) -> Option<Arc<str>> {
-        let mut tails = self.tails.lock();
-        if tails.is_empty() {
-            return None;
-        }
-        let key = message.group.clone().unwrap_or_else(default_group);
-        let last = tails.get(&(Arc::clone(queue), Arc::clone(&key))).copied();
-        if self.places.is_idle() {
-            tails.clear();
-        }
-        last.filter(|last| number < *last).map(|_| key)
-    }
-
     /// A message came in. `true` if it is one without a group that waits for another beside idle
     /// permits.
     pub(crate) fn entered(&self, message: &Message, settings: &PoolSettings) -> bool {
@@ -439,7 +379,7 @@ impl PoolSettings {
 }
 
 /// The group of messages without one, made once.
-fn default_group() -> Arc<str> {
+pub(crate) fn default_group() -> Arc<str> {
     static GROUP: std::sync::OnceLock<Arc<str>> = std::sync::OnceLock::new();
     Arc::clone(GROUP.get_or_init(|| DEFAULT_GROUP.into()))
 }
@@ -462,56 +402,5 @@ fn entry(settings: &PoolSettings, item: &Item) -> Entry {
     match settings.key(message) {
         Some(key) => entry.key(key).class(class),
         None => entry.class(class),
-    }
-}
-
-impl Drop for ParkingKey {
-    fn drop(&mut self) {
-        let mut keys = self.keys.lock();
-        if let Some(count) = keys.get_mut(&self.key) {
-            *count -= 1;
-            if *count == 0 {
-                keys.remove(&self.key);
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What is remembered of parked keys is bounded also in a pool in which something always waits: a head that is
-    /// blocked, or one that is tried again tomorrow.
-    #[tokio::test]
-    async fn the_keys_that_were_parked_are_forgotten() {
-        let pool = Pool::new(PoolSettings::new("S", 1)).expect("sound");
-        pool.places.entered(1);
-        let queue: Arc<str> = "q".into();
-        for n in 0..100_000 {
-            let key: Arc<str> = format!("k{n}").into();
-            // Its parking is durable at once.
-            drop(pool.park_key(&queue, &key));
-            let target = crate::Target::parse("http://127.0.0.1:9/").expect("a target");
-            let message = Message {
-                id: "m".into(),
-                pool: "S".into(),
-                group: Some(key),
-                tenant: None,
-                high_priority: false,
-                target,
-                auth_token: None,
-                payload: None,
-                traceparent: None,
-                unknown_fields: Box::default(),
-            };
-            pool.tail_of(&queue, &message, u64::MAX);
-        }
-        let known = pool.tails.lock().len();
-        assert!(
-            known < 10_000,
-            "{known} keys are remembered, of a pool of {}",
-            pool.settings().capacity()
-        );
     }
 }

@@ -19,11 +19,11 @@ pub(crate) type ByCode = BTreeMap<Arc<str>, Arc<Pool>>;
 
 /// How a pool was set.
 pub(crate) enum Set {
-    /// It is new.
+    /// It is new: messages of it may wait in the default pool.
     Added,
     Changed,
-    /// It was changed and begins to keep order: nothing starts there until this is dropped.
-    BeginsOrder(Arc<Pool>, Pause<Item>),
+    /// It was changed and begins to keep order.
+    BeginsOrder(Arc<Pool>),
 }
 
 /// The most pools a router can have, draining ones included.
@@ -85,18 +85,21 @@ impl Pools {
         pools.get(code).or_else(|| pools.get(DEFAULT_POOL)).cloned()
     }
 
-    /// Adds a pool, or changes one.
-    pub(crate) fn set(&self, settings: PoolSettings) -> Result<Set, Invalid> {
+    /// Adds a pool, or changes one. Where messages are to be taken out nothing starts until the second answer is dropped.
+    pub(crate) fn set(
+        &self,
+        settings: PoolSettings,
+    ) -> Result<(Set, Option<Pause<Item>>), Invalid> {
         let set = loop {
             match self.get(&settings.code) {
                 Some(pool) => {
-                    let Some(pause) = pool.change(settings)? else { break Set::Changed };
+                    let Some(pause) = pool.change(settings)? else { break (Set::Changed, None) };
                     self.moves.fetch_add(1, Memory::SeqCst);
-                    break Set::BeginsOrder(pool, pause);
+                    break (Set::BeginsOrder(pool), Some(pause));
                 }
                 // Somebody may just have added it, with other settings.
                 None if !self.add(settings.clone())?.1 => {}
-                None => break Set::Added,
+                None => break (Set::Added, self.pause_default()),
             }
         };
         self.changed();
@@ -139,6 +142,11 @@ impl Pools {
         }
         let added = self.add(PoolSettings::default_pool());
         added.expect("the default pool's settings are sound").0
+    }
+
+    fn pause_default(&self) -> Option<Pause<Item>> {
+        self.get(DEFAULT_POOL)
+            .map(|pool| pool.sluice.pause("what waits for a pool that came leaves"))
     }
 
     /// Removes a pool: what waits in it goes back, and what runs goes on. Answers with what must find another pool.

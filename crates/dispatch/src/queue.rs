@@ -330,14 +330,14 @@ impl Recipient for RouterQueue {
             )
         };
         let homeless: Vec<Item> = homeless.into_iter().map(item).collect();
-        let before = queue.recipient.leaving_before();
-        for item in &homeless {
-            // Until now messages of earlier queues of its name may have waited for it.
-            let entry = &item.held.tracked().entry;
-            entry.leave_place();
-            before.iter().for_each(|before| route::look_behind(before, entry));
-        }
+        let moved: Vec<InFlightMessage> =
+            homeless.iter().map(|item| Arc::clone(item.held.tracked())).collect();
+        // Each keeps the place that it had until it gets another, and whatever comes waits for it.
         route::look_again(queue, homeless);
+        // Messages of earlier queues of its name may have waited for one that ran.
+        for before in queue.recipient.leaving_before() {
+            moved.iter().for_each(|moved| route::look_behind(&before, &moved.entry));
+        }
     }
 
     fn stale(&self, _: usize) {}

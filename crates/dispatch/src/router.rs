@@ -85,19 +85,18 @@ impl Router {
     /// Names the setting that cannot work; then nothing changes.
     pub fn set_pool(&self, settings: PoolSettings) -> Result<(), Invalid> {
         let code = Arc::clone(&settings.code);
-        let set = self.pools.set(settings)?;
+        let (set, pause) = self.pools.set(settings)?;
         for queue in self.queues.oldest_first() {
             RouterQueue::learn_order(&queue);
             match &set {
                 Set::Added => route::bring_home(&queue, &code),
-                Set::BeginsOrder(pool, _) => route::let_in_again(&queue, pool),
+                Set::BeginsOrder(pool) => route::let_in_again(&queue, pool),
                 Set::Changed => {}
             }
         }
-        // From now on what waits there starts again, with its key.
-        if let Set::BeginsOrder(_, pause) = set {
-            drop(pause);
-        }
+        // Only now what waits where messages were taken out starts again: those of one queue leave their keys free for what
+        // the next queue has there.
+        drop(pause);
         self.pools_changed();
         self.settle_down();
         Ok(())

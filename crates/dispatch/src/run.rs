@@ -17,12 +17,13 @@ use crate::intake::Tracked;
 use crate::item::{Item, Rest};
 use crate::last_error::LastErrors;
 use crate::outcome::clamped;
+use crate::parking::HoldsUp;
 use crate::pool::Pool;
 use crate::routed::{Now, Routed};
 use crate::{
-    Attempt, BoxFuture, Executor, Fact, LastError, Observer, OnExhausted, OnRejected, Ordering,
-    Outcome, Parked, ParkedCode, ParkedStore, PoolSettings, Reason, Rejection, Settlement,
-    panic_words, settlement_for,
+    Attempt, BoxFuture, Executor, Fact, LastError, Message, Observer, OnExhausted, OnRejected,
+    Ordering, Outcome, Parked, ParkedCode, ParkedStore, PoolSettings, Reason, Rejection,
+    Settlement, panic_words, settlement_for,
 };
 
 /// How long a message of a paused host is away at most, where coming again costs it nothing.
@@ -56,6 +57,23 @@ impl Runner {
     /// Whether a message was replayed and is not over: docs/rules.md#park-2.
     pub(crate) fn is_replayed(&self, tracked: &Tracked<Routed>) -> bool {
         self.parked.is_replayed(&tracked.entry.queue, &tracked.entry.message.id)
+    }
+
+    /// Whether a message is held up by what is parked of its key, or is being parked: by that, and unless it was replayed
+    /// and passes.
+    pub(crate) fn is_held_up(
+        &self,
+        by: Option<HoldsUp>,
+        queue: &str,
+        message: &Message,
+        key: &str,
+        passes: impl FnOnce() -> bool,
+    ) -> bool {
+        match by {
+            Some(HoldsUp::All) => true,
+            Some(HoldsUp::Newcomers) => !passes(),
+            None => self.parked.holds_key(queue, &message.pool, key) && !passes(),
+        }
     }
 
     /// How the last attempt at a message failed, here or before it went back to its queue.
@@ -211,18 +229,14 @@ impl Run<'_> {
     fn parked_key(&self, item: &Item) -> Option<Arc<str>> {
         let (settings, tracked) = (self.settings, item.held.tracked());
         let (queue, message) = (&tracked.entry.queue, &tracked.entry.message);
-        if let Some(key) = self.pool.tail_of(queue, message, item.number) {
-            return Some(key);
-        }
-        if settings.ordering != Ordering::Strict || !settings.parks_keys() {
-            return None;
-        }
-        let key = settings.key(message)?;
-        let parked = &self.runner.parked;
-        let is_parked = self.pool.parks_key(queue, &key)
-            || (parked.holds_key(queue, &message.pool, &key)
-                && !parked.lets_pass(queue, &message.id));
-        is_parked.then_some(key)
+        let (key, waited) = match self.pool.tail_of(queue, message, item.number) {
+            Some((key, holds_up)) => (key, Some(holds_up)),
+            None if settings.ordering != Ordering::Strict || !settings.parks_keys() => return None,
+            None => (settings.key(message)?, None),
+        };
+        let held_up = waited.max(self.pool.parks_key(queue, message, &key));
+        let passes = || self.runner.parked.lets_pass(queue, &message.id);
+        self.runner.is_held_up(held_up, queue, message, &key, passes).then_some(key)
     }
 
     /// Asks the executor.
@@ -433,7 +447,11 @@ impl Run<'_> {
             message: Ok(message.clone()),
         });
         self.runner.over(tracked);
-        let parking = key.map(|key| self.pool.park_key(queue, &key));
+        let holds_up = match code {
+            ParkedCode::KeyParked => HoldsUp::Newcomers,
+            _ => HoldsUp::All,
+        };
+        let parking = key.map(|key| self.pool.park_key(queue, message, &key, holds_up));
         self.pool.left(message);
         if self.settings.ordering == Ordering::Strict {
             let (item, hold, next) = turn.linger_and_next();

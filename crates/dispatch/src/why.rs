@@ -265,11 +265,10 @@ impl<'a> Look<'a> {
             return None;
         }
         let key = settings.key(message)?;
-        let parked = &self.router.pools.runner.parked;
-        let is_parked = pool.parks_key(&queue.into(), &key)
-            || (parked.holds_key(queue, &message.pool, &key)
-                && !parked.may_pass(queue, &message.id));
-        is_parked.then(|| {
+        let runner = &self.router.pools.runner;
+        let passes = || runner.parked.may_pass(queue, &message.id);
+        let by = pool.parks_key(&queue.into(), message, &key);
+        runner.is_held_up(by, queue, message, &key, passes).then(|| {
             let detail = format!("an earlier message of its group {key} is parked");
             WhyWaiting::new("group_blocked", detail, None)
         })

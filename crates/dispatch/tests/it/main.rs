@@ -9,6 +9,7 @@ mod live;
 mod meanwhile;
 mod moving;
 mod ordering;
+mod parking;
 mod resting;
 mod routing;
 mod settling;

@@ -89,14 +89,11 @@ impl ParkedStore for MemoryParked {
 
     fn holds_key(&self, queue: &str, pool: &str, group: &str) -> bool {
         self.state.lock().parked.iter().any(|parked| {
-            let key = match &parked.message {
-                Ok(message) => message.group.as_deref().unwrap_or(DEFAULT_GROUP),
-                Err(_) => return false,
-            };
+            let Ok(message) = &parked.message else { return false };
             parked.holds_key
                 && &*parked.queue == queue
-                && parked.pool.as_deref() == Some(pool)
-                && key == group
+                && &*message.pool == pool
+                && message.group.as_deref().unwrap_or(DEFAULT_GROUP) == group
         })
     }
 

@@ -121,8 +121,7 @@ impl Oracles {
         let parks = |settings: &PoolSettings| {
             settings.ordering == Ordering::Strict && settings.on_exhausted == OnExhausted::Park
         };
-        let name =
-            (Arc::clone(&letter.queue_name), Arc::clone(&pool.settings.code), Arc::clone(key));
+        let name = (Arc::clone(&letter.queue_name), Arc::clone(&letter.pool), Arc::clone(key));
         let is_parked = self.parked_keys.get(&name).is_some_and(|those| !those.is_empty());
         let counts = pool.is_steady && parks(&place.settings) && parks(&pool.settings);
         hold("order", !(is_parked && counts), || format!("{letter} starts, its key is parked"))
@@ -206,11 +205,12 @@ impl Oracles {
         if place.key.is_none() {
             return;
         }
-        let queue = self.letters[serial].letter.queue;
+        let letter = &self.letters[serial].letter;
+        let (queue, code) = (letter.queue, Arc::clone(&letter.pool));
         for other in self.here.clone() {
             let seen = &mut self.letters[other];
-            // What is parked holds up its own queue only.
-            if seen.letter.queue != queue {
+            // What is parked holds up its own queue only, and what was published for the same pool.
+            if seen.letter.queue != queue || seen.letter.pool != code {
                 continue;
             }
             let same = key(settings, &seen.letter);

@@ -33,8 +33,7 @@ impl Oracles {
         // It follows another of its key, and nobody has seen yet that it is parked too.
         let follows = |letter: &Letter, here: &Here| {
             let key = here.place.as_ref().and_then(|place| {
-                let code = &self.pools.get(place.pool).settings.code;
-                Some((Arc::clone(&letter.queue_name), Arc::clone(code), place.key.clone()?))
+                Some((Arc::clone(&letter.queue_name), Arc::clone(&letter.pool), place.key.clone()?))
             });
             key.is_some_and(|key| self.parked_keys.get(&key).is_some_and(|those| !those.is_empty()))
         };

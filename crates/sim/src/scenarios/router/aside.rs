@@ -60,11 +60,11 @@ impl Aside {
     }
 }
 
-/// The key that a parked message holds, if it holds one.
+/// The key that a parked message holds, if it holds one: by the code that it was published with.
 fn held_key(parked: &Parked) -> Option<KeyName> {
     let message = parked.message.as_ref().ok().filter(|_| parked.holds_key)?;
     let group = message.group.clone().unwrap_or_else(|| DEFAULT_GROUP.into());
-    Some((Arc::clone(&parked.queue), parked.pool.clone()?, group))
+    Some((Arc::clone(&parked.queue), Arc::clone(&message.pool), group))
 }
 
 impl ParkedStore for Aside {
