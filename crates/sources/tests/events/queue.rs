@@ -41,7 +41,7 @@ async fn heads_that_fail_hold_their_keys_and_no_others() {
             assert_eq!(delivery.attempts, *tried - 1);
             let (key, delivery) = ((position - 1) % KEYS, [delivery]);
             // Each third one fails twice, at once or after a while.
-            if position % 3 == 0 && *tried < 3 {
+            if position.is_multiple_of(3) && *tried < 3 {
                 let after = Duration::from_millis(position % 2);
                 let settled = stage.settle(&delivery, again(after, *tried)).await;
                 assert_eq!(settled, [Settled::Done]);
