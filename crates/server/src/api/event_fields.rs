@@ -182,9 +182,8 @@ impl<'a> Fields<'a> {
     fn of_body(body: &'a [u8]) -> Result<Self, Problem> {
         let raw: &RawValue = serde_json::from_slice(body)
             .map_err(|error| Problem::new(Code::MalformedJson, error.to_string()))?;
-        let rest = serde_json::from_str(raw.get()).map_err(|_| {
-            Problem::new(Code::InvalidField, "the body must be a JSON object")
-        })?;
+        let rest = serde_json::from_str(raw.get())
+            .map_err(|_| Problem::new(Code::InvalidField, "the body must be a JSON object"))?;
         Ok(Self { at: String::new(), rest })
     }
 
@@ -270,7 +269,8 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         let append = |body: &str| ToAppend::read(body.as_bytes()).map(drop);
-        let query = |body: &str| ToRead::read(body.as_bytes()).and_then(|read| read.part()).map(drop);
+        let query =
+            |body: &str| ToRead::read(body.as_bytes()).and_then(|read| read.part()).map(drop);
         let project = |body: &str| ToProject::read(body.as_bytes()).map(drop);
         let event = r#"{"type":"A","tags":["k:v"]}"#;
         let condition = |text: &str| format!(r#"{{"events":[{event}],"condition":{text}}}"#);

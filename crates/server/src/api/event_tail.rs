@@ -155,8 +155,13 @@ mod tests {
 
     #[test]
     fn types_are_or_and_tags_are_and() {
-        let asked =
-            Query::of(&[("type", "A"), ("tag", "k:v"), ("type", "B,C"), ("after", "1"), ("tag", "")]);
+        let asked = Query::of(&[
+            ("type", "A"),
+            ("tag", "k:v"),
+            ("type", "B,C"),
+            ("after", "1"),
+            ("tag", ""),
+        ]);
         assert_eq!(wanted(&asked), EventQuery::types(["A", "B,C"]).tag("k", "v"));
         assert_eq!(wanted(&Query::of(&[])), EventQuery::all());
     }

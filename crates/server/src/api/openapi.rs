@@ -65,8 +65,11 @@ fn operation(route: &Route) -> Value {
         })
         .collect();
     // Where events are followed, what comes after is no time.
-    let key = |name: &'static str| if route.path == EVENT_STREAM && name == "after" { "position" } else { name };
-    let named = |name: &&'static str| json!({ "$ref": format!("#/components/parameters/{}", key(name)) });
+    let key = |name: &'static str| {
+        if route.path == EVENT_STREAM && name == "after" { "position" } else { name }
+    };
+    let named =
+        |name: &&'static str| json!({ "$ref": format!("#/components/parameters/{}", key(name)) });
     parameters.extend(route.query.iter().map(named));
     let mut operation = json!({
         "operationId": operation_id(route),
@@ -118,7 +121,9 @@ fn responses(route: &Route) -> Value {
             Entry::Vacant(empty) => {
                 empty.insert(new);
             }
-            Entry::Occupied(mut other_form) => merge(&mut other_form.get_mut()["content"], &new["content"]),
+            Entry::Occupied(mut other_form) => {
+                merge(&mut other_form.get_mut()["content"], &new["content"])
+            }
         }
     }
     let mut codes: BTreeMap<String, Vec<Code>> = BTreeMap::new();

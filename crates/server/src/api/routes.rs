@@ -10,8 +10,8 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use super::intake::Query;
 use super::problem::{Code, Problem};
 use super::{
-    Api, ack, dashboard, event_pages, event_tail, events, find, messages, openapi, operate, parked, parked_lines, probes,
-    request_stream, requests, stream, views, workers,
+    Api, ack, dashboard, event_pages, event_tail, events, find, messages, openapi, operate, parked,
+    parked_lines, probes, request_stream, requests, stream, views, workers,
 };
 
 /// A route.

@@ -100,11 +100,8 @@ fn events() -> Vec<Field> {
         ("data", json!({})),
         ("time", time()),
     ]);
-    let mut projector = object([
-        ("id", text()),
-        ("items", items()),
-        ("fold", one_of(&Kind::ALL.map(Kind::name))),
-    ]);
+    let mut projector =
+        object([("id", text()), ("items", items()), ("fold", one_of(&Kind::ALL.map(Kind::name)))]);
     projector["required"] = json!(["id", "fold"]);
     let projectors = json!({ "type": "array", "minItems": 1, "maxItems": 100, "items": projector });
     let mut project = object([("projectors", projectors), ("after", count())]);

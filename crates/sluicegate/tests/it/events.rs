@@ -108,13 +108,24 @@ async fn what_is_appended_from_the_command_line_is_found_there() {
     let stage = Stage::new();
     let daemon = stage.ready(&[ANYWHERE]).await;
     let run = |arguments: &[&str], input: &str| events(&stage, &daemon, arguments, input);
-    let one = ["append", "--type", "Placed", "--tag", "order:7", "--tag", "by:é", "--data", r#"{"a":1.50}"#];
+    let one = [
+        "append",
+        "--type",
+        "Placed",
+        "--tag",
+        "order:7",
+        "--tag",
+        "by:é",
+        "--data",
+        r#"{"a":1.50}"#,
+    ];
     run(&one, "").check(0, &["appended 1 event, up to position 1"]);
     let file = "{\"type\":\"Paid\",\"tags\":[\"order:7\"]}\n{\"type\":\"Placed\",\"tags\":[\"order:8\"]}\n";
     run(&["append", "--file", "-"], file).check(0, &["appended 2 events, up to position 3"]);
     let found = lines(&run(&["query", "--tag", "order:7", "--json"], ""));
     assert_eq!((found.len(), &found[1]["type"]), (2, &json!("Paid")));
-    run(&["query", "--type", "Placed"], "").check(0, &["order:7", "by:é", r#"{"a":1.5}"#, "order:8"]);
+    run(&["query", "--type", "Placed"], "")
+        .check(0, &["order:7", "by:é", r#"{"a":1.5}"#, "order:8"]);
     assert_eq!(lines(&run(&["query", "--json", "--limit", "2"], "")).len(), 2);
     assert_eq!(lines(&run(&["query", "--json", "--after", "2"], ""))[0]["position"], 3);
     assert_eq!(lines(&run(&["tail", "--json", "--limit", "3"], "")).len(), 3);
@@ -152,7 +163,8 @@ async fn a_command_that_is_refused_says_why_by_its_exit_code() {
 async fn a_tail_goes_on_over_a_restart_and_ends_when_it_is_told_to() {
     let stage = Stage::new();
     let daemon = stage.ready(&[ANYWHERE]).await;
-    let (url, listen) = (daemon.url.clone(), format!("--listen={}", &daemon.url["http://".len()..]));
+    let (url, listen) =
+        (daemon.url.clone(), format!("--listen={}", &daemon.url["http://".len()..]));
     append(&daemon, 1).await;
     let mut tail = stage.launch(&["events", "tail", "--json", "--server", &url]);
     let mut next = async || -> u64 {

@@ -35,12 +35,19 @@ async fn what_was_appended_is_found() {
     ] });
     let reply = post(&stage, "", body).await;
     assert_eq!((reply.status, reply.json()), (201, json!({ "position": 3 })));
-    let found = post(&stage, "/query", json!({ "items": [{ "tags": ["course:c1"] }] })).await.json();
+    let found =
+        post(&stage, "/query", json!({ "items": [{ "tags": ["course:c1"] }] })).await.json();
     assert_eq!(found["next"], Value::Null);
     let items = found["items"].as_array().unwrap();
     assert_eq!(positions(items), [1, 2]);
-    assert_eq!((&items[0]["type"], &items[0]["data"]), (&json!("CourseDefined"), &json!({"seats": 2})));
-    assert_eq!((&items[1]["tags"], &items[1]["data"]), (&json!(["course:c1", "student:s1"]), &json!({})));
+    assert_eq!(
+        (&items[0]["type"], &items[0]["data"]),
+        (&json!("CourseDefined"), &json!({"seats": 2}))
+    );
+    assert_eq!(
+        (&items[1]["tags"], &items[1]["data"]),
+        (&json!(["course:c1", "student:s1"]), &json!({}))
+    );
     assert!(items[0]["time"].as_str().unwrap().ends_with('Z'));
     let items = json!([{ "types": ["CourseDefined"] }, { "tags": ["κλειδί:τιμή, mit Komma"] }]);
     let found = post(&stage, "/query", json!({ "items": items, "after": 0 })).await;
@@ -168,7 +175,10 @@ async fn what_may_not_be_is_named() {
         (("", json!({ "event": [] })), "event"),
         (("/query", json!({ "items": [{ "tags": ["k:\u{0}"] }] })), "items[0].tags[0]"),
         (("/query", json!({ "limit": 1_001 })), "limit"),
-        (("/project", json!({ "projectors": [{ "id": "a", "fold": "sum" }] })), "projectors[0].fold"),
+        (
+            ("/project", json!({ "projectors": [{ "id": "a", "fold": "sum" }] })),
+            "projectors[0].fold",
+        ),
     ];
     for ((path, body), field) in cases {
         let problem = post(&stage, path, body).await.problem(422, "invalid_field");

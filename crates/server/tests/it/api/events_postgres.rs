@@ -22,13 +22,15 @@ async fn two_daemons_share_one_log() {
     let (one, other) = (Stage::start(&file).await, Stage::start(&file).await);
     assert_eq!(one.get("/health/ready").await.status, 200);
     let mut follower = Follower::at(&other, "/api/v1/events/stream", "").await;
-    let body = json!({ "projectors": [{ "id": "n", "fold": "count", "items": [{ "tags": ["k:v"] }] }] });
+    let body =
+        json!({ "projectors": [{ "id": "n", "fold": "count", "items": [{ "tags": ["k:v"] }] }] });
     let before = post(&one, "/project", body.clone()).await.json();
     assert_eq!(before["states"]["n"], 0);
     let position = append(&one, "A", "k:v", json!({ "a": "ü" })).await;
     follower.until(&format!("id: {position}\n")).await;
     assert_eq!(post(&other, "/project", body).await.json()["states"]["n"], 1);
-    let late = json!({ "events": [{ "type": "A", "tags": ["k:v"] }], "condition": before["condition"] });
+    let late =
+        json!({ "events": [{ "type": "A", "tags": ["k:v"] }], "condition": before["condition"] });
     post(&other, "", late).await.problem(409, "append_condition_failed");
     let found = post(&other, "/query", json!({ "items": [{ "types": ["A"] }] })).await.items();
     assert_eq!((found.len(), &found[0]["data"]), (1, &json!({ "a": "ü" })));

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use clap::{Arg, ArgGroup, ArgMatches, Command};
 use http::Method;
-use serde_json::value::RawValue;
 use serde_json::json;
+use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::{after, all, items, many, position};
@@ -40,10 +40,23 @@ pub(super) fn command() -> Command {
                 .requires("type")
                 .help("Its data; {} without it"),
         )
-        .arg(Arg::new("file").long("file").value_name("FILE").help("A file with events; - for standard input"))
+        .arg(
+            Arg::new("file")
+                .long("file")
+                .value_name("FILE")
+                .help("A file with events; - for standard input"),
+        )
         .group(ArgGroup::new("events").args(["type", "file"]).required(true))
-        .arg(many("fail-if-type", "TYPE", "Append nothing if there is an event of this type; again for others"))
-        .arg(many("fail-if-tag", "KEY:VALUE", "Append nothing if there is an event with this tag; again for those that have all"))
+        .arg(many(
+            "fail-if-type",
+            "TYPE",
+            "Append nothing if there is an event of this type; again for others",
+        ))
+        .arg(many(
+            "fail-if-tag",
+            "KEY:VALUE",
+            "Append nothing if there is an event with this tag; again for those that have all",
+        ))
         .group(ArgGroup::new("condition").args(["fail-if-type", "fail-if-tag"]).multiple(true))
         .arg(after("Only events after this position count for the condition").requires("condition"))
         .arg(views::json_argument());
@@ -102,7 +115,8 @@ async fn read(name: &str) -> Result<Vec<Box<RawValue>>, Failure> {
         return Err(Failure::bad_input(format!("{name} has more than {MOST} bytes")));
     }
     let events = parsed(&text);
-    let events = events.map_err(|error| Failure::bad_input(format!("{name} is no JSON: {error}")))?;
+    let events =
+        events.map_err(|error| Failure::bad_input(format!("{name} is no JSON: {error}")))?;
     if events.is_empty() {
         return Err(Failure::bad_input(format!("there is no event in {name}")));
     }

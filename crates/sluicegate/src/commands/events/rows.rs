@@ -21,9 +21,9 @@ pub(super) fn print(event: &RawValue, is_json: bool) -> Result<(), Failure> {
 fn words(event: &RawValue) -> String {
     let shown: Value = serde_json::from_str(event.get()).unwrap_or_default();
     let text = |name: &str| plain(shown[name].as_str().unwrap_or_default());
-    let tags = shown["tags"].as_array().map_or(Vec::new(), |tags| {
-        tags.iter().filter_map(Value::as_str).map(plain).collect()
-    });
+    let tags = shown["tags"]
+        .as_array()
+        .map_or(Vec::new(), |tags| tags.iter().filter_map(Value::as_str).map(plain).collect());
     let (time, of, tags) = (text("time"), text("type"), tags.join(" "));
     format!("{:>8}  {time}  {of}  {tags}  {}", shown["position"], cut(&shown["data"].to_string()))
 }
@@ -42,7 +42,8 @@ mod tests {
 
     #[test]
     fn an_event_is_a_line_that_no_terminal_obeys() {
-        let event = r#"{"position":7,"time":"T","type":"A\u001b[2J","tags":["k:v","l:w"],"data":{"a":1}}"#;
+        let event =
+            r#"{"position":7,"time":"T","type":"A\u001b[2J","tags":["k:v","l:w"],"data":{"a":1}}"#;
         let event = RawValue::from_string(event.to_owned()).unwrap();
         assert_eq!(words(&event), "       7  T  A\u{fffd}[2J  k:v l:w  {\"a\":1}");
     }
