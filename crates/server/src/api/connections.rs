@@ -14,7 +14,7 @@ use futures_util::FutureExt;
 use http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
 use http::{HeaderValue, Request};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -182,6 +182,11 @@ async fn route(site: Site, peer: SocketAddr, request: Request<Body>) -> Response
             let audited = audited::begin(&site.api, &head, caller, peer);
             let body = match &audited {
                 Some(audited) => audited.watch(body),
+                // Nobody reads it; left unread, its sender may not hear the answer.
+                None if is_safe(&head.method) && !body.is_end_stream() => {
+                    discard(body).await;
+                    Body::empty()
+                }
                 None => body,
             };
             let mut routes = site.routes;

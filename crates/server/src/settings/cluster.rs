@@ -163,7 +163,7 @@ fn event_url(value: &Value<'_>) -> Option<EventUrl> {
         None => value.wrong("must be \"sqlite:\" or a postgres:// address"),
         Some(url) => match PostgresSettings::parse(url.expose()) {
             Ok(_) => Some(EventUrl::Postgres(url)),
-            Err(OpenError::Address(why)) => value.wrong(&why),
+            Err(OpenError::Address(why)) => value.wrong(why),
             Err(other) => value.wrong(other.to_string()),
         },
     }

@@ -147,7 +147,10 @@ impl Stage {
             tokio::join!(writes.write_all(bytes), reads.read_to_end(&mut answer)).1
         };
         let read = timeout(Duration::from_secs(60), both).await.expect("it answers in time");
-        read.expect("it answers");
+        read.unwrap_or_else(|error| -> usize {
+            let line = String::from_utf8_lossy(&bytes[..bytes.len().min(80)]);
+            panic!("{error}: {line:?}, {} bytes", bytes.len())
+        });
         Reply::parse(&answer)
     }
 
