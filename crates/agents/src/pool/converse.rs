@@ -14,7 +14,7 @@ use sluicegate_executors::process::{Exit, NotRead, Tree};
 use tokio::time::{Instant, sleep_until};
 
 use super::Shared;
-use super::worker::{Job, crash};
+use super::job::{Job, crash};
 use crate::RequestError;
 use crate::dialect::{AgentResult, MAX_OUTPUT, Said, TurnReader};
 use crate::sessions::Left;
