@@ -3,6 +3,7 @@
 //! `docs/rules.md#agents-5`, `docs/rules.md#agents-7`.
 
 use std::future::ready;
+use std::pin::pin;
 
 use bytes::Bytes;
 use sluicegate_executors::process::Tree;
@@ -13,7 +14,9 @@ use tokio::task::{unconstrained, yield_now};
 use super::Shared;
 use super::job::{Job, Report};
 use super::worker::{Body, Command, End, Seat};
+use crate::RequestError;
 use crate::dialect::TurnReader;
+use crate::sessions::Left;
 use crate::worker::Recycled;
 
 impl Body {
@@ -32,7 +35,7 @@ impl Body {
                 biased;
                 // First: an agent that never stops talking is not to drown what the worker is told.
                 command = commands.recv() => match command.map(Command::heed) {
-                    Some(Ok(job)) => return self.heard_out(job).await,
+                    Some(Ok(job)) => return Ok(job),
                     Some(Err(end)) => return Err(end),
                     None => return Err(End::Forced),
                 },
@@ -60,21 +63,33 @@ impl Body {
         }
     }
 
-    /// What is there is heard before anything is asked: it is no answer.
-    async fn heard_out(&mut self, job: Box<Job>) -> Result<Box<Job>, End> {
-        let Some(tree) = &self.tree else { return Err(End::Exited) };
-        let end = loop {
-            match read_now(&**tree).await {
-                Some(read) => match self.overhears.after_turn(&self.seat.shared, read) {
-                    Some(end) => break end,
-                    None => yield_now().await,
-                },
-                None if self.overhears.has_rest() => break End::Recycled(Recycled::OutOfStep),
-                None => return Ok(job),
-            }
+    /// Waits until the agent may be asked: until the limiter lets it, and all is heard that it said before. Otherwise it
+    /// says how the worker ends, if it does, and the request has been told.
+    pub(super) async fn until_asked(&mut self) -> Result<(), Option<End>> {
+        if !self.was_idle {
+            return Ok(());
+        }
+        let Self { tree: Some(tree), job: Some(job), seat, overhears, .. } = self else {
+            return Err(None);
         };
-        self.not_begun(job);
-        Err(end)
+        let waited = overhears.until_asked(&**tree, job, seat).await;
+        match waited {
+            Waited::Over => return Ok(()),
+            Waited::Ends(end) => {
+                self.job.take().map(|job| self.not_begun(job));
+                return Err(Some(end));
+            }
+            Waited::GivenUp(error) => {
+                job.tell(Report::Ended { outcome: Err(error), left: Left::Untouched });
+            }
+        }
+        if seat.kill.is_cancelled() {
+            return Err(Some(End::Exited));
+        }
+        // It has heard nothing, and may be asked something else.
+        seat.shared.staff(|staff| staff.workers.not_asked(seat.number));
+        self.job.take().map(|job| job.turn.fail());
+        Err(None)
     }
 
     /// A turn cannot be had here.
@@ -98,7 +113,51 @@ async fn read_now(tree: &dyn Tree) -> Option<Option<Bytes>> {
     unconstrained(read).await
 }
 
+/// What comes of a turn that waits for the limiter.
+enum Waited {
+    /// It may be had now.
+    Over,
+    /// Nobody wants it any more, or the worker is killed.
+    GivenUp(RequestError),
+    /// It cannot be had here.
+    Ends(End),
+}
+
 impl TurnReader {
+    /// Waits until a worker that was idle may be asked. What it says meanwhile is no answer.
+    async fn until_asked(&mut self, tree: &dyn Tree, job: &Job, seat: &Seat) -> Waited {
+        let shared = &seat.shared;
+        let mut wait = pin!(shared.pace.wait(job.settings.upstream_rate_limit_rps));
+        let mut given_up = pin!(seat.given_up(Some(job)));
+        loop {
+            tokio::select! {
+                biased;
+                error = &mut given_up => return Waited::GivenUp(error),
+                read = tree.read() => {
+                    if let Some(end) = self.after_turn(shared, read) {
+                        return Waited::Ends(end);
+                    }
+                }
+                () = &mut wait => return self.heard_out(tree, shared).await,
+            }
+            yield_now().await;
+        }
+    }
+
+    /// What is there is heard before anything is asked.
+    async fn heard_out(&mut self, tree: &dyn Tree, shared: &Shared) -> Waited {
+        while let Some(read) = read_now(tree).await {
+            if let Some(end) = self.after_turn(shared, read) {
+                return Waited::Ends(end);
+            }
+            yield_now().await;
+        }
+        if self.has_rest() {
+            return Waited::Ends(End::Recycled(Recycled::OutOfStep));
+        }
+        Waited::Over
+    }
+
     /// Takes what is read of a worker that nobody has asked. Says how the worker ends, if it does.
     fn after_turn(&mut self, shared: &Shared, read: Option<Bytes>) -> Option<End> {
         let Some(bytes) = read else { return Some(End::Exited) };

@@ -43,6 +43,7 @@ impl Shared {
             seat,
             job: job.map(Box::new),
             left: None,
+            was_idle: false,
             overhears: TurnReader::new(false),
         };
         let live = move |cx: Context| async move { body.live(&cx, program, commands).await };
@@ -56,7 +57,7 @@ impl Body {
         let mut spawning = shared.spawner.spawn(program);
         let error = {
             let id = &self.seat.id;
-            let mut given_up = pin!(self.given_up());
+            let mut given_up = pin!(self.seat.given_up(self.job.as_deref()));
             if let Some(job) = &self.job {
                 // A turn that waited for its place is not to go together with later ones.
                 tokio::select! {
@@ -91,22 +92,6 @@ impl Body {
         Err(error)
     }
 
-    /// Waits until its start is given up: its turn is, or it is killed.
-    async fn given_up(&self) -> RequestError {
-        let Seat { id, kill, .. } = &self.seat;
-        let interrupted = async {
-            match &self.job {
-                Some(job) => job.interrupted(id).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            biased;
-            error = interrupted => error,
-            _ = kill.cancelled() => crash(id, Some(Exit::Signal(9)), String::new()),
-        }
-    }
-
     fn started(&self, tree: Arc<dyn Tree>) -> Arc<dyn Tree> {
         let Seat { shared, number, id, kill } = &self.seat;
         shared.staff(|staff| {
@@ -128,6 +113,24 @@ impl Body {
             job.tell(Report::Ended { outcome: Err(error), left: Left::Untouched });
         }
         self.give_back();
+    }
+}
+
+impl Seat {
+    /// Waits until it is given up before it is asked: its turn is, or it is killed.
+    pub(super) async fn given_up(&self, job: Option<&Job>) -> RequestError {
+        let Self { id, kill, .. } = self;
+        let interrupted = async {
+            match job {
+                Some(job) => job.interrupted(id).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            error = interrupted => error,
+            _ = kill.cancelled() => crash(id, Some(Exit::Signal(9)), String::new()),
+        }
     }
 }
 

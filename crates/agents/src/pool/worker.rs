@@ -51,6 +51,8 @@ pub(super) struct Body {
     pub(super) job: Option<Box<Job>>,
     /// How the last turn left its session.
     pub(super) left: Option<Left>,
+    /// Whether it was there before its turn came.
+    pub(super) was_idle: bool,
     /// Reads what it says while nobody has asked it.
     pub(super) overhears: TurnReader,
 }
@@ -104,10 +106,7 @@ impl Body {
                 break end;
             }
             match self.idle(cx, &mut commands).await {
-                Ok(job) => {
-                    shared.pace.wait(job.settings.upstream_rate_limit_rps).await;
-                    self.job = Some(job);
-                }
+                Ok(job) => (self.job, self.was_idle) = (Some(job), true),
                 Err(end) => break end,
             }
         };
@@ -122,13 +121,16 @@ impl Body {
 
     /// A turn. Says how the worker ends, unless it goes on.
     async fn turn(&mut self) -> Option<End> {
+        if let Err(end) = self.until_asked().await {
+            return end;
+        }
         let (Some(tree), Some(job)) = (self.tree.clone(), &mut self.job) else { return None };
         let Seat { shared, number, id, .. } = &self.seat;
         let (request, tenant) = (&job.live.request.id, &job.live.request.ask.tenant);
         job.live.runs_on(id, job.limit);
         shared.observe(&Event::WorkerAssigned { worker: id, request, tenant });
         let stays = job.settings.mode == Mode::Persistent;
-        let mut end = shared.converse(&*tree, job, (*number, id)).await;
+        let mut end = shared.converse(&*tree, job, (*number, id), self.was_idle).await;
         let exited = matches!(end, TurnEnd::Crashed { .. });
         let retry = job.may_retry && end.is_nothing();
         let (answered, ok, reads_on) = match &mut end {
