@@ -67,7 +67,8 @@ impl Body {
     /// says how the worker ends, if it does, and the request has been told.
     pub(super) async fn until_asked(&mut self) -> Result<(), Option<End>> {
         if !self.was_idle {
-            return Ok(());
+            let Some(tree) = self.tree.clone() else { return Err(None) };
+            return self.until_new_is_asked(&*tree).await.map_err(Some);
         }
         let Self { tree: Some(tree), job: Some(job), seat, overhears, .. } = self else {
             return Err(None);

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 
 use super::Shared;
 use super::job::{Job, Report, crash};
-use super::worker::{Body, Handle, Seat};
+use super::worker::{Body, End, Handle, Seat};
 use crate::dialect::TurnReader;
 use crate::sessions::Left;
 use crate::settings::{CheckedSettings, Mode, PromptBy};
@@ -58,8 +58,10 @@ impl Body {
         let error = {
             let id = &self.seat.id;
             let mut given_up = pin!(self.seat.given_up(self.job.as_deref()));
-            if let Some(job) = &self.job {
-                // A turn that waited for its place is not to go together with later ones.
+            if let Some(job) = &self.job
+                && job.settings.prompt == PromptBy::Arg
+            {
+                // It is asked by its start.
                 tokio::select! {
                     biased;
                     () = shared.pace.wait(job.settings.upstream_rate_limit_rps) => {}
@@ -90,6 +92,24 @@ impl Body {
             tree.gone().await;
         }
         Err(error)
+    }
+
+    /// Waits until a program that was started for its turn may be asked: however long the start took, no more are asked in
+    /// a second than may be. What it says before is the turn's.
+    pub(super) async fn until_new_is_asked(&mut self, tree: &dyn Tree) -> Result<(), End> {
+        let (seat, Some(job)) = (&self.seat, &mut self.job) else { return Ok(()) };
+        if job.settings.prompt == PromptBy::Arg {
+            return Ok(());
+        }
+        let error = tokio::select! {
+            biased;
+            error = seat.given_up(Some(job)) => error,
+            // There is nobody to be asked any more.
+            _ = tree.exit() => return Ok(()),
+            () = seat.shared.pace.wait(job.settings.upstream_rate_limit_rps) => return Ok(()),
+        };
+        job.tell(Report::Ended { outcome: Err(error), left: Left::Silent });
+        Err(if seat.kill.is_cancelled() { End::Exited } else { End::Forced })
     }
 
     fn started(&self, tree: Arc<dyn Tree>) -> Arc<dyn Tree> {

@@ -1,9 +1,9 @@
 //! Section 12: a worker that is there, and waits for the limiter before it is asked.
 
-use sluicegate_agents::{Ask, RequestError};
+use sluicegate_agents::{Ask, RequestError, Settings};
 
 use crate::checks;
-use crate::stage::{Stage, in_session, millis, persistent};
+use crate::stage::{Stage, ask, in_session, millis, one_shot, persistent};
 
 const TRANSFER: &str = "say transfer-money";
 
@@ -89,5 +89,49 @@ async fn what_was_said_in_the_limiters_second_is_not_the_answer() {
     for prompt in ["work:50 SECOND", "work:50 THIRD"] {
         assert_eq!(stage.reply(in_session("web:1", "y", prompt)).await.text, prompt);
     }
+    stage.end().await;
+}
+
+async fn are_not_asked_together(settings: Settings) {
+    let stage = Stage::new(settings);
+    for (delay, pause) in [(900, 10), (5, 5_000)] {
+        stage.scripted.set_spawn_delay(millis(delay));
+        for n in 0..15 {
+            stage.enter(ask(&format!("web:{n}"), "work:500")).await;
+        }
+        tokio::time::sleep(millis(pause)).await;
+    }
+    assert_eq!(stage.asked().len(), 30);
+    checks::never_more_starts_than(&stage.log(), 15, millis(1_000));
+    stage.end().await;
+}
+
+fn fifteen(settings: &mut Settings) {
+    settings.upstream_rate_limit_rps = 15;
+    settings.max_workers = 64;
+}
+
+/// What counts is when agents are asked, not when it was decided to start them.
+#[tokio::test(start_paused = true)]
+async fn slow_starts_and_quick_ones_are_not_asked_together() {
+    are_not_asked_together(one_shot(fifteen)).await;
+    are_not_asked_together(persistent(fifteen)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_deadline_covers_the_limiter_too() {
+    let stage = Stage::new(one_shot(|settings| {
+        settings.upstream_rate_limit_rps = 1;
+        settings.execution_timeout = millis(1_500);
+        settings.graceful_shutdown = millis(100);
+    }));
+    stage.scripted.set_spawn_delay(millis(1_000));
+    stage.enter(ask("web:1", "work:1")).await;
+    tokio::time::sleep(millis(1)).await;
+    stage.scripted.set_spawn_delay(millis(1));
+    // Let out at 1.0 s, when the first one is asked; and so at 2.0 s.
+    let second = stage.enter(ask("web:2", "work:1000")).await;
+    let error = stage.outcome(&second).await.unwrap_err();
+    assert_eq!((error.code(), stage.since()), ("execution_timeout", millis(2_500)));
     stage.end().await;
 }
