@@ -117,7 +117,8 @@ impl Spawner for Scripted {
                 log.programs += 1;
                 log.programs
             };
-            let state = State::new(&arguments, pid, Arc::clone(&self.log));
+            let mut state = State::new(&arguments, pid, Arc::clone(&self.log));
+            state.limit = program.memory_limit;
             state.note(Instant::now(), Did::Spawned { arguments, environment });
             let tree = ScriptedTree { pid, state: Mutex::new(state), changed: Notify::new() };
             tree.change(State::begin);
@@ -149,6 +150,8 @@ struct State {
     stubborn: bool,
     children: bool,
     memory: u64,
+    /// Above it, it is killed.
+    limit: Option<u64>,
 }
 
 enum Step {
@@ -184,6 +187,7 @@ impl State {
             stubborn: false,
             children: false,
             memory: 300 * 1024 * 1024,
+            limit: None,
         }
     }
 
@@ -215,7 +219,12 @@ impl State {
                 }
                 Step::Stubborn => self.stubborn = true,
                 Step::Children => self.children = true,
-                Step::Memory(bytes) => self.memory = bytes,
+                Step::Memory(bytes) => {
+                    self.memory = bytes;
+                    if self.limit.is_some_and(|limit| bytes > limit) {
+                        self.exit(due, Exit::Signal(9));
+                    }
+                }
                 Step::Exit(exit) => self.exit(due, exit),
                 Step::AwaitDenial | Step::Hang => {}
             }
@@ -431,6 +440,12 @@ impl Tree for ScriptedTree {
         let mut state = self.state.lock();
         state.advance(Instant::now());
         if state.gone { 0 } else { state.memory }
+    }
+
+    fn is_killed_for_memory(&self) -> bool {
+        let mut state = self.state.lock();
+        state.advance(Instant::now());
+        state.limit.is_some_and(|limit| state.memory > limit)
     }
 
     fn signal(&self, signal: TreeSignal) {

@@ -132,7 +132,9 @@ impl Body {
         let stays = job.settings.mode == Mode::Persistent;
         let mut end = shared.converse(&*tree, job, (*number, id), self.was_idle).await;
         let exited = matches!(end, TurnEnd::Crashed { .. });
-        let retry = job.may_retry && end.is_nothing();
+        // Who was killed has not crashed.
+        let killed = self.seat.kill.is_cancelled() || tree.is_killed_for_memory();
+        let retry = job.may_retry && end.is_nothing() && !killed;
         let (answered, ok, reads_on) = match &mut end {
             TurnEnd::Result { result, reads_on } => (true, !result.is_error, reads_on.take()),
             _ => (false, false, None),
