@@ -10,7 +10,7 @@
 //! | `hang`, `flood`, `error` | never goes on; writes 3 MiB; the result says that it failed |
 //! | `stubborn` | heeds no request to end |
 //! | `stay` | does not end after its result |
-//! | `again:MS` | says its result once more, so long after it |
+//! | `again:MS`, `ends:MS` | says its result once more, so long after it; ends then, with code 1 |
 //! | `children` | leaves processes behind |
 //! | `eat:MB` | uses so much memory |
 //!
@@ -117,7 +117,8 @@ impl Spawner for Scripted {
                 log.programs += 1;
                 log.programs
             };
-            let state = State::new(&arguments, pid, Arc::clone(&self.log));
+            let mut state = State::new(&arguments, pid, Arc::clone(&self.log));
+            state.limit = program.memory_limit;
             state.note(Instant::now(), Did::Spawned { arguments, environment });
             let tree = ScriptedTree { pid, state: Mutex::new(state), changed: Notify::new() };
             tree.change(State::begin);
@@ -149,6 +150,8 @@ struct State {
     stubborn: bool,
     children: bool,
     memory: u64,
+    /// Above it, it is killed.
+    limit: Option<u64>,
 }
 
 enum Step {
@@ -184,6 +187,7 @@ impl State {
             stubborn: false,
             children: false,
             memory: 300 * 1024 * 1024,
+            limit: None,
         }
     }
 
@@ -215,7 +219,12 @@ impl State {
                 }
                 Step::Stubborn => self.stubborn = true,
                 Step::Children => self.children = true,
-                Step::Memory(bytes) => self.memory = bytes,
+                Step::Memory(bytes) => {
+                    self.memory = bytes;
+                    if self.limit.is_some_and(|limit| bytes > limit) {
+                        self.exit(due, Exit::Signal(9));
+                    }
+                }
                 Step::Exit(exit) => self.exit(due, exit),
                 Step::AwaitDenial | Step::Hang => {}
             }
@@ -245,6 +254,20 @@ impl State {
         (!waits && self.exited.is_none()).then(|| self.at + *after)
     }
 
+    fn hear(&mut self, bytes: &[u8]) -> Result<(), NotRead> {
+        if self.exited.is_some() || self.input_ended {
+            return Err(NotRead);
+        }
+        self.input.extend_from_slice(bytes);
+        while self.stays
+            && let Some(end) = self.input.iter().position(|byte| *byte == b'\n')
+        {
+            let line: Vec<u8> = self.input.drain(..=end).collect();
+            self.heard(&line);
+        }
+        Ok(())
+    }
+
     fn heard(&mut self, line: &[u8]) {
         let Ok(line) = serde_json::from_slice::<Value>(line) else { return };
         if line["type"] == "control_response" {
@@ -269,7 +292,7 @@ impl State {
         self.note(self.at, Did::Asked { session: session.clone(), prompt: prompt.to_owned() });
         let line = |value: Value| Bytes::from(format!("{value}\n"));
         let (mut after, mut is_error, mut stays) = (Duration::ZERO, false, self.stays);
-        let mut again = None;
+        let (mut again, mut ends) = (None, None);
         for word in prompt.split_whitespace() {
             let (verb, number) = word.split_once(':').unwrap_or((word, ""));
             let number: u64 = number.parse().unwrap_or(0);
@@ -314,6 +337,10 @@ impl State {
                     again = Some(Duration::from_millis(number));
                     continue;
                 }
+                "ends" => {
+                    ends = Some(Duration::from_millis(number));
+                    continue;
+                }
                 _ => continue,
             };
             self.steps.push_back((std::mem::take(&mut after), step));
@@ -325,6 +352,7 @@ impl State {
         let answer = Step::Answer { prompt: prompt.to_owned(), line: result.clone() };
         self.steps.push_back((after, answer));
         self.steps.extend(again.map(|after| (after, Step::Out(result))));
+        self.steps.extend(ends.map(|after| (after, Step::Exit(Exit::Code(1)))));
         if !stays {
             self.steps.push_back((Duration::ZERO, Step::Exit(Exit::Code(0))));
         }
@@ -377,20 +405,8 @@ impl Tree for ScriptedTree {
     }
 
     fn write(&self, bytes: Bytes) -> BoxFuture<'_, Result<(), NotRead>> {
-        let written = self.change(|state| {
-            if state.exited.is_some() || state.input_ended {
-                return Err(NotRead);
-            }
-            state.input.extend_from_slice(&bytes);
-            while state.stays
-                && let Some(end) = state.input.iter().position(|byte| *byte == b'\n')
-            {
-                let line: Vec<u8> = state.input.drain(..=end).collect();
-                state.heard(&line);
-            }
-            Ok(())
-        });
-        Box::pin(std::future::ready(written))
+        // Like a real one: nothing goes out before somebody waits for it.
+        Box::pin(async move { self.change(|state| state.hear(&bytes)) })
     }
 
     fn close_input(&self) {
@@ -424,6 +440,12 @@ impl Tree for ScriptedTree {
         let mut state = self.state.lock();
         state.advance(Instant::now());
         if state.gone { 0 } else { state.memory }
+    }
+
+    fn is_killed_for_memory(&self) -> bool {
+        let mut state = self.state.lock();
+        state.advance(Instant::now());
+        state.limit.is_some_and(|limit| state.memory > limit)
     }
 
     fn signal(&self, signal: TreeSignal) {

@@ -55,13 +55,12 @@ impl TurnReader {
         Self { whole: None, untyped: None, has_output: false, ..self }
     }
 
-    /// Takes what a process says that nobody asked. `false` if it is a result, or has no end: whoever asks next could
-    /// not tell what is the answer.
+    /// Takes what a process says that nobody asked. `false` if it is a result, or more in all than may be said in a turn:
+    /// whoever asks next could not tell what is the answer.
     pub(crate) fn overhear(&mut self, dialect: &Dialect, bytes: &[u8]) -> bool {
         if self.push(bytes).is_err() {
             return false;
         }
-        self.lines.begin();
         while let Some(said) = self.next(dialect) {
             if matches!(said, Said::Result(_)) {
                 return false;

@@ -5,6 +5,7 @@
 //! `docs/rules.md#agents-7`.
 
 use std::collections::VecDeque;
+use std::future::ready;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use sluicegate_executors::process::{Exit, NotRead, Tree};
 use tokio::time::{Instant, sleep_until};
 
 use super::Shared;
-use super::worker::{Job, crash};
+use super::job::{Job, crash};
 use crate::RequestError;
 use crate::dialect::{AgentResult, MAX_OUTPUT, Said, TurnReader};
 use crate::sessions::Left;
@@ -71,28 +72,38 @@ struct Talk<'a> {
 impl Shared {
     /// Has a turn with an agent.
     ///
-    /// Dropped, the agent may have heard the half of it: nothing more can be said to it then.
+    /// Of a worker that `was_idle` all was heard that it said before. Dropped, the agent may have heard the half of it:
+    /// nothing more can be said to it then.
     pub(super) async fn converse(
         &self,
         tree: &dyn Tree,
         job: &Job,
         (number, worker): (WorkerNumber, &Arc<str>),
+        was_idle: bool,
     ) -> TurnEnd {
         let mut talk = Talk::new(tree, job, worker);
         let mut interrupted = pin!(job.interrupted(worker));
         let mut saying = talk.say_next();
+        if was_idle {
+            // At once, so that nothing is read between: from now on it may be the answer.
+            tokio::select! {
+                biased;
+                error = &mut interrupted => return talk.given_up(error),
+                said = said(&mut saying) => saying = talk.say_on(said),
+                () = ready(()) => {}
+            }
+        }
         let mut heard = Instant::now();
         loop {
             let silent_at = job.settings.max_silence.and_then(|silence| heard.checked_add(silence));
             let read = tokio::select! {
                 biased;
                 read = tree.read() => read,
+                error = &mut interrupted => return talk.given_up(error),
                 said = said(&mut saying) => {
-                    talk.is_deaf |= said.is_err();
-                    saying = talk.say_next();
+                    saying = talk.say_on(said);
                     continue;
                 }
-                error = &mut interrupted => return talk.given_up(error),
                 () = until(silent_at) => {
                     let silence = job.settings.max_silence.unwrap_or(Duration::ZERO);
                     return talk.given_up(job.timed_out(worker, silence));
@@ -110,7 +121,8 @@ impl Shared {
             self.staff.lock().workers.active(heard, number);
             match talk.hear(&bytes) {
                 Some(Heard::Result(result)) => {
-                    let is_said = is_said(&mut saying).await;
+                    // By what was said before: what it takes of it now is too late.
+                    let is_said = saying.is_none();
                     drop(saying);
                     return talk.answered(result, is_said);
                 }
@@ -170,6 +182,12 @@ impl<'a> Talk<'a> {
                 None
             }
         }
+    }
+
+    /// The same, when something was said.
+    fn say_on(&mut self, said: Result<(), NotRead>) -> Option<Saying<'a>> {
+        self.is_deaf |= said.is_err();
+        self.say_next()
     }
 
     fn hear(&mut self, bytes: &[u8]) -> Option<Heard> {
@@ -258,18 +276,6 @@ async fn said(saying: &mut Option<Saying<'_>>) -> Result<(), NotRead> {
     match saying {
         Some(saying) => saying.await,
         None => std::future::pending().await,
-    }
-}
-
-/// Whether nothing is left of what is being said.
-async fn is_said(saying: &mut Option<Saying<'_>>) -> bool {
-    if saying.is_none() {
-        return true;
-    }
-    tokio::select! {
-        biased;
-        said = said(saying) => said.is_ok(),
-        () = std::future::ready(()) => false,
     }
 }
 

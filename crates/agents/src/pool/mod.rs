@@ -17,8 +17,11 @@
 mod admit;
 mod converse;
 mod end;
+mod idle;
+mod job;
 mod pace;
 mod run;
+mod start;
 mod tally;
 mod upkeep;
 mod view;

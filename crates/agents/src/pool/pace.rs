@@ -1,7 +1,7 @@
 //! How many prompts may be handed over in a second, counted where they are.
 //!
-//! The queue lets out no more turns than that, but a turn may wait for a place after it was let out, and then go together
-//! with later ones.
+//! The queue lets out no more turns than that, but a turn may wait for a place after it was let out, or for its program to
+//! start, and then go together with later ones. So it is counted right before the prompt goes out.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -12,7 +12,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::Shared;
 use super::admit::{LetIn, Spare};
-use super::worker::{Command, Job, Report};
+use super::job::{Job, Report};
+use super::worker::Command;
 use crate::journal::{AdmittedRecord, FinishedRecord, JournalError};
 use crate::kept::Over;
 use crate::live::Live;

@@ -306,6 +306,14 @@ impl Workers {
         }
     }
 
+    /// Its turn was given up before it was asked.
+    pub(crate) fn not_asked(&mut self, number: WorkerNumber) {
+        if let Some(worker) = self.all.get_mut(&number) {
+            worker.request = None;
+            worker.state = WorkerState::Idle;
+        }
+    }
+
     /// A turn is over, and its process with it.
     pub(crate) fn turn_failed(&mut self, now: Instant, number: WorkerNumber, ok: bool) {
         if let Some(worker) = self.all.get_mut(&number) {

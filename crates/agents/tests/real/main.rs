@@ -2,6 +2,7 @@
 
 mod errors;
 mod flood;
+mod idle;
 mod rate;
 mod seen;
 mod sessions;

@@ -81,6 +81,9 @@ pub trait Tree: Send + Sync + 'static {
     /// How many bytes of memory the tree uses, as of the last look.
     fn memory(&self) -> u64;
 
+    /// Whether it was killed for its memory.
+    fn is_killed_for_memory(&self) -> bool;
+
     /// Sends a signal to every process of the tree.
     fn signal(&self, signal: TreeSignal);
 

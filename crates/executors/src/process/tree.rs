@@ -180,6 +180,10 @@ impl Tree for HeldTree {
         self.state.memory.load(Ordering::Relaxed)
     }
 
+    fn is_killed_for_memory(&self) -> bool {
+        self.state.exceeded.load(Ordering::Relaxed) > 0
+    }
+
     fn signal(&self, signal: TreeSignal) {
         self.state.tell(signal);
     }

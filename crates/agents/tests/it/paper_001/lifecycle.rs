@@ -244,3 +244,20 @@ async fn a_worker_is_killed_while_it_starts() {
     assert_eq!(stage.spawned().len(), 0);
     stage.end().await;
 }
+
+/// Who was killed here, by hand or for its memory, has not crashed: it would be killed again.
+///
+/// `docs/rules.md#agents-6`
+#[tokio::test(start_paused = true)]
+async fn what_was_killed_here_is_not_tried_again() {
+    let stage = Stage::new(one_shot(|settings| settings.worker_memory_mb = Some(1_000)));
+    let eats = Ask { idempotent: true, ..ask("web:1", "work:10 eat:2000 hang") };
+    assert_eq!(stage.code(eats).await, "worker_crash");
+    let hangs = Ask { idempotent: true, ..ask("web:1", "hang") };
+    let id = stage.enter(hangs).await;
+    tokio::time::sleep(millis(10)).await;
+    assert!(stage.agents.kill("worker-2").await);
+    assert_eq!(stage.outcome(&id).await.unwrap_err().code(), "worker_crash");
+    assert_eq!(stage.asked(), ["work:10 eat:2000 hang", "hang"]);
+    stage.end().await;
+}

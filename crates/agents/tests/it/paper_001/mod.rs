@@ -8,6 +8,7 @@ mod journal;
 mod lifecycle;
 mod limits;
 mod observability;
+mod pace;
 mod rate;
 mod recycling;
 mod scheduling;
