@@ -13,7 +13,7 @@ use crate::event::ms;
 use crate::live::Live;
 use crate::metrics::Counted;
 use crate::sessions::{Asked, InSession, NotClaimed};
-use crate::settings::{CheckedSettings, PromptBy};
+use crate::settings::CheckedSettings;
 use crate::{Ask, Event, Outcome, Request, RequestError, SessionId};
 
 /// A request that was let in.
@@ -121,7 +121,9 @@ impl Submitted {
     /// Waits until it is let in.
     async fn let_in(&mut self) -> Result<Ticket, RequestError> {
         let told = (&mut self.told).await;
-        self.guard.take().map(CancelOnDrop::disarm);
+        if let Some(guard) = self.guard.take() {
+            guard.disarm();
+        }
         told.unwrap_or(Err(RequestError::ShuttingDown))?;
         let Request { id, session, .. } = &self.live.request;
         Ok(Ticket { request_id: Arc::clone(id), session_id: session.clone() })
@@ -141,7 +143,7 @@ impl Drop for Submitted {
 impl Shared {
     async fn submit(self: &Arc<Self>, ask: Ask) -> Result<Submitted, RequestError> {
         let settings = self.settings();
-        ask.check((settings.prompt == PromptBy::Arg).then_some(&settings.command))?;
+        ask.check(settings.as_argument())?;
         if self.is_draining() {
             return Err(RequestError::ShuttingDown);
         }

@@ -77,7 +77,9 @@ impl Body {
         match waited {
             Waited::Over => return Ok(()),
             Waited::Ends(end) => {
-                self.job.take().map(|job| self.not_begun(job));
+                if let Some(job) = self.job.take() {
+                    self.not_begun(job);
+                }
                 return Err(Some(end));
             }
             Waited::GivenUp(error) => {
