@@ -282,3 +282,23 @@ async fn a_message_does_not_become_an_option_by_a_reload() {
     assert_eq!(stage.spawned().len(), 1);
     stage.end().await;
 }
+
+/// What is behind `--` is no option; one that is not before the prompt is somebody else's.
+#[tokio::test(start_paused = true)]
+async fn arguments_of_a_session_are_options() {
+    for (command, expected) in [
+        ("agent -p -- {prompt}", "-p --session-id s -- -x"),
+        ("nice -- agent -- {prompt}", "-- agent --session-id s -- -x"),
+        ("agent -P={prompt}", "-P=-x --session-id s"),
+    ] {
+        let stage = Stage::new(one_shot(|settings| {
+            settings.prompt = PromptBy::Arg;
+            settings.command = command.split(' ').map(str::to_owned).collect();
+        }));
+        let id = stage.enter(in_session("web:1", "s", "-x")).await;
+        tokio::time::sleep(millis(10)).await;
+        assert_eq!(stage.spawned()[0].join(" "), expected);
+        stage.agents.cancel(&id);
+        stage.end().await;
+    }
+}
