@@ -161,6 +161,12 @@ impl<'a> Talk<'a> {
     }
 
     fn given_up(&mut self, error: RequestError) -> TurnEnd {
+        // What it said last may be the answer, though its line has no end.
+        if error.is_timeout()
+            && let Some(result) = self.reader.unended_result(&self.job.settings.dialect)
+        {
+            return TurnEnd::Result { result, reads_on: None };
+        }
         let heard = self.reader.has_output();
         TurnEnd::GivenUp { error: self.explained(error), heard }
     }
