@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use parking_lot::Mutex;
 
-use crate::Target;
+use crate::{Outcome, Rejection, Target};
 
 /// How the last attempt at a message failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +54,21 @@ struct Numbered {
 }
 
 impl LastError {
+    /// What went wrong in an attempt, for those who ask. An open breaker is none: no call was made, and what its calls met
+    /// with is known.
+    pub(crate) fn of(outcome: &Outcome, target: &Target) -> Option<Self> {
+        let (error, status, body) = match outcome {
+            Outcome::Done | Outcome::Interrupted | Outcome::BreakerOpen { .. } => return None,
+            Outcome::Rejected(Rejection { status, why, body, .. }) => (why.clone(), *status, body),
+            Outcome::Throttled { body, .. } => {
+                ("the host asked for a pause".to_owned(), Some(429), body)
+            }
+            Outcome::RetryLater { why, status, body, .. } => (why.clone(), *status, body),
+            Outcome::Unreachable { cause } => (cause.clone(), None, &None),
+        };
+        Some(Self::now(target, status, error, body.clone()))
+    }
+
     /// What happened just now.
     #[must_use]
     pub fn now(

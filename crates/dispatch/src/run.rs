@@ -327,7 +327,8 @@ impl Run<'_> {
             self.pool.pause(host, Instant::now() + after);
             self.runner.observe(&Fact::Paused { pool: &self.pool.code, host, after });
         }
-        if let Some(error) = last_error(&outcome, &tracked.entry) {
+        let target = &tracked.entry.message.target;
+        if let Some(error) = LastError::of(&outcome, target) {
             self.runner.failed(&tracked.entry, error);
         }
         if tracked.is_superseded() {
@@ -575,21 +576,6 @@ impl Run<'_> {
         let attempts = tracked.attempts();
         self.end(turn, Settlement::Retry { after, attempts, reason })
     }
-}
-
-/// What went wrong in an attempt, for those who ask. An open breaker is none: no call was made, and what its calls met
-/// with is known.
-fn last_error(outcome: &Outcome, entry: &Routed) -> Option<LastError> {
-    let (error, status, body) = match outcome {
-        Outcome::Done | Outcome::Interrupted | Outcome::BreakerOpen { .. } => return None,
-        Outcome::Rejected(Rejection { status, why, body, .. }) => (why.clone(), *status, body),
-        Outcome::Throttled { body, .. } => {
-            ("the host asked for a pause".to_owned(), Some(429), body)
-        }
-        Outcome::RetryLater { why, status, body, .. } => (why.clone(), *status, body),
-        Outcome::Unreachable { cause } => (cause.clone(), None, &None),
-    };
-    Some(LastError::now(&entry.message.target, status, error, body.clone()))
 }
 
 /// Runs an attempt until its context ends; then drops it where it stands.

@@ -41,9 +41,14 @@ impl Lines {
         Some(line)
     }
 
-    /// What was written after the last end of a line.
+    /// What was written after the last end of a line, which stays.
+    pub(super) fn unfinished(&self) -> String {
+        String::from_utf8_lossy(&self.pending[self.at..]).trim().to_owned()
+    }
+
+    /// The same, taken.
     pub(super) fn rest(&mut self) -> String {
-        let rest = String::from_utf8_lossy(&self.pending[self.at..]).trim().to_owned();
+        let rest = self.unfinished();
         (self.at, self.searched) = (self.pending.len(), self.pending.len());
         rest
     }

@@ -105,6 +105,16 @@ impl TurnReader {
         self.lines.rest()
     }
 
+    /// What it said after its last line, if that is a result already.
+    pub(crate) fn unended_result(&mut self, dialect: &Dialect) -> Option<AgentResult> {
+        let Ok(Value::Object(object)) = serde_json::from_str(&self.lines.unfinished()) else {
+            return None;
+        };
+        let is_result = type_of(dialect, &object) == Some(&dialect.result_type)
+            && field(&object, &dialect.replay_field) != Some(&Value::Bool(true));
+        is_result.then(|| result_of(dialect, object))
+    }
+
     /// The agent says no more: what it said last, or as a whole, may be the result. Says whether it is said to be one;
     /// otherwise it is one only if the agent ended in order. What it said is shown in an error as `shown` makes it.
     pub(crate) fn end(

@@ -13,7 +13,7 @@ use crate::event::ms;
 use crate::live::Live;
 use crate::metrics::Counted;
 use crate::sessions::{Asked, InSession, NotClaimed};
-use crate::settings::{CheckedSettings, PromptBy};
+use crate::settings::CheckedSettings;
 use crate::{Ask, Event, Outcome, Request, RequestError, SessionId};
 
 /// A request that was let in.
@@ -143,7 +143,7 @@ impl Drop for Submitted {
 impl Shared {
     async fn submit(self: &Arc<Self>, ask: Ask) -> Result<Submitted, RequestError> {
         let settings = self.settings();
-        ask.check((settings.prompt == PromptBy::Arg).then_some(&settings.command))?;
+        ask.check(settings.as_argument())?;
         if self.is_draining() {
             return Err(RequestError::ShuttingDown);
         }

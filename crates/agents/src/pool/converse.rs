@@ -14,10 +14,11 @@ use bytes::Bytes;
 use sluicegate_executors::process::{Exit, NotRead, Tree};
 use tokio::time::{Instant, sleep_until};
 
-use super::Shared;
 use super::job::{Job, crash};
+use super::{Shared, ms_since};
 use crate::RequestError;
 use crate::dialect::{AgentResult, MAX_OUTPUT, Said, TurnReader};
+use crate::event::ms;
 use crate::sessions::Left;
 use crate::settings::{Mode, PromptBy};
 use crate::worker::WorkerNumber;
@@ -104,17 +105,16 @@ impl Shared {
                     saying = talk.say_on(said);
                     continue;
                 }
-                () = until(silent_at) => {
-                    let silence = job.settings.max_silence.unwrap_or(Duration::ZERO);
-                    return talk.given_up(job.timed_out(worker, silence));
-                }
+                () = until(silent_at) => return talk.given_up(talk.silent(heard)),
             };
             let Some(bytes) = read else {
-                let heard = talk.reader.has_output();
+                let (has_output, silent) = (talk.reader.has_output(), talk.silent(heard));
                 return tokio::select! {
                     biased;
-                    end = talk.end(heard) => end,
-                    error = &mut interrupted => TurnEnd::GivenUp { error, heard },
+                    end = talk.end(has_output) => end,
+                    error = &mut interrupted => TurnEnd::GivenUp { error, heard: has_output },
+                    // It may have ended its output, and stay.
+                    () = until(silent_at) => TurnEnd::GivenUp { error: silent, heard: has_output },
                 };
             };
             heard = Instant::now();
@@ -162,8 +162,25 @@ impl<'a> Talk<'a> {
     }
 
     fn given_up(&mut self, error: RequestError) -> TurnEnd {
+        // What it said last may be the answer, though its line has no end.
+        if error.is_timeout()
+            && let Some(result) = self.reader.unended_result(&self.job.settings.dialect)
+        {
+            return TurnEnd::Result { result, reads_on: None };
+        }
         let heard = self.reader.has_output();
         TurnEnd::GivenUp { error: self.explained(error), heard }
+    }
+
+    /// It has said nothing for as long as it may.
+    fn silent(&self, heard: Instant) -> RequestError {
+        let silence = self.job.settings.max_silence.unwrap_or(Duration::ZERO);
+        let mut error = self.job.timed_out(self.worker, silence);
+        if let RequestError::ExecutionTimeout { message, .. } = &mut error {
+            let ms = ms_since(heard).max(ms(silence));
+            *message = Some(format!("it said nothing for {ms} ms, as long as max_silence allows"));
+        }
+        error
     }
 
     fn ends(&self) -> bool {
@@ -229,7 +246,8 @@ impl<'a> Talk<'a> {
                 said if said.is_empty() => "it said nothing".to_owned(),
                 said => format!("it said: {said}"),
             };
-            *message = Some(format!("no line of the dialect came; {said}"));
+            let before = message.take().map(|before| format!("{before}; ")).unwrap_or_default();
+            *message = Some(format!("{before}no line of the dialect came; {said}"));
         }
         error
     }

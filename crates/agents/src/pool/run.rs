@@ -210,6 +210,10 @@ impl Shared {
                 let mut staff = self.staff.lock();
                 // With what is in effect now: it is the command line that the worker is known by.
                 job.settings = staff.settings.clone();
+                // It was let in by what was in effect then.
+                if let Err(error) = job.live.request.ask.check(job.settings.as_argument()) {
+                    return Err((job, error));
+                }
                 staff.workers.assign(Instant::now(), &served, waiting.is_none())
             };
             match assigned {

@@ -167,7 +167,9 @@ fn program(settings: &CheckedSettings, session: &str, job: Option<&Job>) -> Prog
         let argument = argument.replace("{session}", session);
         prompt.map_or(argument.clone(), |prompt| argument.replace("{prompt}", prompt))
     };
-    let mut command = settings.command.iter().map(filled);
+    let (options, rest) = settings.command.split_at(end_of_options(settings));
+    let command = options.iter().map(filled).chain(of_session).chain(rest.iter().map(filled));
+    let mut command = command.map(Into::into);
     let mut environment = settings.environment.variables();
     // A process that stays is not of one request alone.
     let traced = job.filter(|_| settings.mode == Mode::OneShot);
@@ -175,10 +177,19 @@ fn program(settings: &CheckedSettings, session: &str, job: Option<&Job>) -> Prog
         environment.insert("TRACEPARENT".into(), parent.into());
     }
     Program {
-        command: command.next().unwrap_or_default().into(),
-        arguments: command.chain(of_session).map(Into::into).collect(),
+        command: command.next().unwrap_or_default(),
+        arguments: command.collect(),
         environment,
         folder: settings.folder.clone(),
         memory_limit: settings.worker_memory_mb.map(|mb| u64::from(mb) * 1024 * 1024),
     }
+}
+
+/// Where the arguments of a session go: at the end, but before a `--` that stands before the prompt, since what is behind
+/// it is no option.
+fn end_of_options(settings: &CheckedSettings) -> usize {
+    let command = settings.as_argument().unwrap_or_default();
+    let prompt = command.iter().position(|argument| argument.contains("{prompt}"));
+    let end = prompt.and_then(|at| command[..at].iter().rposition(|argument| argument == "--"));
+    end.unwrap_or(settings.command.len())
 }

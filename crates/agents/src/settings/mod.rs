@@ -277,6 +277,11 @@ impl Settings {
         if self.serial { 1 } else { self.max_workers }
     }
 
+    /// The command line of which the prompt becomes an argument, if it does.
+    pub(crate) fn as_argument(&self) -> Option<&[String]> {
+        (self.prompt == PromptBy::Arg).then_some(&self.command)
+    }
+
     pub(crate) fn upstream(&self) -> Result<Rate, Invalid> {
         Rate::sliding(self.upstream_rate_limit_rps, Duration::from_secs(1))
     }

@@ -126,3 +126,35 @@ async fn half_a_secret_does_not_show() {
     assert!(stderr.ends_with("xxx***"), "{}", &stderr[stderr.len() - 30..]);
     stage.end().await;
 }
+
+/// An agent that ends its output and stays says nothing either.
+#[tokio::test(flavor = "multi_thread")]
+async fn silence_counts_though_the_output_has_ended() {
+    fn quick(settings: &mut Settings) {
+        settings.max_silence = Some(millis(300));
+        settings.graceful_shutdown = millis(100);
+    }
+    for settings in [one_shot(quick), persistent(quick)] {
+        let stage = Stage::of_script(settings, "echo hi; exec >&-; exec sleep 100", &[]);
+        let error = stage.error(ask("web:1", "x")).await;
+        assert!(error.to_string().contains("max_silence"), "{error}");
+        stage.end().await;
+    }
+}
+
+/// An answer is one though its line has no end.
+///
+/// `docs/rules.md#agents-7`
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_whose_line_has_no_end_is_found_when_its_time_is_up() {
+    let script = r#"printf '{"type":"result","result":"hello"}'; exec sleep 100"#;
+    let quick = |settings: &mut Settings| {
+        settings.max_silence = Some(millis(300));
+        settings.graceful_shutdown = millis(100);
+    };
+    for settings in [one_shot(quick), persistent(quick)] {
+        let stage = Stage::of_script(settings, script, &[]);
+        assert_eq!(stage.reply(ask("web:1", "x")).await.text, "hello");
+        stage.end().await;
+    }
+}

@@ -261,3 +261,44 @@ async fn what_was_killed_here_is_not_tried_again() {
     assert_eq!(stage.asked(), ["work:10 eat:2000 hang", "hang"]);
     stage.end().await;
 }
+
+/// It was let in when the prompt was no argument.
+#[tokio::test(start_paused = true)]
+async fn a_message_does_not_become_an_option_by_a_reload() {
+    let settings = |by| {
+        one_shot(|settings| {
+            settings.max_workers = 1;
+            settings.prompt = by;
+            settings.command = ["agent", "-x", "{prompt}"].map(str::to_owned).to_vec();
+        })
+    };
+    let stage = Stage::new(settings(PromptBy::Stdin));
+    stage.enter(ask("web:1", "work:1000")).await;
+    let evil = stage.enter(ask("web:2", "--settings=/tmp/evil")).await;
+    let large = stage.enter(ask("web:3", &"x".repeat(200_000))).await;
+    stage.agents.change(settings(PromptBy::Arg).check().unwrap()).unwrap();
+    assert_eq!(stage.outcome(&evil).await.unwrap_err().code(), "invalid_field");
+    assert_eq!(stage.outcome(&large).await.unwrap_err().code(), "too_large");
+    assert_eq!(stage.spawned().len(), 1);
+    stage.end().await;
+}
+
+/// What is behind `--` is no option; one that is not before the prompt is somebody else's.
+#[tokio::test(start_paused = true)]
+async fn arguments_of_a_session_are_options() {
+    for (command, expected) in [
+        ("agent -p -- {prompt}", "-p --session-id s -- -x"),
+        ("nice -- agent -- {prompt}", "-- agent --session-id s -- -x"),
+        ("agent -P={prompt}", "-P=-x --session-id s"),
+    ] {
+        let stage = Stage::new(one_shot(|settings| {
+            settings.prompt = PromptBy::Arg;
+            settings.command = command.split(' ').map(str::to_owned).collect();
+        }));
+        let id = stage.enter(in_session("web:1", "s", "-x")).await;
+        tokio::time::sleep(millis(10)).await;
+        assert_eq!(stage.spawned()[0].join(" "), expected);
+        stage.agents.cancel(&id);
+        stage.end().await;
+    }
+}

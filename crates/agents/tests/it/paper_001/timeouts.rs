@@ -92,5 +92,7 @@ async fn a_process_that_says_nothing_for_too_long_is_given_up() {
     let error = stage.run(ask("web:1", "work:400 say hang")).await.unwrap_err();
     assert_eq!((error.code(), &error.fields()["timeoutMs"]), ("execution_timeout", &json!(500)));
     assert_eq!(stage.since(), millis(1_200 + 900));
+    let why = error.fields()["message"].clone();
+    assert_eq!(why, "it said nothing for 500 ms, as long as max_silence allows");
     stage.end().await;
 }
