@@ -144,6 +144,15 @@ pub(crate) fn clamped(delay: Duration) -> Duration {
 }
 
 impl Outcome {
+    /// What is said of an attempt that failed, and its status.
+    pub(crate) fn words(&self) -> (String, Option<u16>) {
+        match self {
+            Self::RetryLater { why, status, .. } => (why.clone(), *status),
+            Self::Unreachable { cause } => (cause.clone(), None),
+            other => (other.label().to_owned(), None),
+        }
+    }
+
     /// Its name in metrics.
     #[must_use]
     pub const fn label(&self) -> &'static str {

@@ -390,7 +390,7 @@ impl Run<'_> {
 
     /// Its attempts are used up: docs/rules.md#strict-3.
     fn exhaust(&self, turn: Turn<Item>, tracked: &Arc<Tracked<Routed>>, outcome: &Outcome) -> Next {
-        let (why, status) = last_words(outcome);
+        let (why, status) = outcome.words();
         let why =
             format!("{} of {} attempts: {why}", tracked.attempts(), self.settings.max_attempts);
         match (self.strict_key(tracked), self.settings.on_exhausted) {
@@ -592,12 +592,4 @@ async fn until_heard(
         outcome => outcome,
     })
     .await
-}
-
-fn last_words(outcome: &Outcome) -> (String, Option<u16>) {
-    match outcome {
-        Outcome::RetryLater { why, status, .. } => (why.clone(), *status),
-        Outcome::Unreachable { cause } => (cause.clone(), None),
-        other => (other.label().to_owned(), None),
-    }
 }
