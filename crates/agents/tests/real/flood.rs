@@ -14,18 +14,23 @@ async fn check(settings: sluicegate_agents::Settings) {
     let prompt = format!("!sleep {SERVICE_MS}ms hello");
     let flood = (0..FLOOD).map(|_| stage.enter(ask("web:flood", &prompt)));
     assert_eq!(join_all(flood).await.len(), FLOOD);
-    let mut waits = Vec::new();
+    let (mut waits, mut runs) = (Vec::new(), Vec::new());
     for _ in 0..ASKED {
-        waits.push(stage.reply(ask("web:other", &prompt)).await.queue_wait_ms);
+        let reply = stage.reply(ask("web:other", &prompt)).await;
+        waits.push(reply.queue_wait_ms);
+        runs.push(reply.execution_ms);
     }
     waits.sort_unstable();
+    runs.sort_unstable();
+    // What one request takes of a worker: what it was told to, and its way there and back.
+    let service = runs[ASKED / 2];
     let p95 = waits[ASKED * 95 / 100 - 1];
-    println!("waits beside a flood: p50 {} ms, p95 {p95} ms", waits[ASKED / 2]);
+    println!("waits beside a flood: p50 {} ms, p95 {p95} ms, of {service} ms", waits[ASKED / 2]);
     let left = stage.agents.tenants().into_iter().find(|(view, ..)| &*view.tenant == "web:flood");
     let (view, ..) = left.expect("the flood");
     // Otherwise there was nothing to wait for.
     assert!(view.queued > 100 && waits[ASKED - 1] > 0, "{} are left, {waits:?}", view.queued);
-    assert!(p95 <= SERVICE_MS, "{waits:?}");
+    assert!(p95 <= service, "{service} ms: {waits:?}");
     stage.end().await;
 }
 

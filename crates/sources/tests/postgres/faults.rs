@@ -138,8 +138,9 @@ async fn a_server_that_hangs_is_an_error_and_then_goes_on() {
     let sql = Sql::connect(&url).await;
     let busy = "SELECT pid FROM pg_stat_activity \
                 WHERE datname = current_database() AND application_name = 'sluicegate'";
-    let busy: Vec<i32> = sql.rows(busy).await.iter().map(|row| row.get(0)).collect();
+    // First the one that makes the others: from then on there are no more of them.
     server.pause();
+    let busy: Vec<i32> = sql.rows(busy).await.iter().map(|row| row.get(0)).collect();
     signal("-STOP", &busy);
     let begun = Instant::now();
     let answer = timeout(PATIENCE, source.settle(vec![gone(&received[0])])).await.unwrap();

@@ -25,7 +25,9 @@ fn words(event: &RawValue) -> String {
         .as_array()
         .map_or(Vec::new(), |tags| tags.iter().filter_map(Value::as_str).map(plain).collect());
     let (time, of, tags) = (text("time"), text("type"), tags.join(" "));
-    format!("{:>8}  {time}  {of}  {tags}  {}", shown["position"], cut(&shown["data"].to_string()))
+    // A number: how a JSON value takes a width depends on how serde_json was built.
+    let position = shown["position"].as_u64().unwrap_or_default();
+    format!("{position:>8}  {time}  {of}  {tags}  {}", cut(&shown["data"].to_string()))
 }
 
 fn cut(data: &str) -> String {
