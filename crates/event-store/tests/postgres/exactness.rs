@@ -221,6 +221,8 @@ async fn a_batch_is_exact_in_itself() {
     let url = database(server.url()).await;
     let engine = open(&url).await;
     let sql = Sql::connect(&url).await;
+    // Within a transaction the server goes on showing the processes it had when it was first asked.
+    let onlooker = Sql::connect(&url).await;
     for round in 0..10 {
         // While the table is locked the first batch waits, and all others become one.
         let before = sql.number("SELECT coalesce(max(position), 0) FROM sluicegate.events").await;
@@ -230,7 +232,7 @@ async fn a_batch_is_exact_in_itself() {
         crowd.join(async move { append(&*first, vec![event("First", "k:v")], None).await }).await;
         let waits = "SELECT count(*) FROM pg_stat_activity \
                      WHERE wait_event = 'relation' AND datname = current_database()";
-        crate::stage::until("waiting", async || sql.number(waits).await == 1).await;
+        crate::stage::until("waiting", async || onlooker.number(waits).await == 1).await;
         let seat = format!("seat:{round}");
         let after = |n: i64| Position::new(u64::try_from(before + n).unwrap());
         let query = || Query::any_of([QueryItem::default().tags([seat.clone()])]);

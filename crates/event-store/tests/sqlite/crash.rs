@@ -3,7 +3,7 @@
 //! The process is this test's own program, started again to run [`appends_until_it_is_killed`].
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -43,14 +43,19 @@ async fn appends_until_it_is_killed() {
                 let events = (0..PARTS).map(|part| about("id", &id).tag("part", part));
                 let condition = AppendCondition::none(Query::tagged("id", &id));
                 match append(&engine, events.collect(), Some(condition)).await {
-                    Ok(_) => eprintln!("acknowledged {id}"),
-                    Err(_) => eprintln!("refused {id}"),
+                    Ok(_) => say("acknowledged", &id),
+                    Err(_) => say("refused", &id),
                 }
             }
         }
     };
     at_once((0..CALLERS).map(caller)).await;
     assert_eq!(all(&engine, Query::types(["Said"])).await.len(), CALLERS * 3 * PARTS);
+}
+
+/// Says it in one piece: standard error is not buffered, and the process may be killed between two pieces.
+fn say(what: &str, id: &str) {
+    std::io::stderr().write_all(format!("{what} {id}\n").as_bytes()).unwrap();
 }
 
 /// Lets a process append and kills it once it has said so many lines.
