@@ -1,4 +1,6 @@
 //! What may be stored and asked for. Everything is checked here, once, before an engine sees it.
+//!
+//! `docs/rules.md#events-7`.
 
 use std::fmt;
 

@@ -1,4 +1,6 @@
 //! Reading page after page: up to the head that was there at the start, or on and on.
+//!
+//! `docs/rules.md#events-4`.
 
 use std::pin::Pin;
 use std::sync::Arc;

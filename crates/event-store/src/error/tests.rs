@@ -1,4 +1,6 @@
 //! Every error, and what it says to whoever gets it.
+//!
+//! `docs/rules.md#events-7`.
 
 use super::*;
 

@@ -1,4 +1,6 @@
 //! What became of requests whose answer is an error, or was lost.
+//!
+//! `docs/rules.md#events-2`, `docs/rules.md#events-3`.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -3,6 +3,8 @@
 //! The database compares conditions with events that are there. Those of the batch itself are not there yet: which of
 //! them a later request's condition asks for is computed here, and whether it counts (the earlier request may fail, or
 //! its events may not be after the position) is decided by the database, under the lock.
+//!
+//! `docs/rules.md#events-1`.
 
 use std::collections::{HashMap, HashSet};
 

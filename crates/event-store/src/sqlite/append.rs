@@ -1,4 +1,6 @@
 //! Appending: the check and the rows, one request after the other within the writer's transaction.
+//!
+//! `docs/rules.md#events-1`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,6 @@
 //! How far the log is, for those who wait for more.
+//!
+//! `docs/rules.md#events-3`.
 
 use std::time::Duration;
 

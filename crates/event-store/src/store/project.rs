@@ -1,4 +1,6 @@
 //! Projecting: all at once, or page by page.
+//!
+//! `docs/rules.md#events-5`.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,6 +1,8 @@
 //! A process that is killed while it appends, on a disk that fails now and then and forgets what it did not sync.
 //!
 //! The process is this test's own program, started again to run [`appends_until_it_is_killed`].
+//!
+//! `docs/rules.md#events-2`, `docs/rules.md#events-3`.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};

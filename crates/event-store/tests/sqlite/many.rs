@@ -1,4 +1,6 @@
 //! Pages of a long log.
+//!
+//! `docs/rules.md#events-4`.
 
 use sluicegate_event_store::{Engine, Event, NewEvent, Position, Query, QueryItem, Read};
 

@@ -1,4 +1,6 @@
 //! Many who decide the same at once: one of them is right.
+//!
+//! `docs/rules.md#events-1`.
 
 use sluicegate_event_store::{AppendCondition, AppendError, Engine, Query, QueryItem};
 

@@ -1,4 +1,6 @@
 //! What is stored of a shelf, as text: up to where events were touched, and which of those are open.
+//!
+//! `docs/rules.md#events-6`.
 
 use std::collections::BTreeMap;
 use std::fmt;

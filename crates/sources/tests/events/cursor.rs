@@ -1,4 +1,6 @@
 //! The cursor: durable, and cheap however long something waits.
+//!
+//! `docs/rules.md#events-6`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,6 @@
 //! Paper 003: what bounds projections, scenario by scenario.
+//!
+//! `docs/rules.md#events-5`.
 
 mod limits;
 mod load;
