@@ -391,9 +391,6 @@ fn hold_behind(queue: &Queue, pool: &Pool, window: &mut State, items: Vec<Item>)
         if is_moving { elsewhere(queue, pool, &order, &settings) } else { HashSet::new() };
     let waiting = window.not_for(pool).map(|item| &item.held.tracked().entry);
     busy.extend(waiting.filter(|entry| has_line(&entry.message)).map(Routed::line));
-    for before in queue.recipient.leaving_before() {
-        busy.extend(before.recipient.window.lines());
-    }
     let mut free = Vec::with_capacity(items.len());
     for item in items {
         let tracked = item.held.tracked();
@@ -432,16 +429,21 @@ fn elsewhere(queue: &Queue, pool: &Pool, order: &Order, settings: &PoolSettings)
             false => order.keeps_message(message),
         })
     };
-    let mut all = queue.owed.in_flight.each_that_may_run();
+    let lines = |of: &Queue, counts: &dyn Fn(&InFlightMessage) -> bool| -> Vec<Line> {
+        let all = of.owed.in_flight.each_that_may_run();
+        let busy = all.iter().filter(|other| counts(other) && is_elsewhere(other));
+        busy.map(|other| other.entry.line()).collect()
+    };
+    let mut busy: HashSet<Line> = lines(queue, &|_| true).into_iter().collect();
     for before in queue.recipient.leaving_before() {
-        all.extend(before.owed.in_flight.each_that_may_run());
+        // Nothing of it goes from its window to a pool, or back, between the two looks.
+        busy.extend(before.recipient.window.lines(|| lines(&before, &|_| true)));
     }
     // What came later waits for what was here before; but what runs of it is waited for.
     for after in queue.recipient.coming_after() {
-        let later = after.owed.in_flight.each_that_may_run();
-        all.extend(later.into_iter().filter(|later| later.entry.standing().now.is_running()));
+        busy.extend(lines(&after, &|later| later.entry.standing().now.is_running()));
     }
-    all.iter().filter(|other| is_elsewhere(other)).map(|other| other.entry.line()).collect()
+    busy
 }
 
 /// Lets in what waits for a pool of this code, now that it has room; and finds another pool for what waited for one

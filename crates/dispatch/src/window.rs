@@ -55,10 +55,11 @@ impl Window {
     }
 
     /// The lines of all that wait.
-    pub(crate) fn lines(&self) -> Vec<Line> {
+    pub(crate) fn lines(&self, also: impl FnOnce() -> Vec<Line>) -> Vec<Line> {
         let state = self.state.lock();
         let in_pools = state.by_pool.values().flat_map(|waiting| &waiting.items);
-        in_pools.chain(&state.behind).map(|item| item.held.tracked().entry.line()).collect()
+        let waiting = in_pools.chain(&state.behind).map(|item| item.held.tracked().entry.line());
+        waiting.chain(also()).collect()
     }
 
     /// Waits until so many wait, or fewer.
