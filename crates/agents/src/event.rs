@@ -69,6 +69,13 @@ pub enum Event<'a> {
         /// By which signal.
         signal: &'static str,
     },
+    /// A worker's processes are not gone long after they were killed: its place is given to others.
+    WorkerAbandoned {
+        /// Which.
+        worker: &'a str,
+        /// How long they had.
+        after: Duration,
+    },
     /// A process could not be started.
     WorkerNotStarted {
         /// Which worker's.
@@ -188,6 +195,7 @@ impl<'a> Event<'a> {
             Self::WorkerRecycled { .. } => "worker.recycled",
             Self::WorkerStuck { .. } => "worker.stuck",
             Self::WorkerKilled { .. } => "worker.killed",
+            Self::WorkerAbandoned { .. } => "worker.abandoned",
             Self::WorkerNotStarted { .. } => "worker.not_started",
             Self::RequestEnqueued { .. } => "request.enqueued",
             Self::RequestDequeued { .. } => "request.dequeued",
@@ -219,6 +227,9 @@ impl<'a> Event<'a> {
                 json!({"workerId": worker, "stuckDurationMs": ms(*after)})
             }
             Self::WorkerKilled { worker, signal } => json!({"workerId": worker, "signal": signal}),
+            Self::WorkerAbandoned { worker, after } => {
+                json!({"workerId": worker, "durationMs": ms(*after)})
+            }
             Self::WorkerNotStarted { worker, cause } => {
                 json!({"workerId": worker, "error": cause})
             }

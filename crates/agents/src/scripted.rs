@@ -12,6 +12,8 @@
 //! | `stay` | does not end after its result |
 //! | `again:MS`, `ends:MS` | says its result once more, so long after it; ends then, with code 1 |
 //! | `children` | leaves processes behind |
+//! | `unheard` | nobody is told that it is gone |
+//! | `unended` | its result has no end of a line |
 //! | `eat:MB` | uses so much memory |
 //!
 //! A program with `--stay` among its arguments has many turns, one for each line; others have one.
@@ -149,6 +151,7 @@ struct State {
     gone: bool,
     stubborn: bool,
     children: bool,
+    unheard: bool,
     memory: u64,
     /// Above it, it is killed.
     limit: Option<u64>,
@@ -160,6 +163,7 @@ enum Step {
     AwaitDenial,
     Stubborn,
     Children,
+    Unheard,
     Memory(u64),
     Hang,
     Exit(Exit),
@@ -186,6 +190,7 @@ impl State {
             gone: false,
             stubborn: false,
             children: false,
+            unheard: false,
             memory: 300 * 1024 * 1024,
             limit: None,
         }
@@ -219,6 +224,7 @@ impl State {
                 }
                 Step::Stubborn => self.stubborn = true,
                 Step::Children => self.children = true,
+                Step::Unheard => self.unheard = true,
                 Step::Memory(bytes) => {
                     self.memory = bytes;
                     if self.limit.is_some_and(|limit| bytes > limit) {
@@ -292,7 +298,7 @@ impl State {
         self.note(self.at, Did::Asked { session: session.clone(), prompt: prompt.to_owned() });
         let line = |value: Value| Bytes::from(format!("{value}\n"));
         let (mut after, mut is_error, mut stays) = (Duration::ZERO, false, self.stays);
-        let (mut again, mut ends) = (None, None);
+        let (mut again, mut ends, mut is_unended) = (None, None, false);
         for word in prompt.split_whitespace() {
             let (verb, number) = word.split_once(':').unwrap_or((word, ""));
             let number: u64 = number.parse().unwrap_or(0);
@@ -324,6 +330,7 @@ impl State {
                 "hang" => Step::Hang,
                 "stubborn" => Step::Stubborn,
                 "children" => Step::Children,
+                "unheard" => Step::Unheard,
                 "eat" => Step::Memory(number * 1024 * 1024),
                 "error" => {
                     is_error = true;
@@ -331,6 +338,10 @@ impl State {
                 }
                 "stay" => {
                     stays = true;
+                    continue;
+                }
+                "unended" => {
+                    is_unended = true;
                     continue;
                 }
                 "again" => {
@@ -348,7 +359,8 @@ impl State {
         let result = json!({
             "type": "result", "is_error": is_error, "result": prompt, "session_id": session,
         });
-        let result = line(result);
+        let mut result = line(result);
+        result.truncate(result.len() - usize::from(is_unended));
         let answer = Step::Answer { prompt: prompt.to_owned(), line: result.clone() };
         self.steps.push_back((after, answer));
         self.steps.extend(again.map(|after| (after, Step::Out(result))));
@@ -477,7 +489,7 @@ impl Tree for ScriptedTree {
     }
 
     fn gone(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.until(|state| state.gone.then_some(())))
+        Box::pin(self.until(|state| (state.gone && !state.unheard).then_some(())))
     }
 }
 

@@ -172,6 +172,8 @@ impl Shared {
                 job.turn.fail();
                 return over(error, Left::Untouched);
             }
+            // It always comes: whoever has the turn waits for nothing without a bound (its limit, the grace, and what a kill
+            // may take), and one that is dropped is heard of too.
             match report.await {
                 Ok(Report::Ended { outcome, left }) => return Attempt::Over(outcome, left),
                 Ok(Report::Again { turn, left }) => return Attempt::Again(turn, left),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use sluicegate_executors::process::{Exit, Program, SpawnError, Tree, TreeSignal};
 use sluicegate_tasks::Context;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Shared;
 use super::job::{Job, Report, crash};
@@ -82,14 +82,21 @@ impl Body {
                 error = &mut given_up => error,
             }
         };
-        if let Some(job) = &mut self.job {
-            job.tell(Report::Ended { outcome: Err(error.clone()), left: Left::Silent });
+        match &mut self.job {
+            Some(job) => {
+                job.tell(Report::Ended { outcome: Err(error.clone()), left: Left::Silent })
+            }
+            None if self.seat.kill.is_cancelled() => {}
+            None => {
+                let (worker, cause) = (&*self.seat.id, "it takes too long");
+                shared.observe(&Event::WorkerNotStarted { worker, cause });
+                shared.staff(|staff| staff.workers.not_started(Instant::now()));
+            }
         }
         // It is told now; but the place is free when nothing is left of what was being started.
         let grace = shared.settings().graceful_shutdown;
         if let Ok(Ok(tree)) = timeout(grace, spawning).await {
-            tree.signal(TreeSignal::Kill);
-            tree.gone().await;
+            self.seat.killed(&*tree).await;
         }
         Err(error)
     }
@@ -137,13 +144,17 @@ impl Body {
 }
 
 impl Seat {
-    /// Waits until it is given up before it is asked: its turn is, or it is killed.
+    /// Waits until it is given up before it is asked: its turn is, or it is killed. A start ahead of a turn has as long as
+    /// a turn may.
     pub(super) async fn given_up(&self, job: Option<&Job>) -> RequestError {
-        let Self { id, kill, .. } = self;
+        let Self { id, kill, shared, .. } = self;
         let interrupted = async {
             match job {
                 Some(job) => job.interrupted(id).await,
-                None => std::future::pending().await,
+                None => {
+                    sleep(shared.settings().execution_timeout).await;
+                    crash(id, None, String::new())
+                }
             }
         };
         tokio::select! {

@@ -22,6 +22,10 @@ use crate::worker::{AfterTurn, Recycled, WorkerNumber};
 /// How long a process that has answered may take to end by itself.
 const LINGER: Duration = Duration::from_secs(2);
 
+/// What is not gone so long after SIGKILL is held by the system, or nobody tells of its end: it can do nothing more, and
+/// its place is not lost with it.
+const KILLED_WITHIN: Duration = Duration::from_secs(30);
+
 /// How a worker's task is reached.
 pub(super) struct Handle {
     pub(super) inbox: mpsc::Sender<Command>,
@@ -110,7 +114,9 @@ impl Body {
                 Err(end) => break end,
             }
         };
-        if end == End::Exited && !self.seat.kill.is_cancelled() {
+        // One that answers before it is asked is of no more use than one that does not stay.
+        let by_itself = matches!(end, End::Exited | End::Recycled(Recycled::OutOfStep));
+        if by_itself && !self.seat.kill.is_cancelled() {
             shared.staff(|staff| staff.workers.ended(Instant::now(), self.seat.number));
         }
         if let Some(tree) = self.tree.clone() {
@@ -200,8 +206,7 @@ impl Body {
             shared.observe(&Event::WorkerKilled { worker: id, signal: "SIGKILL" });
         }
         // What a program that has ended left behind goes too.
-        tree.signal(TreeSignal::Kill);
-        tree.gone().await;
+        self.seat.killed(tree).await;
     }
 
     /// The turn is over, and the worker goes on.
@@ -238,6 +243,17 @@ impl Body {
                 drop(reply.send(Report::Again { turn: job.turn, left }));
             }
             None => drop(job.turn.finish()),
+        }
+    }
+}
+
+impl Seat {
+    /// Kills a tree, and waits until nothing of it is left.
+    pub(super) async fn killed(&self, tree: &dyn Tree) {
+        tree.signal(TreeSignal::Kill);
+        if timeout(KILLED_WITHIN, tree.gone()).await.is_err() {
+            let abandoned = Event::WorkerAbandoned { worker: &self.id, after: KILLED_WITHIN };
+            self.shared.observe(&abandoned);
         }
     }
 }

@@ -46,6 +46,14 @@ impl Record {
                 );
                 self.raise(Code::WorkerStuck, Severity::Warning, NAME, words);
             }
+            Event::WorkerAbandoned { worker, after } => {
+                let words = format!(
+                    "processes of {worker} are not gone {} s after they were killed; its place is given to others: \
+                     see what holds them with `ps -eo pid,stat,wchan,args`",
+                    after.as_secs()
+                );
+                self.raise(Code::WorkerStuck, Severity::Error, NAME, words);
+            }
             _ => {}
         }
         match self.streak.hear(event) {
@@ -135,6 +143,9 @@ fn say(event: &Event<'_>) {
         }
         Event::WorkerStuck { worker, after } => warn!(target: T, worker, ?after, "worker stuck"),
         Event::WorkerKilled { worker, signal } => info!(target: T, worker, signal, "worker ended"),
+        Event::WorkerAbandoned { worker, after } => {
+            error!(target: T, worker, ?after, "processes are not gone though they were killed");
+        }
         Event::WorkerNotStarted { worker, cause } => {
             debug!(target: T, worker, cause = &*plain(cause), "worker not started");
         }

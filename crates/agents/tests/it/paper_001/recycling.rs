@@ -178,6 +178,22 @@ async fn a_program_that_ends_at_once_is_started_ahead_with_a_growing_pause() {
     stage.end().await;
 }
 
+/// It says a result before anybody asks it: as one that ends, it is of no use.
+///
+/// `docs/rules.md#agents-5`
+#[tokio::test(start_paused = true)]
+async fn a_program_that_answers_at_once_is_started_ahead_with_a_growing_pause() {
+    let stage = Stage::new(persistent(|settings| {
+        settings.command = ["agent", "--stay", "-P", "work:1"].map(str::to_owned).to_vec();
+        settings.min_workers = 1;
+    }));
+    tokio::time::sleep(millis(61_500)).await;
+    assert_eq!(stage.spawned().len(), 5);
+    tokio::time::sleep(millis(1_000)).await;
+    assert_eq!(stage.spawned().len(), 6);
+    stage.end().await;
+}
+
 /// One that came up while the pool was ending was not among those that were told to end.
 #[tokio::test(start_paused = true)]
 async fn what_is_being_started_ahead_does_not_hold_up_the_end() {

@@ -1,8 +1,8 @@
 //! Sections 2 and 4: queue timeout, execution timeout, one deadline over both.
 
 use serde_json::json;
-use sluicegate_agents::Ask;
 use sluicegate_agents::scripted::Did;
+use sluicegate_agents::{Ask, WorkerState};
 
 use crate::stage::{Stage, ask, in_session, millis, one_shot, persistent};
 
@@ -94,5 +94,48 @@ async fn a_process_that_says_nothing_for_too_long_is_given_up() {
     assert_eq!(stage.since(), millis(1_200 + 900));
     let why = error.fields()["message"].clone();
     assert_eq!(why, "it said nothing for 500 ms, as long as max_silence allows");
+    stage.end().await;
+}
+
+/// Its caller is answered and its place comes free, when nobody says that its processes are gone.
+///
+/// `docs/rules.md#agents-1`
+#[tokio::test(start_paused = true)]
+async fn a_tree_whose_end_is_never_heard_of_holds_no_place_for_ever() {
+    for (prompt, code, after) in [
+        // It would be tried once more, on a worker after it.
+        ("unheard crash", "worker_crash", 30_000),
+        ("unheard hang", "execution_timeout", 20_000),
+    ] {
+        let stage = Stage::new(one_shot(|settings| {
+            settings.max_workers = 1;
+            settings.execution_timeout = millis(20_000);
+        }));
+        let ask = Ask { idempotent: true, ..in_session("web:1", "s", prompt) };
+        assert_eq!((stage.code(ask).await, stage.since()), (code, millis(after)));
+        assert_eq!(stage.reply(in_session("web:1", "s", "work:1")).await.text, "work:1");
+        let abandoned = stage.events("worker.abandoned");
+        assert_eq!(abandoned[0]["durationMs"], 30_000);
+        assert_eq!(stage.events("worker.spawned").len(), abandoned.len() + 1);
+        stage.end().await;
+    }
+}
+
+/// There is no request whose time could be up.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_never_comes_up_ahead_of_a_turn_is_given_up() {
+    let stage = Stage::new(persistent(|settings| {
+        (settings.min_workers, settings.max_workers) = (1, 1);
+        settings.execution_timeout = millis(20_000);
+    }));
+    stage.scripted.set_spawn_delay(millis(1_000_000));
+    tokio::time::sleep(millis(1)).await;
+    stage.scripted.set_spawn_delay(millis(0));
+    assert_eq!(stage.states(), [WorkerState::Starting]);
+    tokio::time::sleep(millis(20_000)).await;
+    assert_eq!(stage.events("worker.not_started")[0]["error"], "it takes too long");
+    // Its place is free once nothing of it can be left.
+    tokio::time::sleep(millis(10_001)).await;
+    assert_eq!(stage.states(), [WorkerState::Idle]);
     stage.end().await;
 }
