@@ -46,7 +46,12 @@ impl Lines {
         String::from_utf8_lossy(&self.pending[self.at..]).trim().to_owned()
     }
 
-    /// The same, taken.
+    /// Whether the last of it that can be seen is this.
+    pub(super) fn rest_ends_with(&self, end: u8) -> bool {
+        self.pending[self.at..].trim_ascii_end().last() == Some(&end)
+    }
+
+    /// What was written after the last end of a line, taken.
     pub(super) fn rest(&mut self) -> String {
         let rest = self.unfinished();
         (self.at, self.searched) = (self.pending.len(), self.pending.len());

@@ -18,6 +18,8 @@ pub(crate) struct TurnReader {
     has_output: bool,
     /// Whether any line had a type, or was an echo.
     understood: bool,
+    /// Whether what has come after the last line was looked at.
+    looked_at_rest: bool,
 }
 
 /// What a line means.
@@ -45,8 +47,9 @@ pub(crate) struct AgentResult {
 impl TurnReader {
     /// For a process that answers and ends, or for one that stays.
     pub(crate) fn new(ends: bool) -> Self {
-        let whole = ends.then(String::new);
-        Self { lines: Lines::default(), whole, untyped: None, has_output: false, understood: false }
+        let (lines, whole) = (Lines::default(), ends.then(String::new));
+        let (untyped, has_output, understood, looked_at_rest) = (None, false, false, false);
+        Self { lines, whole, untyped, has_output, understood, looked_at_rest }
     }
 
     /// For a process that stays, after its result: what it says until the next turn is nobody's.
@@ -76,6 +79,7 @@ impl TurnReader {
 
     /// Takes what the agent wrote.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(), OverLimit> {
+        self.looked_at_rest = false;
         self.lines.push(bytes, MAX_OUTPUT)
     }
 
@@ -105,14 +109,23 @@ impl TurnReader {
         self.lines.rest()
     }
 
-    /// What it said after its last line, if that is a result already.
+    /// Whether what it said after its last line was not looked at, and may be whole.
+    pub(crate) fn may_be_unended(&self) -> bool {
+        !self.looked_at_rest && self.lines.rest_ends_with(b'}')
+    }
+
+    /// What it said after its last line, taken if that is a result already.
     pub(crate) fn unended_result(&mut self, dialect: &Dialect) -> Option<AgentResult> {
+        self.looked_at_rest = true;
         let Ok(Value::Object(object)) = serde_json::from_str(&self.lines.unfinished()) else {
             return None;
         };
         let is_result = type_of(dialect, &object) == Some(&dialect.result_type)
             && field(&object, &dialect.replay_field) != Some(&Value::Bool(true));
-        is_result.then(|| result_of(dialect, object))
+        is_result.then(|| {
+            self.lines.rest();
+            result_of(dialect, object)
+        })
     }
 
     /// The agent says no more: what it said last, or as a whole, may be the result. Says whether it is said to be one;

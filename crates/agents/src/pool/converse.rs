@@ -26,6 +26,9 @@ use crate::worker::WorkerNumber;
 /// How much is shown of what an agent said that was not understood.
 const SAID: usize = 200;
 
+/// After so long without a word, what was said may be a result though its line has no end: some forget it, and stay.
+const PAUSE: Duration = Duration::from_millis(250);
+
 /// How a turn ended.
 #[derive(Debug)]
 pub(super) enum TurnEnd {
@@ -97,6 +100,7 @@ impl Shared {
         let mut heard = Instant::now();
         loop {
             let silent_at = job.settings.max_silence.and_then(|silence| heard.checked_add(silence));
+            let paused_at = talk.reader.may_be_unended().then(|| heard + PAUSE);
             let read = tokio::select! {
                 biased;
                 read = tree.read() => read,
@@ -105,6 +109,10 @@ impl Shared {
                     saying = talk.say_on(said);
                     continue;
                 }
+                () = until(paused_at) => match talk.unended() {
+                    Some(result) => return talk.answered(result, saying.is_none()),
+                    None => continue,
+                },
                 () = until(silent_at) => return talk.given_up(talk.silent(heard)),
             };
             let Some(bytes) = read else {
@@ -164,12 +172,16 @@ impl<'a> Talk<'a> {
     fn given_up(&mut self, error: RequestError) -> TurnEnd {
         // What it said last may be the answer, though its line has no end.
         if error.is_timeout()
-            && let Some(result) = self.reader.unended_result(&self.job.settings.dialect)
+            && let Some(result) = self.unended()
         {
             return TurnEnd::Result { result, reads_on: None };
         }
         let heard = self.reader.has_output();
         TurnEnd::GivenUp { error: self.explained(error), heard }
+    }
+
+    fn unended(&mut self) -> Option<AgentResult> {
+        self.reader.unended_result(&self.job.settings.dialect)
     }
 
     /// It has said nothing for as long as it may.
