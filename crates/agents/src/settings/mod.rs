@@ -259,10 +259,24 @@ impl Settings {
                     "is \"arg\", and a process that stays is asked on its input".to_owned(),
                 );
             }
-            (PromptBy::Arg, _) if !self.command.iter().any(|arg| arg.contains("{prompt}")) => {
+            (PromptBy::Arg, _) if !has_prompt(&self.command) => {
                 wrong("prompt", "is \"arg\", but command has no {prompt}".to_owned());
             }
+            (PromptBy::Stdin, _) if has_prompt(&self.command) => {
+                let message = "has {prompt}, which is filled only where prompt is \"arg\"";
+                wrong("command", message.to_owned());
+            }
             _ => {}
+        }
+        if self.command.first().is_some_and(|program| program.contains("{prompt}")) {
+            wrong("command", "must not take the program's name from {prompt}".to_owned());
+        }
+        for (key, arguments) in
+            [("session_args", &self.session_args), ("resume_args", &self.resume_args)]
+        {
+            if has_prompt(arguments) {
+                wrong(key, "has {prompt}, which is filled only in command".to_owned());
+            }
         }
     }
 
@@ -298,6 +312,10 @@ impl Settings {
         let all = if *own_depth { u32::MAX } else { self.max_queue_depth_per_tenant };
         limits.in_kernel(limits.max_queued_requests.min(all))
     }
+}
+
+fn has_prompt(arguments: &[String]) -> bool {
+    arguments.iter().any(|argument| argument.contains("{prompt}"))
 }
 
 /// What is longer than a year is meant to be none, and no clock can add it.
@@ -372,7 +390,7 @@ mod tests {
     #[test]
     fn what_cannot_work_is_named_by_its_key() {
         type Change = fn(&mut Settings);
-        let cases: [(&str, Change); 14] = [
+        let cases: [(&str, Change); 17] = [
             ("max_workers", |s| (s.max_workers, s.min_workers) = (0, 0)),
             ("min_workers", |s| s.min_workers = 5),
             ("queue_timeout", |s| s.queue_timeout = Duration::ZERO),
@@ -384,6 +402,9 @@ mod tests {
             ("worker_memory_mb", |s| s.worker_memory_mb = Some(0)),
             ("command", |s| s.command = vec![" ".to_owned()]),
             ("prompt", |s| s.prompt = PromptBy::Arg),
+            ("command", |s| s.command.push("{prompt}".to_owned())),
+            ("command", |s| (s.prompt, s.command) = (PromptBy::Arg, vec!["{prompt}".to_owned()])),
+            ("resume_args", |s| s.resume_args.push("{prompt}".to_owned())),
             ("tenant_limits.weight", |s| s.tenant_limits.weight = 10_001),
             ("tenant_limits.rate_limit_window", |s| {
                 s.tenant_limits.rate_limit_window = Duration::ZERO;

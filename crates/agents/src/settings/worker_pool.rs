@@ -40,9 +40,6 @@ impl Settings {
             }
         }
         self.serial = object.get("enabled") != Some(&Value::Bool(true));
-        if !wrongs.is_empty() {
-            return Err(wrongs);
-        }
         let spelled = |wrong: Wrong| {
             let written = KEYS.iter().find(|(_, ours)| *ours == wrong.key);
             let key = written.map_or(wrong.key.as_str(), |(theirs, _)| theirs).to_owned();
@@ -51,7 +48,21 @@ impl Settings {
             });
             Wrong { key, message }
         };
-        self.check().map_err(|wrongs| wrongs.into_iter().map(spelled).collect())
+        let checked = self.check().map_err(|wrongs| wrongs.into_iter().map(spelled));
+        match checked {
+            Ok(checked) if wrongs.is_empty() => Ok(checked),
+            Ok(_) => Err(wrongs),
+            Err(others) => {
+                // What could not be read has another value by now, of which nothing is to be said.
+                let is_unread = |other: &Wrong| {
+                    let has = |key: &str| other.key == key || other.message.contains(key);
+                    wrongs.iter().any(|wrong| has(&wrong.key))
+                };
+                let others: Vec<Wrong> = others.filter(|other| !is_unread(other)).collect();
+                wrongs.extend(others);
+                Err(wrongs)
+            }
+        }
     }
 
     fn set(&mut self, key: &str, value: &Value) -> Result<(), String> {
@@ -116,6 +127,18 @@ mod tests {
             let read = Settings::default().check_with_worker_pool(object).unwrap();
             assert_eq!(read.concurrency(), concurrency, "{object}");
         }
+    }
+
+    /// `docs/rules.md#agents-9`
+    #[test]
+    fn all_that_is_wrong_is_said_at_once() {
+        let object = r#"{"maxWorkers": "4", "minWorkers": 9, "queueTimeoutMs": 0, "size": 1,
+            "gracefulShutdownMs": 9000, "executionTimeoutMs": 5000}"#;
+        let wrongs = Settings::default().check_with_worker_pool(object).unwrap_err();
+        let mut keys: Vec<&str> = wrongs.iter().map(|wrong| wrong.key.as_str()).collect();
+        keys.sort_unstable();
+        // Whether there are more of the least than of the most is not known.
+        assert_eq!(keys, ["gracefulShutdownMs", "maxWorkers", "queueTimeoutMs", "size"]);
     }
 
     /// `docs/rules.md#agents-9`

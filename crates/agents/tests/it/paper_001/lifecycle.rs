@@ -157,6 +157,26 @@ async fn a_result_ends_the_turn_whatever_the_process_does_after_it() {
     stage.end().await;
 }
 
+/// Nothing more comes, so it is whole.
+///
+/// `docs/rules.md#agents-7`
+#[tokio::test(start_paused = true)]
+async fn a_result_whose_line_has_no_end_is_found_at_once() {
+    for (settings, prompt) in [
+        (one_shot(|_| {}), "unended"),
+        (one_shot(|_| {}), "unended stay"),
+        (persistent(|_| {}), "unended"),
+    ] {
+        let stage = Stage::new(settings);
+        for _ in 0..2 {
+            let began = stage.since();
+            assert_eq!(stage.reply(in_session("web:1", "s", prompt)).await.text, prompt);
+            assert!(stage.since() - began <= millis(250 + 2_001), "{:?}", stage.since());
+        }
+        stage.end().await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_an_agent_leaves_behind_dies() {
     let stage = Stage::new(one_shot(|_| {}));
@@ -269,7 +289,9 @@ async fn a_message_does_not_become_an_option_by_a_reload() {
         one_shot(|settings| {
             settings.max_workers = 1;
             settings.prompt = by;
-            settings.command = ["agent", "-x", "{prompt}"].map(str::to_owned).to_vec();
+            let prompt = (by == PromptBy::Arg).then_some("{prompt}");
+            let command = ["agent", "-x"].into_iter().chain(prompt);
+            settings.command = command.map(str::to_owned).collect();
         })
     };
     let stage = Stage::new(settings(PromptBy::Stdin));
