@@ -10,6 +10,7 @@ use tokio::time::Instant;
 #[derive(Clone, Debug)]
 pub(crate) struct TurnSeen {
     pub(crate) session: String,
+    pub(crate) pid: u32,
     pub(crate) from: Instant,
     pub(crate) to: Instant,
 }
@@ -25,7 +26,7 @@ pub(crate) fn turns(log: &[Entry]) -> Vec<TurnSeen> {
             }
             Did::Answered { .. } | Did::Gone => {
                 if let Some((session, from)) = open.remove(pid) {
-                    turns.push(TurnSeen { session, from, to: *at });
+                    turns.push(TurnSeen { session, pid: *pid, from, to: *at });
                 }
             }
             _ => {}
@@ -35,13 +36,15 @@ pub(crate) fn turns(log: &[Entry]) -> Vec<TurnSeen> {
     turns
 }
 
+/// When a program was gone.
+fn gone(log: &[Entry], pid: u32) -> Option<Instant> {
+    log.iter().find(|entry| entry.pid == pid && entry.what == Did::Gone).map(|entry| entry.at)
+}
+
 /// How long each program was there.
 fn lives(log: &[Entry]) -> Vec<(Instant, Option<Instant>)> {
-    let gone = |of: u32| {
-        log.iter().find(|entry| entry.pid == of && entry.what == Did::Gone).map(|entry| entry.at)
-    };
     let spawned = log.iter().filter(|entry| matches!(entry.what, Did::Spawned { .. }));
-    spawned.map(|entry| (entry.at, gone(entry.pid))).collect()
+    spawned.map(|entry| (entry.at, gone(log, entry.pid))).collect()
 }
 
 pub(crate) fn nothing_is_left(log: &[Entry]) {
@@ -78,8 +81,26 @@ pub(crate) fn sessions_never_overlap(log: &[Entry]) {
     for turns in of_session.values_mut() {
         turns.sort_by_key(|turn| turn.from);
         for pair in turns.windows(2) {
-            assert!(pair[0].to <= pair[1].from, "{pair:?}");
+            let [before, after] = pair else { continue };
+            assert!(before.to <= after.from, "{pair:?}");
+            let was_gone = gone(log, before.pid).is_some_and(|gone| gone <= after.from);
+            assert!(before.pid == after.pid || was_gone, "its program is still there: {pair:?}");
         }
+    }
+}
+
+/// Of each tenant, whose sessions begin with its name and a `-`, no more turns at once. What was cut off may have had its
+/// turn for longer than it ran.
+pub(crate) fn never_more_of_a_tenant_than(log: &[Entry], max: usize) {
+    let turns = turns(log);
+    let tenant = |turn: &TurnSeen| turn.session.split('-').next().unwrap_or_default().to_owned();
+    for turn in &turns {
+        let at_once = |other: &&TurnSeen| {
+            let is_there = other.from <= turn.from && turn.from < other.to;
+            is_there && tenant(other) == tenant(turn)
+        };
+        let count = turns.iter().filter(at_once).count();
+        assert!(count <= max, "{count} turns of {} at once", tenant(turn));
     }
 }
 

@@ -118,16 +118,20 @@ async fn kill_one(stage: &Stage, number: usize, hit: &Hit) {
             assert!(stage.agents.cancel(&request));
             // On a busy machine it may be over before it is seen.
             let seen = stage.until_not(&worker.id, WorkerState::Busy).await;
-            match (state, seen) {
-                (WorkerState::Draining, Some(WorkerState::Draining)) => {
-                    hit.count(state);
-                    within(stage.agents.kill(&worker.id)).await;
-                }
-                // The other one is killed by the pool, when it has become stuck.
-                (WorkerState::Stuck, _) => hit.count(state),
-                _ => {}
+            if (state, seen) == (WorkerState::Draining, Some(WorkerState::Draining)) {
+                hit.count(state);
+                within(stage.agents.kill(&worker.id)).await;
             }
             stage.gone(&worker.id).await;
+            // This one is killed by the pool, when it has become stuck: too soon to be seen from here.
+            if state == WorkerState::Stuck {
+                assert!(
+                    stage.was_stuck(&worker.id),
+                    "{} has ended when it was asked to",
+                    worker.id
+                );
+                hit.count(state);
+            }
             let error = stage.outcome(&request).await.expect_err("it was cancelled");
             assert_eq!(error.code(), "cancelled", "{error}");
         }

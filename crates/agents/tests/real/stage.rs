@@ -1,12 +1,13 @@
 //! A pool with real processes, a folder for what they see, and a look at what runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sluicegate_agents::{
     Agents, Ask, Environment, Event, MemoryJournal, Mode, Observer, Outcome, Reply, RequestError,
     SessionId, Settings, Tenant, WorkerState, WorkerView,
@@ -26,15 +27,21 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 /// A pool. Its agents have a word among their arguments by which they are found, and all that they start.
 pub(crate) struct Stage {
     pub(crate) agents: Agents,
+    stuck: Arc<Stuck>,
     tag: String,
     folder: TempDir,
 }
 
-/// Nobody listens.
-struct Nobody;
+/// Hears which workers did not end when they were asked to.
+#[derive(Default)]
+struct Stuck(Mutex<HashSet<String>>);
 
-impl Observer for Nobody {
-    fn observe(&self, _: &Event<'_>) {}
+impl Observer for Stuck {
+    fn observe(&self, event: &Event<'_>) {
+        if let Event::WorkerStuck { worker, .. } = event {
+            self.0.lock().insert((*worker).to_owned());
+        }
+    }
 }
 
 /// A process for each request, with room for everybody.
@@ -105,13 +112,14 @@ impl Stage {
         let inherited = BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]);
         settings.environment = Environment::new(inherited, written);
         let keepers = Keepers::of(&programs::agent_keeper()).expect("a keeper");
+        let stuck = Arc::<Stuck>::default();
         let agents = Agents::start(
             settings.check().expect("sound settings"),
             Arc::new(keepers),
             Arc::new(MemoryJournal::new()),
-            Arc::new(Nobody),
+            Arc::<Stuck>::clone(&stuck),
         );
-        Self { agents: agents.expect("a pool"), tag, folder }
+        Self { agents: agents.expect("a pool"), stuck, tag, folder }
     }
 
     /// Lets a request in, which must be let in.
@@ -178,6 +186,11 @@ impl Stage {
             }
         };
         within(other).await
+    }
+
+    /// Whether a worker did not end when it was asked to.
+    pub(crate) fn was_stuck(&self, id: &str) -> bool {
+        self.stuck.0.lock().contains(id)
     }
 
     /// Waits until a worker is gone.

@@ -29,7 +29,8 @@ fn mixed(mode: Mode) -> Settings {
         settings.graceful_shutdown = millis(100);
         settings.max_requests_per_worker = 4;
         settings.worker_idle_timeout = millis(150);
-        settings.tenant_limits.max_concurrent_requests = 3;
+        // Fewer than a tenant has sessions, each of which has one turn at a time.
+        settings.tenant_limits.max_concurrent_requests = 2;
         settings.upstream_rate_limit_rps = 25;
     };
     match mode {
@@ -102,6 +103,7 @@ async fn they_hold_under_a_mixed_load() {
         checks::never_more_programs_than(&log, 5);
         // 5: `turns` fails where a program has two at once; and a session never has.
         checks::sessions_never_overlap(&log);
+        checks::never_more_of_a_tenant_than(&log, 2);
         // 6.
         checks::never_more_starts_than(&log, 25, millis(1_000));
         // Nothing ran twice but what crashed before it said anything.
