@@ -13,14 +13,13 @@ use sluicegate_dispatch::BoxFuture;
 use sluicegate_tasks::{Context, TaskGroup};
 use tokio::runtime::Handle;
 
+use super::cgroup::Delegated;
 use super::mark::{self, Mark, Owner};
 use super::pipes::{Errors, Pipes};
 use super::supervised::{Begun, Ended, Supervised};
 use super::tree::{HeldTree, State};
 use super::{Program, SpawnError, Spawner, Tree, proc};
 
-/// Keepers at once, with those that have nothing to keep.
-const MOST: u32 = 8192;
 /// Keepers that wait for a tree.
 const IDLE: usize = 16;
 /// A keeper may be killed just when it is asked: then another one is, so many new ones at most.
@@ -32,6 +31,17 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Different for each keeper that this process has at a time.
 static NEXT: AtomicU16 = AtomicU16::new(0);
+
+/// Whether each keeper is in a group of the system's (cgroup v2), with all that it starts: then a tree is killed at once that
+/// its keeper is too slow to kill, and what a daemon leaves behind whose keepers were killed with it is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cgroups {
+    /// If this process may make groups below its own.
+    #[default]
+    Auto,
+    /// None is.
+    Off,
+}
 
 /// Starts trees of processes, each below a keeper of its own: see [`keeper`](super::keeper). A keeper whose tree is gone
 /// gets the next one, and one is kept ready, so that a start costs no more than the program itself.
@@ -45,6 +55,8 @@ pub struct Keepers {
 pub(super) struct Shared {
     executable: PathBuf,
     owner: Owner,
+    /// Where the groups of keepers are made; or why there are none.
+    cgroups: Result<Delegated, String>,
     group: TaskGroup,
     idle: Mutex<Vec<Supervised>>,
     /// The trees by their keepers' processes, for looks at their memory.
@@ -64,13 +76,26 @@ struct Watched {
 }
 
 impl Keepers {
+    /// How many trees there can be at once, and keepers that have none.
+    pub const MOST: u32 = 8192;
+
+    const THIS: &str = "/proc/self/exe";
+
     /// Keepers that are this program itself, whose `main` calls [`keeper::run_if_asked`](super::keeper::run_if_asked) first.
     ///
     /// # Errors
     /// The first keeper does not start.
     pub fn new() -> io::Result<Self> {
         // Also after another version was installed in its place.
-        Self::of(Path::new("/proc/self/exe"))
+        Self::of(Path::new(Self::THIS))
+    }
+
+    /// The same, in groups or not.
+    ///
+    /// # Errors
+    /// The first keeper does not start.
+    pub fn with(cgroups: Cgroups) -> io::Result<Self> {
+        Self::of_with(Path::new(Self::THIS), cgroups)
     }
 
     /// Keepers that are another program.
@@ -78,13 +103,25 @@ impl Keepers {
     /// # Errors
     /// The first keeper does not start.
     pub fn of(executable: &Path) -> io::Result<Self> {
+        Self::of_with(executable, Cgroups::Auto)
+    }
+
+    /// Keepers that are another program, in groups or not.
+    ///
+    /// # Errors
+    /// The first keeper does not start.
+    pub fn of_with(executable: &Path, cgroups: Cgroups) -> io::Result<Self> {
         // What a keeper leaves behind that is killed comes to this process, which kills it.
         set_child_subreaper(Some(getpid()))?;
         let owner = Owner::this().ok_or_else(|| io::Error::other("there is no /proc"))?;
-        let group = TaskGroup::new("keepers", MOST).map_err(io::Error::other)?;
+        let group = TaskGroup::new("keepers", Self::MOST).map_err(io::Error::other)?;
         let shared = Arc::new(Shared {
             executable: executable.to_owned(),
             owner,
+            cgroups: match cgroups {
+                Cgroups::Auto => Delegated::find(next(owner)),
+                Cgroups::Off => Err("they are off".to_owned()),
+            },
             group,
             idle: Mutex::default(),
             watched: Mutex::default(),
@@ -96,6 +133,14 @@ impl Keepers {
         let spare = shared.start()?;
         shared.put_back(spare);
         Ok(Self { shared })
+    }
+
+    /// The folder in which the groups of keepers are; or why they are in none.
+    ///
+    /// # Errors
+    /// Keepers are in no groups.
+    pub fn cgroups(&self) -> Result<&Path, &str> {
+        self.shared.cgroups.as_ref().map(Delegated::folder).map_err(String::as_str)
     }
 }
 
@@ -164,8 +209,10 @@ impl Shared {
 
     /// Starts a keeper.
     fn start(&self) -> io::Result<Supervised> {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Supervised::start(&self.executable, Mark::new(self.owner, number))
+        let mark = next(self.owner);
+        // Without a group it keeps its tree as well.
+        let group = self.cgroups.as_ref().ok().and_then(|cgroups| cgroups.make(mark).ok());
+        Supervised::start(&self.executable, mark, group)
     }
 
     /// Stays with a tree from now on.
@@ -227,6 +274,11 @@ impl Shared {
     }
 }
 
+/// The mark of one more keeper.
+fn next(owner: Owner) -> Mark {
+    Mark::new(owner, NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
 impl InUse {
     /// For the next tree.
     fn put_back(mut self) {
@@ -283,9 +335,12 @@ fn watcher(all: Weak<Shared>) -> impl FnOnce(Context) + Send + 'static {
     move |cx| {
         let mut looks = 0;
         while cx.check().is_ok() && looks < LEFTOVERS {
+            let Some(all) = all.upgrade() else { return };
+            let are_left = all.cgroups.as_ref().is_ok_and(Delegated::kill_leftovers);
+            drop(all);
             let found = mark::kill_leftovers();
             looks = if found.running > 0 { 0 } else { looks + 1 };
-            if found.running == 0 && !found.has_gaps {
+            if found.running == 0 && !found.has_gaps && !are_left {
                 break;
             }
             cx.wait_timeout(Duration::from_millis(10)).ok();

@@ -39,7 +39,7 @@ impl Owner {
         Some(Self { pid: u64::try_from(pid).ok()?, since })
     }
 
-    fn is_here(self) -> bool {
+    pub(super) fn is_here(self) -> bool {
         i32::try_from(self.pid).is_ok_and(|pid| Self::of(pid) == Some(self))
     }
 }
@@ -62,7 +62,7 @@ impl Mark {
         self.0
     }
 
-    fn owner(self) -> Owner {
+    pub(super) fn owner(self) -> Owner {
         let whose = self.0 >> TREE_BITS;
         let pid = whose >> SINCE_BITS & ((1 << PID_BITS) - 1);
         Owner { pid, since: whose & ((1 << SINCE_BITS) - 1) }

@@ -9,6 +9,8 @@
 //! [`Keepers`] starts real ones.
 
 #[cfg(target_os = "linux")]
+mod cgroup;
+#[cfg(target_os = "linux")]
 pub mod keeper;
 #[cfg(target_os = "linux")]
 mod keepers;
@@ -26,7 +28,7 @@ mod tree;
 mod wire;
 
 #[cfg(target_os = "linux")]
-pub use keepers::Keepers;
+pub use keepers::{Cgroups, Keepers};
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -12,6 +12,7 @@ use tokio::net::UnixStream;
 use tokio::process::Child;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::cgroup::Cgroup;
 use super::keeper::{ARGUMENT, NAME};
 use super::mark::{self, Mark};
 use super::pipes::{Errors, ForProgram, Pipes, pipes};
@@ -21,6 +22,8 @@ use super::{Program, SpawnError, TreeSignal};
 
 /// A keeper that was told to kill and is not done by then is taken for dead.
 const KEEPER_LIMIT: Duration = Duration::from_secs(2);
+/// The same where all of the tree can be killed without its keeper.
+const GROUP_LIMIT: Duration = Duration::from_millis(250);
 /// What is left of a tree without a keeper is looked for again after this, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 /// A keeper, which keeps one tree after the other. Dropped, it kills what it has and ends, since its socket does.
@@ -28,6 +31,7 @@ pub(super) struct Supervised {
     process: Child,
     socket: UnixStream,
     mark: Mark,
+    group: Option<Cgroup>,
     event: [u8; Event::SIZE],
     received: usize,
 }
@@ -54,8 +58,8 @@ pub(super) enum Ended {
 }
 
 impl Supervised {
-    /// Starts a keeper.
-    pub(super) fn start(executable: &Path, mark: Mark) -> io::Result<Self> {
+    /// Starts a keeper, in a group if there is one for it.
+    pub(super) fn start(executable: &Path, mark: Mark, group: Option<Cgroup>) -> io::Result<Self> {
         let (ours, its) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let mut command = Command::new(executable);
@@ -63,13 +67,14 @@ impl Supervised {
             .arg0(NAME.to_string_lossy().as_ref())
             .arg(ARGUMENT)
             .arg(mark.number().to_string())
+            .args(group.as_ref().map(Cgroup::folder))
             .env_clear()
             .stdin(OwnedFd::from(its))
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let process = tokio::process::Command::from(command).spawn()?;
         let socket = UnixStream::from_std(ours)?;
-        Ok(Self { process, socket, mark, event: [0; Event::SIZE], received: 0 })
+        Ok(Self { process, socket, mark, group, event: [0; Event::SIZE], received: 0 })
     }
 
     /// Its process.
@@ -135,24 +140,41 @@ impl Supervised {
                         state.exit(exit);
                     }
                     Ok(Some(Event::Gone)) => return Ended::Gone,
-                    _ => return Ended::Lost,
+                    _ => break,
                 },
                 signal = state.signal() => {
                     let order = match signal {
                         TreeSignal::Terminate => wire::TERMINATE,
                         TreeSignal::Kill => {
-                            limit.get_or_insert_with(|| Instant::now() + KEEPER_LIMIT);
+                            limit.get_or_insert_with(|| Instant::now() + self.limit());
                             wire::KILL
                         }
                     };
                     if self.tell(&[order]).await.is_err() {
-                        return Ended::Lost;
+                        break;
                     }
                 }
                 () = errors.read(state) => {}
-                () = too_late => return Ended::Lost,
+                () = too_late => {
+                    self.kill_group();
+                    break;
+                }
             }
         }
+        errors.read_last(state);
+        Ended::Lost
+    }
+
+    /// Kills all of the tree with its keeper, if that is in a group.
+    fn kill_group(&self) {
+        self.group.as_ref().inspect(|group| group.kill());
+    }
+
+    /// How long a keeper may take to kill its tree.
+    fn limit(&self) -> Duration {
+        // One that was not let into its group is not in it.
+        let has_group = self.group.as_ref().is_some_and(Cgroup::is_populated);
+        if has_group { GROUP_LIMIT } else { KEEPER_LIMIT }
     }
 
     /// The next event; `None` when there are no more. Cancel safe: what has come is kept.
@@ -187,9 +209,10 @@ impl Supervised {
 
     /// Lets the keeper end, ends it if it does not, and kills what it has left behind.
     pub(super) async fn end(self) {
-        let Self { mut process, socket, mark, .. } = self;
+        let limit = self.limit();
+        let Self { mut process, socket, mark, group, .. } = self;
         drop(socket);
-        match timeout(KEEPER_LIMIT, process.wait()).await {
+        match timeout(limit, process.wait()).await {
             // By itself, and so after its tree.
             Ok(Ok(status)) if status.success() => return,
             Ok(_) => {}
@@ -199,7 +222,9 @@ impl Supervised {
         let (mut pause, mut empty) = (PAUSE.0, 0);
         // One that comes or goes may be missing from a list.
         while empty < 3 {
-            if mark::kill_children(mark) {
+            group.as_ref().inspect(|group| group.kill());
+            let is_populated = group.as_ref().is_some_and(Cgroup::is_populated);
+            if mark::kill_children(mark) || is_populated {
                 (pause, empty) = ((pause * 2).min(PAUSE.1), 0);
             } else {
                 (pause, empty) = (PAUSE.0, empty + 1);

@@ -19,8 +19,8 @@ async fn is_a_daemon_when_told() {
     let Ok(tag) = std::env::var(TAG) else { return };
     let stage = Stage::tagged(tag);
     let mut trees = Vec::new();
-    // What forks on and on is caught by whom it belongs to, not by a stranger.
-    let calm = std::env::var_os(CALM).is_some();
+    // What forks on and on is caught by whom it belongs to, not by a stranger; unless the system knows it.
+    let calm = std::env::var_os(CALM).is_some() && stage.keepers.cgroups().is_err();
     for what in ALL.into_iter().filter(|&what| !calm || what != Doing::Forking) {
         trees.push(doing(&stage, what).await);
     }

@@ -1,5 +1,6 @@
 //! Trees of real processes, killed in every state.
 
+mod cgroups;
 mod daemons;
 mod killed;
 mod pipes;

@@ -3,6 +3,8 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use sluicegate_executors::process::Cgroups;
+
 use crate::stage::{Stage, all, within};
 
 const ROUNDS: usize = 200;
@@ -14,7 +16,13 @@ fn median(mut times: Vec<Duration>) -> Duration {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_through_a_keeper_beside_one_without() {
-    let stage = Stage::new();
+    for cgroups in [Cgroups::Off, Cgroups::Auto] {
+        beside_one_without(cgroups).await;
+    }
+}
+
+async fn beside_one_without(cgroups: Cgroups) {
+    let stage = Stage::with(cgroups);
     let program = stage.prompt("hello");
     let (mut direct, mut kept) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
@@ -34,5 +42,7 @@ async fn a_start_through_a_keeper_beside_one_without() {
     }
     let (direct, kept) = (median(direct), median(kept));
     let ratio = kept.as_secs_f64() / direct.as_secs_f64();
-    println!("a start: {direct:?} directly, {kept:?} through a keeper: {ratio:.2}");
+    println!(
+        "cgroups {cgroups:?}, a start: {direct:?} directly, {kept:?} through a keeper: {ratio:.2}"
+    );
 }

@@ -1,13 +1,13 @@
 //! What the tests stand on: keepers, programs that can be told apart, and a look at what runs.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard, const_reentrant_mutex};
-use sluicegate_executors::process::{Keepers, Program, Spawner, Tree};
+use sluicegate_executors::process::{Cgroups, Keepers, Program, Spawner, Tree};
 use sluicegate_testkit::programs;
 use tokio::time::{sleep, timeout};
 
@@ -36,13 +36,33 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new() -> Self {
+        Self::with(Cgroups::Auto)
+    }
+
+    pub(crate) fn with(cgroups: Cgroups) -> Self {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self::tagged(format!("--tag-{}-{number}", std::process::id()))
+        Self::tagged_with(format!("--tag-{}-{number}", std::process::id()), cgroups)
     }
 
     pub(crate) fn tagged(tag: String) -> Self {
+        Self::tagged_with(tag, Cgroups::Auto)
+    }
+
+    fn tagged_with(tag: String, cgroups: Cgroups) -> Self {
         let _alone = alone();
-        Self { keepers: Keepers::of(Path::new(KEEPER)).expect("a keeper"), tag, _alone }
+        let keepers = Keepers::of_with(Path::new(KEEPER), cgroups).expect("a keeper");
+        Self { keepers, tag, _alone }
+    }
+
+    /// The groups of these keepers; `None`, said, where the system does not let them have any.
+    pub(crate) fn groups(&self) -> Option<Vec<PathBuf>> {
+        match self.keepers.cgroups() {
+            Ok(folder) => Some(groups(folder, std::process::id())),
+            Err(why) => {
+                println!("skipped: {why}");
+                None
+            }
+        }
     }
 
     /// An agent that does something before it says that it is there, and then waits for lines.
@@ -94,6 +114,25 @@ impl Stage {
             panic!("{what}: {:?} run, {:?} are zombies", self.running(), zombies());
         }
     }
+}
+
+/// The groups that keepers of a process are in.
+pub(crate) fn groups(folder: &Path, of: u32) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("it is there").flatten();
+    let is_meant = |entry: &fs::DirEntry| {
+        let name = entry.file_name();
+        let mark =
+            name.to_str()?.strip_prefix("sluicegate-")?.split_once('-')?.1.parse::<u64>().ok()?;
+        Some(mark >> 32 & ((1 << 22) - 1) == u64::from(of))
+    };
+    let ours = entries.filter(|entry| is_meant(entry).unwrap_or(false));
+    ours.map(|entry| entry.path()).collect()
+}
+
+/// Who is in a group.
+pub(crate) fn members(group: &Path) -> Vec<i32> {
+    let list = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    list.lines().map(|pid| pid.parse().expect("a process")).collect()
 }
 
 /// Waits, but not for ever.

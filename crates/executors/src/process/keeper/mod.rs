@@ -29,6 +29,7 @@ use signal_hook::consts::{
     SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2,
 };
 
+use super::cgroup::Joined;
 use super::mark::Mark;
 use super::wire::{self, Event};
 use super::{Program, TreeSignal};
@@ -90,6 +91,7 @@ struct Keeper {
     daemon: UnixStream,
     /// Readable when a child has ended.
     ended: UnixStream,
+    _group: Option<Joined>,
 }
 
 /// What the daemon wants.
@@ -120,7 +122,9 @@ impl Keeper {
         {
             mark.put();
         }
-        Ok(Self { daemon, ended })
+        // Before it starts anything, and while nobody waits for it, as a rule: it takes the system a while.
+        let _group = arguments.next().and_then(|folder| Joined::join(folder.into()));
+        Ok(Self { daemon, ended, _group })
     }
 
     /// Keeps one tree after the other, until the daemon is gone.
