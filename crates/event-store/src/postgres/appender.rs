@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use sluicegate_postgres_link::{Broken, Wire};
 use sluicegate_tasks::Context;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Config, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::batch::{Batch, Outcome};
-use super::broken::{Broken, Remedy};
 use super::columns::{APPEND, Columns};
 use super::engine::Head;
 use super::queue::{Exit, Request};
+use super::remedy::Remedy;
 use super::schema::Names;
-use super::wire::Wire;
 
 /// How often a request is sent whose answers are lost.
 const TRIES: u32 = 3;
@@ -118,7 +118,7 @@ impl Shared {
 
 /// What is sent again of what is not there; the others are answered. The last is the first.
 fn go_on(broken: &Broken, mut absent: Vec<Request>) -> Vec<Batch> {
-    let remedy = broken.remedy();
+    let remedy = Remedy::of(broken);
     let is_alone = absent.len() == 1;
     let is_over = |request: &mut Request| {
         remedy == Remedy::None

@@ -1,6 +1,7 @@
 //! How far readers have come: a row for each of them.
 
-use super::broken::Broken;
+use sluicegate_postgres_link::Broken;
+
 use super::link::Link;
 use super::schema::Names;
 use crate::{BoxFuture, Cursor, Cursors, EngineError};

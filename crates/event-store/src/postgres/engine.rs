@@ -5,21 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use sluicegate_postgres_link::{Broken, CONNECT, Wire, connector};
 use sluicegate_tasks::TaskGroup;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use super::appender::{self, Shared};
-use super::broken::{Broken, OpenError};
 use super::cursors::CursorTable;
 use super::keeper::{self, Keeper};
 use super::link::Link;
+use super::open_error::OpenError;
 use super::queue::{Entry, queue};
 use super::reader::Reader;
 use super::schema::{self, Names};
-use super::settings::{CONNECT, PostgresSettings};
-use super::tls;
-use super::wire::Wire;
+use super::settings::PostgresSettings;
 use crate::{
     Append, AppendError, BoxFuture, Cursors, Engine, EngineError, Page, Position, Read, ReadError,
 };
@@ -44,7 +43,7 @@ pub struct PostgresEngine {
 /// # Errors
 /// As [`PostgresEngine::open`], but for what is wrong with the tables.
 pub async fn probe(settings: &PostgresSettings) -> Result<(), OpenError> {
-    let tls = tls::connector(settings.ca.as_deref())?;
+    let tls = connector(settings.address.ca.as_deref())?;
     Wire::connect(&settings.config(CONNECT), &tls).await?;
     Ok(())
 }
@@ -55,8 +54,8 @@ impl PostgresEngine {
     /// # Errors
     /// The database is not reached or refuses, or its tables are of a newer version.
     pub async fn open(settings: PostgresSettings) -> Result<Self, OpenError> {
-        let tls = tls::connector(settings.ca.as_deref())?;
-        let names = Names::new(&settings.schema);
+        let tls = connector(settings.address.ca.as_deref())?;
+        let names = Names::new(&settings.address.schema);
         schema::prepare(&settings, &tls, &names).await?;
         let (entry, exit) = queue(settings.append_timeout);
         let head = Arc::new(Head::default());
@@ -79,7 +78,7 @@ impl PostgresEngine {
         });
         let appenders = settings.batches_in_flight;
         let count = u32::try_from(appenders + 1).unwrap_or(u32::MAX);
-        let name = format!("events in PostgreSQL, schema {}", settings.schema);
+        let name = format!("events in PostgreSQL, schema {}", settings.address.schema);
         let tasks = TaskGroup::new(name, count).expect("it has a name and room");
         for _ in 0..appenders {
             let shared = Arc::clone(&shared);

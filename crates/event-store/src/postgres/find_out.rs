@@ -5,13 +5,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use sluicegate_postgres_link::{Broken, Wire};
 use tokio::time::{Instant, sleep};
 
 use super::appender::{Line, Server, Shared};
 use super::batch::{count, position};
-use super::broken::{Broken, Remedy};
 use super::queue::Request;
-use super::wire::Wire;
+use super::remedy::Remedy;
 
 /// How long one statement of it may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -35,7 +35,7 @@ impl Shared {
         let mut pause = FIRST_PAUSE;
         // Where the database said so itself the transaction is over; else somebody may still be at work.
         let mut at_work = (!broken.is_said()).then_some(open.server);
-        if broken.is_said() && broken.remedy() != Remedy::Again {
+        if broken.is_said() && Remedy::of(broken) != Remedy::Again {
             *line = Some(open);
         }
         loop {

@@ -5,16 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
+use sluicegate_postgres_link::{Broken, Wire, within};
 use sluicegate_tasks::Context;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_postgres::{Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::broken::Broken;
 use super::engine::Head;
 use super::schema::Names;
-use super::wire::Wire;
 
 /// Without a notification it looks after this, and then less often.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
@@ -76,17 +75,17 @@ async fn live(
     told: &Notify,
     own: &AtomicI32,
 ) -> Result<Infallible, Broken> {
-    let pid = within(client.query_one("SELECT pg_backend_pid()", &[])).await?;
+    let pid = within(PATIENCE, client.query_one("SELECT pg_backend_pid()", &[])).await?;
     own.store(pid.get(0), Ordering::Relaxed);
     let channel = keeper.names.channel();
-    within(client.batch_execute(&format!("LISTEN \"{channel}\""))).await?;
+    within(PATIENCE, client.batch_execute(&format!("LISTEN \"{channel}\""))).await?;
     let tell = format!("NOTIFY \"{channel}\"");
     let look = keeper.names.write("SELECT {s}.head_of_events()");
-    let look = within(client.prepare(&look)).await?;
+    let look = within(PATIENCE, client.prepare(&look)).await?;
     let mut after = FIRST_LOOK;
     let mut last_told = Instant::now();
     loop {
-        let row = within(client.query_one(&look, &[])).await?;
+        let row = within(PATIENCE, client.query_one(&look, &[])).await?;
         if keeper.head.reaches(row.get(0)) {
             after = FIRST_LOOK;
         }
@@ -97,7 +96,7 @@ async fn live(
                 // Appends that come while one notification is on its way become one.
                 () = keeper.head.appended() => {
                     sleep_until(last_told + BETWEEN).await;
-                    within(client.batch_execute(&tell)).await?;
+                    within(PATIENCE, client.batch_execute(&tell)).await?;
                     last_told = Instant::now();
                 }
                 // While nobody waits, nobody has to know.
@@ -111,14 +110,5 @@ async fn live(
                 }
             }
         }
-    }
-}
-
-async fn within<T>(
-    call: impl Future<Output = Result<T, tokio_postgres::Error>>,
-) -> Result<T, Broken> {
-    match timeout(PATIENCE, call).await {
-        Ok(answer) => answer.map_err(Broken::from),
-        Err(_) => Err(Broken::Slow("the database did not answer in time")),
     }
 }

@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use deadpool_postgres::{Object, Pool, RecyclingMethod};
+use sluicegate_postgres_link::{Broken, pool};
 use tokio::time::timeout;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::broken::Broken;
-use super::settings::{CONNECT, PostgresSettings};
+use super::settings::PostgresSettings;
 
-/// How long it takes to see whether an idle connection still works.
-const RECYCLE: Duration = Duration::from_secs(3);
 /// How often a statement is begun whose connection turns out to have ended.
 const TRIES: usize = 3;
 
@@ -29,16 +27,8 @@ pub(super) struct Link {
 impl Link {
     pub(super) fn new(settings: &PostgresSettings, tls: MakeRustlsConnect) -> Self {
         let limit = settings.read_timeout;
-        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_config(settings.config(limit), tls, recycling);
-        let pool = Pool::builder(manager)
-            .max_size(settings.readers)
-            .runtime(Runtime::Tokio1)
-            .wait_timeout(Some(limit))
-            .create_timeout(Some(CONNECT))
-            .recycle_timeout(Some(RECYCLE))
-            .build()
-            .expect("timeouts have their runtime");
+        let most = (settings.readers, limit);
+        let pool = pool(settings.config(limit), tls, most, RecyclingMethod::Fast);
         Self { pool, limit }
     }
 
@@ -61,8 +51,7 @@ impl Link {
                 tries += 1;
             }
         };
-        let slow = || Broken::Slow("the database did not answer in time");
-        timeout(self.limit, asked).await.unwrap_or_else(|_| Err(slow()))
+        timeout(self.limit, asked).await.unwrap_or_else(|_| Err(Broken::late()))
     }
 
     async fn ask(&self, statement: &str, values: Values<'_>) -> Result<Vec<Row>, Broken> {

@@ -27,21 +27,20 @@
 
 mod appender;
 mod batch;
-mod broken;
 mod columns;
 mod cursors;
 mod engine;
 mod find_out;
 mod keeper;
 mod link;
+mod open_error;
 mod pairs;
 mod queue;
 mod reader;
+mod remedy;
 mod schema;
 mod settings;
-mod tls;
-mod wire;
 
-pub use broken::OpenError;
 pub use engine::{PostgresEngine, probe};
+pub use open_error::OpenError;
 pub use settings::PostgresSettings;

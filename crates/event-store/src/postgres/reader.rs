@@ -1,9 +1,9 @@
 //! Reading pages, and the head.
 
+use sluicegate_postgres_link::Broken;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::broken::Broken;
 use super::columns::literal;
 use super::link::Link;
 use super::schema::Names;

@@ -4,14 +4,14 @@
 
 use std::time::Duration;
 
+use sluicegate_postgres_link::{Broken, CONNECT, Wire};
 use tokio::time::timeout;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::broken::{Broken, OpenError};
-use super::settings::{CONNECT, PostgresSettings};
-use super::wire::Wire;
+use super::open_error::OpenError;
+use super::settings::PostgresSettings;
 
 /// The version of the tables that is worked with here.
 pub(super) const KNOWN: i32 = 2;

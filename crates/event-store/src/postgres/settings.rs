@@ -1,23 +1,17 @@
 //! The address of a log in PostgreSQL.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use percent_encoding::percent_decode_str;
+use sluicegate_postgres_link::Address;
 use tokio_postgres::Config;
-use tokio_postgres::config::SslMode;
-use url::{Host, Url};
+use url::Url;
 
-use super::broken::OpenError;
+use super::open_error::OpenError;
 
-/// How long it may take to connect.
-pub(super) const CONNECT: Duration = Duration::from_secs(5);
 /// How many connections read, at most.
 const READERS: usize = 6;
-const MAX_SCHEMA: usize = 40;
 const KNOWN: [&str; 4] = ["ca", "host", "schema", "sslmode"];
 
 /// Where a log is, how to get there, and how long calls may take.
@@ -25,9 +19,7 @@ const KNOWN: [&str; 4] = ["ca", "host", "schema", "sslmode"];
 /// Beside the connections that read there is one that appends and one that listens.
 #[derive(Clone)]
 pub struct PostgresSettings {
-    pub(super) config: Config,
-    pub(super) schema: String,
-    pub(super) ca: Option<PathBuf>,
+    pub(super) address: Address,
     pub(super) readers: usize,
     pub(super) batches_in_flight: usize,
     pub(super) append_timeout: Duration,
@@ -58,34 +50,12 @@ impl PostgresSettings {
     /// # Errors
     /// Names what is wrong, without any secret.
     pub fn parse(uri: &str) -> Result<Self, OpenError> {
-        let url = Url::parse(uri).map_err(|error| wrong(format!("it is no URL: {error}")))?;
-        if !matches!(url.scheme(), "postgres" | "postgresql") {
-            return Err(wrong(format!("the scheme must be `postgres`, not `{}`", url.scheme())));
-        }
+        let url = Address::url(uri)?;
         let mut parameters = parameters(&url)?;
-        let schema = parameters.remove("schema").unwrap_or_else(|| "sluicegate".to_owned());
-        if !is_schema(&schema) {
-            return Err(wrong(format!(
-                "`schema` must have 1 to {MAX_SCHEMA} of a-z, 0-9 and _, and no digit first"
-            )));
-        }
-        let place = Place::of(&url, parameters.remove("host"))?;
-        let mut config = Config::new();
-        config.ssl_mode(mode(parameters.remove("sslmode").as_deref(), &place)?);
-        place.apply(&mut config);
-        credentials(&mut config, &url)?;
-        config
-            .port(url.port().unwrap_or(5432))
-            .application_name("sluicegate-events")
-            .connect_timeout(CONNECT)
-            .keepalives_idle(Duration::from_secs(15))
-            .keepalives_interval(Duration::from_secs(5))
-            .keepalives_retries(3)
-            .tcp_user_timeout(Duration::from_secs(20));
+        let mut address = Address::of(&url, &mut parameters)?;
+        address.config.application_name("sluicegate-events");
         Ok(Self {
-            config,
-            schema,
-            ca: parameters.remove("ca").map(PathBuf::from),
+            address,
             readers: READERS,
             batches_in_flight: 1,
             append_timeout: Duration::from_secs(5),
@@ -124,7 +94,7 @@ impl PostgresSettings {
 
     /// The configuration of a connection on whose statements the database may work so long.
     pub(super) fn config(&self, statement: Duration) -> Config {
-        let mut config = self.config.clone();
+        let mut config = self.address.config.clone();
         // Said by the client, so that no default of a role or a database counts.
         config.options(format!(
             "-c statement_timeout={0} -c lock_timeout={0} -c default_transaction_isolation=read\\ committed \
@@ -138,10 +108,7 @@ impl PostgresSettings {
 impl fmt::Debug for PostgresSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresSettings")
-            .field("hosts", &self.config.get_hosts())
-            .field("ports", &self.config.get_ports())
-            .field("database", &self.config.get_dbname())
-            .field("schema", &self.schema)
+            .field("address", &self.address)
             .field("append_timeout", &self.append_timeout)
             .field("read_timeout", &self.read_timeout)
             .finish_non_exhaustive()
@@ -162,88 +129,6 @@ fn parameters(url: &Url) -> Result<BTreeMap<String, String>, OpenError> {
         }
     }
     Ok(parameters)
-}
-
-/// Where the server listens.
-enum Place {
-    Name(String),
-    Folder(String),
-}
-
-impl Place {
-    fn of(url: &Url, folder: Option<String>) -> Result<Self, OpenError> {
-        match (url.host(), folder) {
-            (_, Some(folder)) if folder.starts_with('/') => Ok(Self::Folder(folder)),
-            (_, Some(_)) => Err(wrong("`host` must be the folder of a socket, beginning with /")),
-            (Some(Host::Domain(name)), None) if !name.is_empty() => Ok(Self::Name(decoded(name)?)),
-            (Some(Host::Ipv4(address)), None) => Ok(Self::Name(address.to_string())),
-            (Some(Host::Ipv6(address)), None) => Ok(Self::Name(address.to_string())),
-            _ => Err(wrong("the host is missing")),
-        }
-    }
-
-    fn apply(&self, config: &mut Config) {
-        match self {
-            Self::Name(name) => config.host(name),
-            Self::Folder(folder) => config.host_path(folder),
-        };
-    }
-
-    /// Whether nobody else can listen on the way.
-    fn is_here(&self) -> bool {
-        match self {
-            Self::Folder(_) => true,
-            Self::Name(name) if name == "localhost" => true,
-            Self::Name(name) => {
-                name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
-            }
-        }
-    }
-}
-
-fn credentials(config: &mut Config, url: &Url) -> Result<(), OpenError> {
-    let database = decoded(url.path().trim_start_matches('/'))?;
-    if database.is_empty() || database.contains('/') {
-        return Err(wrong("the database is missing: postgres://HOST/DATABASE"));
-    }
-    config.dbname(database);
-    if !url.username().is_empty() {
-        config.user(decoded(url.username())?);
-    }
-    if let Some(password) = url.password() {
-        config.password(decoded(password)?);
-    }
-    Ok(())
-}
-
-fn mode(named: Option<&str>, place: &Place) -> Result<SslMode, OpenError> {
-    match named {
-        None if place.is_here() => Ok(SslMode::Disable),
-        None | Some("prefer") => Ok(SslMode::Prefer),
-        Some("disable") => Ok(SslMode::Disable),
-        Some("require" | "verify-ca" | "verify-full") => Ok(SslMode::Require),
-        Some(_) => Err(wrong("`sslmode` must be disable, prefer or require")),
-    }
-}
-
-fn is_schema(name: &str) -> bool {
-    let fits = |b: u8| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_');
-    (1..=MAX_SCHEMA).contains(&name.len())
-        && name.bytes().all(fits)
-        && !name.starts_with(|first: char| first.is_ascii_digit())
-        && !name.starts_with("pg_")
-}
-
-/// A part of the address without its escapes.
-fn decoded(text: &str) -> Result<String, OpenError> {
-    let bad = || wrong("an escape in it is not two hexadecimal digits of UTF-8 text");
-    let is_escape = |after: &str| {
-        after.len() >= 2 && after.bytes().take(2).all(|digit| digit.is_ascii_hexdigit())
-    };
-    if !text.split('%').skip(1).all(is_escape) {
-        return Err(bad());
-    }
-    percent_decode_str(text).decode_utf8().map(Cow::into_owned).map_err(|_| bad())
 }
 
 fn wrong(why: impl Into<String>) -> OpenError {
@@ -283,14 +168,14 @@ mod tests {
                 Ok(settings) => {
                     let shown = format!("{settings:?}");
                     assert!(uri.contains("/tmp/") || !shown.contains("s3cret"), "{shown}");
-                    let host = match &settings.config.get_hosts()[0] {
+                    let host = match &settings.address.config.get_hosts()[0] {
                         tokio_postgres::config::Host::Tcp(name) => name.clone(),
                         tokio_postgres::config::Host::Unix(path) => path.display().to_string(),
                     };
-                    let port = settings.config.get_ports()[0];
-                    let database = settings.config.get_dbname().unwrap();
-                    let mode = settings.config.get_ssl_mode();
-                    format!("{host}:{port}/{database} {} {mode:?}", settings.schema)
+                    let port = settings.address.config.get_ports()[0];
+                    let database = settings.address.config.get_dbname().unwrap();
+                    let mode = settings.address.config.get_ssl_mode();
+                    format!("{host}:{port}/{database} {} {mode:?}", settings.address.schema)
                 }
                 Err(OpenError::Address(why)) => why,
                 Err(other) => panic!("{uri}: {other}"),

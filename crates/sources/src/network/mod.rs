@@ -2,4 +2,6 @@
 
 pub(crate) mod parameters;
 pub(crate) mod pause;
+// PostgreSQL has a link of its own.
+#[cfg(any(feature = "amqp", feature = "nats", feature = "sqs", feature = "stomp"))]
 pub(crate) mod tls;

@@ -1,13 +1,13 @@
 //! Whom to trust: the system's authorities, and those of a file.
 
 use std::path::Path;
-#[cfg(any(feature = "amqp", feature = "nats", feature = "postgres", feature = "stomp"))]
+#[cfg(any(feature = "amqp", feature = "nats", feature = "stomp"))]
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
-#[cfg(any(feature = "amqp", feature = "nats", feature = "postgres", feature = "stomp"))]
+#[cfg(any(feature = "amqp", feature = "nats", feature = "stomp"))]
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 
@@ -42,13 +42,13 @@ pub(crate) fn trust(roots: &mut RootCertStore, path: &Path) -> Result<Vec<u8>, O
 
 /// What connections are secured with: the system's authorities, and those of the file `ca`.
 // SQS has a client of its own that takes certificates as text.
-#[cfg(any(feature = "nats", feature = "postgres", feature = "stomp"))]
+#[cfg(any(feature = "nats", feature = "stomp"))]
 pub(crate) fn client_config(ca: Option<&Path>) -> Result<rustls::ClientConfig, OpenError> {
     client_config_as(ca, None)
 }
 
 /// The files by which we show who we are: a certificate with those it is signed by, and its key.
-#[cfg(any(feature = "amqp", feature = "nats", feature = "postgres", feature = "stomp"))]
+#[cfg(any(feature = "amqp", feature = "nats", feature = "stomp"))]
 #[cfg_attr(not(feature = "amqp"), allow(dead_code, reason = "only one source asks for it yet"))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
@@ -57,7 +57,7 @@ pub(crate) struct Identity {
 }
 
 /// The same with a certificate of our own.
-#[cfg(any(feature = "amqp", feature = "nats", feature = "postgres", feature = "stomp"))]
+#[cfg(any(feature = "amqp", feature = "nats", feature = "stomp"))]
 pub(crate) fn client_config_as(
     ca: Option<&Path>,
     identity: Option<&Identity>,
@@ -78,10 +78,10 @@ pub(crate) fn client_config_as(
     }
 }
 
-#[cfg(any(feature = "amqp", feature = "nats", feature = "postgres", feature = "stomp"))]
+#[cfg(any(feature = "amqp", feature = "nats", feature = "stomp"))]
 type Unidentified = rustls::ConfigBuilder<rustls::ClientConfig, rustls::client::WantsClientCert>;
 
-#[cfg(any(feature = "amqp", feature = "nats", feature = "postgres", feature = "stomp"))]
+#[cfg(any(feature = "amqp", feature = "nats", feature = "stomp"))]
 impl Identity {
     fn shown_by(&self, config: Unidentified) -> Result<rustls::ClientConfig, OpenError> {
         let wrong = |of: &str, path: &Path, why: &dyn std::fmt::Display| {

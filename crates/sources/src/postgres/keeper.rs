@@ -5,19 +5,17 @@
 //! while, is dead, and what it had claimed ends at once. A live one that lost this connection takes
 //! the lock again before that while is over.
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sluicegate_dispatch::SourceError;
+use sluicegate_postgres_link::{Broken, Wire, within};
 use sluicegate_tasks::Context;
-use tokio::time::{interval, sleep, timeout};
-use tokio_postgres::{AsyncMessage, Client};
+use tokio::time::{interval, sleep};
+use tokio_postgres::Client;
 
-use super::link::Broken;
 use super::publish::{Swept, sweep};
-use super::settings::CONNECT;
 use super::shared::Shared;
 use crate::OpenError;
 use crate::network::pause::Pauses;
@@ -50,31 +48,17 @@ async fn keep(shared: &Shared) {
 
 /// One connection, to its end.
 async fn stay(shared: &Shared, queue: i32, pauses: &mut Pauses) -> OpenError {
-    let connected = match timeout(CONNECT, shared.settings.config.connect(shared.tls.clone())).await
-    {
-        Ok(connected) => connected,
-        Err(_) => return Broken::Slow("the database did not answer in time").into(),
+    let mut wire = match Wire::connect(&shared.settings.address.config, &shared.tls).await {
+        Ok(wire) => wire,
+        Err(broken) => return broken.into(),
     };
-    let (client, mut connection) = match connected {
-        Ok(connected) => connected,
-        Err(error) => return Broken::from(error).into(),
-    };
-    let listen = async {
-        loop {
-            match poll_fn(|cx| connection.poll_message(cx)).await {
-                Some(Ok(AsyncMessage::Notification(_))) => shared.wake.notify_one(),
-                Some(Ok(_)) => {}
-                Some(Err(error)) => break Broken::from(error),
-                None => break Broken::Other("the connection has ended".to_owned()),
-            }
-        }
-    };
+    let (client, connection) = wire.listening(|_| shared.wake.notify_one());
     let work = async {
-        let Err(broken) = live(shared, &client, queue, pauses).await;
+        let Err(broken) = live(shared, client, queue, pauses).await;
         broken
     };
     tokio::select! {
-        broken = listen => broken.into(),
+        broken = connection => broken.into(),
         broken = work => broken.into(),
     }
 }
@@ -87,25 +71,26 @@ async fn live(
     pauses: &mut Pauses,
 ) -> Result<std::convert::Infallible, Broken> {
     let channel = shared.names.channel(queue);
-    within(client.batch_execute(&format!("LISTEN \"{channel}\""))).await?;
+    within(PATIENCE, client.batch_execute(&format!("LISTEN \"{channel}\""))).await?;
     register(shared, client).await?;
     pauses.reset();
     shared.link.note(None);
     // What came meanwhile was told to nobody.
     shared.wake.notify_one();
     let tell = format!("SELECT pg_notify('{channel}', '')");
-    let bury = within(client.prepare(&shared.names.write("SELECT {s}.bury_the_dead()"))).await?;
+    let bury =
+        within(PATIENCE, client.prepare(&shared.names.write("SELECT {s}.bury_the_dead()"))).await?;
     let mut ticks = interval(PERIOD);
     let mut swept = Swept::default();
     loop {
         tokio::select! {
             // Hints that come while one is on its way become one.
             () = shared.tell.notified() => {
-                within(client.batch_execute(&tell)).await?;
+                within(PATIENCE, client.batch_execute(&tell)).await?;
             }
             _ = ticks.tick() => {
                 register(shared, client).await?;
-                let row = within(client.query_one(&bury, &[])).await?;
+                let row = within(PATIENCE, client.query_one(&bury, &[])).await?;
                 if row.get::<_, i64>(0) > 0 {
                     shared.wake.notify_one();
                 }
@@ -120,7 +105,7 @@ async fn live(
 async fn register(shared: &Shared, client: &Client) -> Result<(), Broken> {
     if shared.instance.load(Ordering::Acquire) == 0 {
         let next = shared.names.write("SELECT nextval('{s}.instance_numbers')::int");
-        let row = within(client.query_one(&next, &[])).await?;
+        let row = within(PATIENCE, client.query_one(&next, &[])).await?;
         shared.instance.store(row.get(0), Ordering::Release);
     }
     let id = shared.instance.load(Ordering::Acquire);
@@ -131,20 +116,11 @@ async fn register(shared: &Shared, client: &Client) -> Result<(), Broken> {
            AND pid = pg_backend_pid() AND classid::bigint::bit(32)::int = {life}) \
          THEN pg_try_advisory_lock({life}, $1) END",
     );
-    within(client.query_one(&lock, &[&id])).await?;
+    within(PATIENCE, client.query_one(&lock, &[&id])).await?;
     let show = shared.names.write(
         "INSERT INTO {s}.instances (id, seen) VALUES ($1, clock_timestamp()) \
          ON CONFLICT (id) DO UPDATE SET seen = excluded.seen",
     );
-    within(client.execute(&show, &[&id])).await?;
+    within(PATIENCE, client.execute(&show, &[&id])).await?;
     Ok(())
-}
-
-async fn within<T>(
-    call: impl Future<Output = Result<T, tokio_postgres::Error>>,
-) -> Result<T, Broken> {
-    match timeout(PATIENCE, call).await {
-        Ok(answer) => answer.map_err(Broken::from),
-        Err(_) => Err(Broken::Slow("the database did not answer in time")),
-    }
 }

@@ -1,9 +1,9 @@
 //! The tables, and the way from one version of them to the next.
 
 use deadpool_postgres::Object;
+use sluicegate_postgres_link::Broken;
 use tokio_postgres::Client;
 
-use super::link::Broken;
 use crate::OpenError;
 
 /// The version of the tables that this daemon works with.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_dispatch::{Order, SourceError};
+use sluicegate_postgres_link::connector;
 use tokio::sync::Notify;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -13,7 +14,6 @@ use super::link::Link;
 use super::schema::{self, Names};
 use super::settings::PostgresSettings;
 use crate::OpenError;
-use crate::network::tls::client_config;
 
 /// No window is longer: the database's clock goes no further for ever.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -75,8 +75,8 @@ impl Sql {
 
 impl Shared {
     pub(crate) fn new(settings: PostgresSettings) -> Result<Self, OpenError> {
-        let tls = MakeRustlsConnect::new(client_config(settings.ca.as_deref())?);
-        let names = Names::new(&settings.schema);
+        let tls = connector(settings.address.ca.as_deref())?;
+        let names = Names::new(&settings.address.schema);
         Ok(Self {
             link: Link::new(&settings, tls.clone()),
             tls,

@@ -11,18 +11,17 @@ use sluicegate_dispatch::{
     Profile, Publication, PublishError, Published, PutBack, Receipt, Rest, Settle, Settled, Source,
     SourceError,
 };
+use sluicegate_postgres_link::{Broken, CONNECT, connector};
 use sluicegate_tasks::TaskGroup;
 use tokio::time::{Instant, sleep_until, timeout};
-use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::find::Counted;
 use super::front::{Front, Look};
-use super::link::{Broken, Link};
+use super::link::Link;
 use super::schema::{self, Names};
-use super::settings::{CONNECT, PostgresSettings};
+use super::settings::PostgresSettings;
 use super::shared::Shared;
 use super::{claimer, find, keeper, publish, settle};
-use crate::network::tls::client_config;
 use crate::{Content, OpenError};
 
 /// How long a receive waits for the first message.
@@ -57,8 +56,7 @@ impl<M: Content> PostgresSource<M> {
                 prepared?;
             }
             Err(_) => {
-                let error = Broken::Slow("the database did not answer in time");
-                shared.link.note(Some(&error.into()));
+                shared.link.note(Some(&SourceError::new(Broken::late())));
             }
         }
         let front = Arc::new(Front::new(shelf_life));
@@ -198,13 +196,11 @@ impl<M> fmt::Debug for PostgresSource<M> {
 /// # Errors
 /// Says whether a person must help or whether it was only not reached.
 pub async fn probe(settings: &PostgresSettings) -> Result<(), OpenError> {
-    let tls = MakeRustlsConnect::new(client_config(settings.ca.as_deref())?);
+    let tls = connector(settings.address.ca.as_deref())?;
     let look = async {
         let link = Link::new(&settings.clone().with_connections(1), tls);
         let client = link.connect().await?;
-        schema::inspect(&client, &Names::new(&settings.schema)).await
+        schema::inspect(&client, &Names::new(&settings.address.schema)).await
     };
-    timeout(CONNECT, look)
-        .await
-        .unwrap_or_else(|_| Err(Broken::Slow("the database did not answer in time").into()))
+    timeout(CONNECT, look).await.unwrap_or_else(|_| Err(Broken::late().into()))
 }

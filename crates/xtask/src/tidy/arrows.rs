@@ -22,14 +22,16 @@ const ARROWS: &[(&str, May)] = &[
     ("dispatch", May::Know(&["tasks", "schedule"])),
     // Whoever blocks a thread, such as a writer of a file, does so in a task group.
     // The event store is a queue too.
-    ("sources", May::Know(&["dispatch", "event-store", "sqlite-file", "tasks"])),
+    ("sources", May::Know(&["dispatch", "event-store", "postgres-link", "sqlite-file", "tasks"])),
     // The one writer of a file, for the queue and the events that may share it.
     ("sqlite-file", May::Know(&["tasks"])),
+    // The way to a database, for the queues and the events in it.
+    ("postgres-link", May::Know(&[])),
     ("executors", May::Know(&["dispatch", "tasks", "schedule"])),
     // Its declarations are those of a broker, which only `sources` knows.
     ("consumers", May::Know(&["dispatch", "sources", "tasks", "schedule"])),
     ("agents", May::Know(&["tasks", "schedule", "executors"])),
-    ("event-store", May::Know(&["sqlite-file", "tasks"])),
+    ("event-store", May::Know(&["postgres-link", "sqlite-file", "tasks"])),
     ("server", May::KnowAll),
     ("sluicegate", May::KnowAll),
     ("lint", May::Know(&[])),

@@ -8,20 +8,23 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::broken::OpenError;
+use crate::Wrong;
 
 /// What connections are secured with: the system's authorities, and those of the file `ca`.
-pub(super) fn connector(ca: Option<&Path>) -> Result<MakeRustlsConnect, OpenError> {
+///
+/// # Errors
+/// The file is not there, or has no certificates.
+pub fn connector(ca: Option<&Path>) -> Result<MakeRustlsConnect, Wrong> {
     let mut roots = Arc::clone(system());
     if let Some(path) = ca {
         trust(Arc::make_mut(&mut roots), path)
-            .map_err(|why| OpenError::Address(format!("ca: {}: {why}", path.display())))?;
+            .map_err(|why| Wrong(format!("ca: {}: {why}", path.display())))?;
     }
     // Named, since with two of them in one build there is no default.
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| OpenError::Refused(format!("TLS: {error}")))?;
+        .map_err(|error| Wrong(format!("TLS: {error}")))?;
     let config = config.with_root_certificates(roots).with_no_client_auth();
     Ok(MakeRustlsConnect::new(config))
 }

@@ -8,35 +8,38 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::broken::Broken;
-use super::settings::CONNECT;
+use crate::{Broken, CONNECT};
 
 type Driven = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
 /// A connection. It does nothing while nobody waits for it.
-pub(super) struct Wire {
+pub struct Wire {
     client: Client,
     connection: Driven,
 }
 
 impl Wire {
-    pub(super) async fn connect(config: &Config, tls: &MakeRustlsConnect) -> Result<Self, Broken> {
+    /// Connects, within [`CONNECT`].
+    ///
+    /// # Errors
+    /// The database is not reached, or refuses.
+    pub async fn connect(config: &Config, tls: &MakeRustlsConnect) -> Result<Self, Broken> {
         match timeout(CONNECT, config.connect(tls.clone())).await {
             Ok(connected) => {
                 let (client, connection) = connected?;
                 Ok(Self { client, connection })
             }
-            Err(_) => Err(Broken::Slow("the database did not answer in time")),
+            Err(_) => Err(Broken::late()),
         }
     }
 
     /// What calls are made with, and what drives them until it ends. Dropped, it can be driven again.
-    pub(super) fn parts(&mut self) -> (&mut Client, impl Future<Output = Broken>) {
+    pub fn parts(&mut self) -> (&mut Client, impl Future<Output = Broken>) {
         (&mut self.client, end(&mut self.connection, |_| {}))
     }
 
     /// The same, and what to do when a notification comes from a process of the server.
-    pub(super) fn listening(
+    pub fn listening(
         &mut self,
         told: impl FnMut(i32),
     ) -> (&mut Client, impl Future<Output = Broken>) {
@@ -44,7 +47,10 @@ impl Wire {
     }
 
     /// Waits for the answer to a call, but not for ever. Dropped, or given up, the call may be done or not.
-    pub(super) async fn ask<'c, T, Call>(
+    ///
+    /// # Errors
+    /// The database said so, the connection ended, or the time is over.
+    pub async fn ask<'c, T, Call>(
         &'c mut self,
         limit: Duration,
         call: impl FnOnce(&'c Client) -> Call,
@@ -61,14 +67,24 @@ impl Wire {
                 broken = end(connection, |_| {}) => Err(broken),
             }
         };
-        let slow = || Broken::Slow("the database did not answer in time");
-        timeout(limit, driven).await.unwrap_or_else(|_| Err(slow()))
+        timeout(limit, driven).await.unwrap_or_else(|_| Err(Broken::late()))
     }
 
     /// Waits until the connection ends.
-    pub(super) async fn end(&mut self) -> Broken {
+    pub async fn end(&mut self) -> Broken {
         end(&mut self.connection, |_| {}).await
     }
+}
+
+/// The answer to a call that somebody else drives, if it comes in time.
+///
+/// # Errors
+/// The database said so, the connection ended, or the time is over.
+pub async fn within<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Broken> {
+    timeout(limit, call).await.map_or_else(|_| Err(Broken::late()), |answer| Ok(answer?))
 }
 
 async fn end(connection: &mut Driven, mut told: impl FnMut(i32)) -> Broken {

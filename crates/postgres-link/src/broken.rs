@@ -7,46 +7,9 @@ use deadpool_postgres::{PoolError, TimeoutType};
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 
-use crate::EngineError;
-
-/// Why a log was not opened, without any secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The address is wrong.
-    Address(String),
-    /// The database was reached and refuses: credentials, rights, its encoding. Only a person can help.
-    Refused(String),
-    /// The database was not reached. Trying again may help.
-    Unreachable(String),
-    /// The tables were made by a newer version of this crate.
-    Newer {
-        /// The version of the tables.
-        found: i32,
-        /// The newest version that is known here.
-        known: i32,
-    },
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Address(why) => write!(f, "the address is wrong: {why}"),
-            Self::Refused(why) => write!(f, "refused: {why}"),
-            Self::Unreachable(why) => write!(f, "not reached: {why}"),
-            Self::Newer { found, known } => write!(
-                f,
-                "the tables of the events are of version {found}, made by a newer sluicegate; this one knows version {known}"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for OpenError {}
-
-/// Why there is no answer.
+/// Why there is no answer, without any secret.
 #[derive(Debug)]
-pub(super) enum Broken {
+pub enum Broken {
     /// The database said so, or could not be reached.
     Postgres(Error),
     /// It took too long.
@@ -55,20 +18,23 @@ pub(super) enum Broken {
     Other(String),
 }
 
-/// What to do about requests whose batch was not appended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Remedy {
-    /// The same again.
-    Again,
-    /// One of them may be at fault: each by itself.
-    Singly,
-    /// Nothing: that is the answer.
-    None,
-}
-
 impl Broken {
+    /// Nobody answered in time.
+    #[must_use]
+    pub const fn late() -> Self {
+        Self::Slow("the database did not answer in time")
+    }
+
+    /// What the database calls it, where it said anything.
+    #[must_use]
+    pub fn code(&self) -> Option<&SqlState> {
+        let Self::Postgres(error) = self else { return None };
+        error.code()
+    }
+
     /// Whether the database said so itself, and goes on: then the transaction is over.
-    pub(super) fn is_said(&self) -> bool {
+    #[must_use]
+    pub fn is_said(&self) -> bool {
         let Self::Postgres(error) = self else { return false };
         // After a fatal error the connection ends, and it is not said when it came.
         let severity = error.as_db_error().and_then(|known| known.parsed_severity());
@@ -76,33 +42,14 @@ impl Broken {
     }
 
     /// Whether it was the time that ran out.
-    pub(super) fn is_slow(&self) -> bool {
-        match self {
-            Self::Slow(_) => true,
-            Self::Postgres(error) => error.code() == Some(&SqlState::QUERY_CANCELED),
-            Self::Other(_) => false,
-        }
-    }
-
-    /// What to do about those whose batch ended like this and is not there.
-    pub(super) fn remedy(&self) -> Remedy {
-        let Self::Postgres(error) = self else { return Remedy::Again };
-        if !self.is_said() {
-            return Remedy::Again;
-        }
-        match error.code().map_or("", SqlState::code) {
-            // Deadlocks and the like; statements that were prepared for tables that have changed.
-            code if code.starts_with("40") => Remedy::Again,
-            "0A000" | "26000" => Remedy::Again,
-            // The lock is not to be had, the disk is full, the server is read-only.
-            "55P03" | "25006" => Remedy::None,
-            code if code.starts_with("53") => Remedy::None,
-            _ => Remedy::Singly,
-        }
+    #[must_use]
+    pub fn is_slow(&self) -> bool {
+        matches!(self, Self::Slow(_)) || self.code() == Some(&SqlState::QUERY_CANCELED)
     }
 
     /// Whether only a person can help.
-    fn is_refusal(&self) -> bool {
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
         let Self::Postgres(error) = self else { return false };
         let Some(code) = error.code() else { return is_about_trust(error) };
         let refusals = [
@@ -176,6 +123,8 @@ impl fmt::Display for Broken {
     }
 }
 
+impl std::error::Error for Broken {}
+
 impl From<Error> for Broken {
     fn from(error: Error) -> Self {
         Self::Postgres(error)
@@ -187,21 +136,8 @@ impl From<PoolError> for Broken {
         match error {
             PoolError::Backend(error) => Self::Postgres(error),
             PoolError::Timeout(TimeoutType::Wait) => Self::Slow("all connections are in use"),
-            PoolError::Timeout(_) => Self::Slow("the database did not answer in time"),
+            PoolError::Timeout(_) => Self::late(),
             other => Self::Other(other.to_string()),
         }
-    }
-}
-
-impl From<Broken> for EngineError {
-    fn from(broken: Broken) -> Self {
-        Self::new(broken)
-    }
-}
-
-impl From<Broken> for OpenError {
-    fn from(broken: Broken) -> Self {
-        let text = broken.to_string();
-        if broken.is_refusal() { Self::Refused(text) } else { Self::Unreachable(text) }
     }
 }
