@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use sluicegate_postgres_link::{Broken, Wire};
 use sluicegate_tasks::Context;
+use tokio::time::sleep;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Config, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -20,6 +21,10 @@ use super::schema::Names;
 const TRIES: u32 = 3;
 /// How much longer than the database a call waits for its answer.
 const WAY: Duration = Duration::from_secs(1);
+
+/// How long to wait before it connects again; twice as long each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// What appenders share.
 pub(super) struct Shared {
@@ -88,19 +93,23 @@ impl Shared {
             }
             let mut open = match line.take() {
                 Some(open) => open,
-                None => match Line::open(self).await {
-                    Ok(open) => open,
-                    // Nothing of it was sent.
+                None => match self.connect(&mut batch).await {
+                    Ok(Some(open)) => open,
+                    Ok(None) => continue,
                     Err(broken) => {
                         batch.fail(&broken.into());
                         continue;
                     }
                 },
             };
-            batch.requests.iter_mut().for_each(|request| request.tries += 1);
+            batch.requests.retain_mut(Request::begin);
+            if batch.requests.is_empty() {
+                *line = Some(open);
+                continue;
+            }
             match open.append(&batch, self.limit).await {
                 Ok(outcome) => {
-                    open.low = outcome.base + i64::try_from(batch.events()).unwrap_or(0);
+                    open.low = outcome.base + batch.events();
                     if let Some(last) = batch.answer(&outcome) {
                         self.head.grows(last);
                     }
@@ -111,6 +120,32 @@ impl Shared {
                     let absent = self.find_out(line, open, &broken, low, batch.requests).await;
                     left.extend(go_on(&broken, absent));
                 }
+            }
+        }
+    }
+
+    /// Opens a connection, and notes how that went for those who are not sent.
+    pub(super) async fn open(&self) -> Result<Line, Broken> {
+        let opened = Line::open(self).await;
+        self.queue.outage.note(opened.as_ref().err());
+        opened
+    }
+
+    /// Waits for a connection, as long as somebody waits for the answers to a batch of which nothing is on its way. What
+    /// only a person can mend is an error at once.
+    async fn connect(&self, batch: &mut Batch) -> Result<Option<Line>, Broken> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.open().await {
+                Ok(open) => return Ok(Some(open)),
+                Err(broken) if broken.is_refusal() => return Err(broken),
+                Err(_) => {}
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+            batch.requests.retain(|request| !request.is_given_up());
+            if batch.requests.is_empty() {
+                return Ok(None);
             }
         }
     }

@@ -14,6 +14,7 @@ const MAX_BYTES: usize = 4 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) requests: Vec<Request>,
+    /// What was pushed, for its bounds.
     events: usize,
     bytes: usize,
 }
@@ -44,9 +45,9 @@ impl Batch {
         Ok(())
     }
 
-    /// How many events it has.
-    pub(super) const fn events(&self) -> usize {
-        self.events
+    /// How many events it has: some of its requests may have been taken out since they came.
+    pub(super) fn events(&self) -> i64 {
+        self.requests.iter().map(count).sum()
     }
 
     /// Answers each request; says where the last event stands, if there is one.

@@ -9,6 +9,7 @@ use sluicegate_postgres_link::{Broken, CONNECT, Wire, connector};
 use sluicegate_tasks::TaskGroup;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
+use tokio_postgres::config::TargetSessionAttrs;
 
 use super::appender::{self, Shared};
 use super::cursors::CursorTable;
@@ -68,9 +69,12 @@ impl PostgresEngine {
             names: names.clone(),
             head: Arc::clone(&head),
         };
+        let mut appending = settings.config(settings.append_timeout);
+        // While the primary server moves, the address may lead to one that only reads: that is not there yet.
+        appending.target_session_attrs(TargetSessionAttrs::ReadWrite);
         let shared = Arc::new(Shared {
             queue: exit,
-            config: settings.config(settings.append_timeout),
+            config: appending,
             tls,
             names,
             limit: settings.append_timeout,

@@ -63,7 +63,7 @@ impl Shared {
     ) -> Result<Option<HashMap<i64, i64>>, Broken> {
         let open = match line {
             Some(open) => open,
-            None => line.insert(Line::open(self).await?),
+            None => line.insert(self.open().await?),
         };
         if let Some(server) = *at_work {
             if !end(&mut open.wire, server).await? {

@@ -24,6 +24,8 @@
 //! 4. No event is appended twice and none is denied: each request has a token that is stored with its first event. After
 //!    an error the server's process that may still be at work is ended first; then what has no token there is not there.
 //! 5. Notifications are hints. Without them everything works, a second later.
+//! 6. What was not sent waits for the database while it is away. Who goes without an answer either was sent, and it is not
+//!    known, or is told that it never will be.
 
 mod appender;
 mod batch;

@@ -1,8 +1,11 @@
 //! Where requests wait for their batch. It is bounded by bytes and by count, and everybody takes a turn.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex as Lock;
+use sluicegate_postgres_link::Broken;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
@@ -24,6 +27,8 @@ pub(super) struct Request {
     pub(super) token: i64,
     /// How often it was sent.
     pub(super) tries: u32,
+    /// Whoever sets it decides: it is sent, or it never will be.
+    decided: Arc<AtomicBool>,
     answer: oneshot::Sender<Result<Position, AppendError>>,
     _room: OwnedManyPermits,
 }
@@ -32,6 +37,13 @@ impl Request {
     /// Nobody waits for it any more.
     pub(super) fn is_given_up(&self) -> bool {
         self.answer.is_closed()
+    }
+
+    /// Counts that it is sent; answers whether it may be. Who gave it up for not being sent was told so.
+    pub(super) fn begin(&mut self) -> bool {
+        let may = self.tries > 0 || !self.decided.swap(true, Ordering::AcqRel);
+        self.tries += u32::from(may);
+        may
     }
 
     pub(super) fn answer(self, answer: Result<Position, AppendError>) {
@@ -47,12 +59,27 @@ pub(super) struct Entry {
     sender: mpsc::Sender<Request>,
     limit: Duration,
     tokens: Tokens,
+    outage: Arc<Outage>,
 }
 
 /// The end where they are taken from.
 #[derive(Debug)]
 pub(super) struct Exit {
     taken: Mutex<Taken>,
+    /// Why nothing can be sent.
+    pub(super) outage: Arc<Outage>,
+}
+
+/// Why the database is not reached, while it is not.
+#[derive(Debug, Default)]
+pub(super) struct Outage {
+    why: Lock<Option<String>>,
+}
+
+impl Outage {
+    pub(super) fn note(&self, failed: Option<&Broken>) {
+        *self.why.lock() = failed.map(Broken::to_string);
+    }
 }
 
 #[derive(Debug)]
@@ -67,35 +94,56 @@ pub(super) fn queue(limit: Duration) -> (Entry, Exit) {
     let room = Arc::new(Permits::new(UNITS).expect("there is room"));
     // Each takes a unit at least, so who has room has a place.
     let (sender, receiver) = mpsc::channel(UNITS as usize);
-    let entry = Entry { room, sender, limit, tokens: Tokens::new() };
-    (entry, Exit { taken: Mutex::new(Taken { receiver, next: None }) })
+    let outage = Arc::<Outage>::default();
+    let entry = Entry { room, sender, limit, tokens: Tokens::new(), outage: Arc::clone(&outage) };
+    (entry, Exit { taken: Mutex::new(Taken { receiver, next: None }), outage })
 }
 
 impl Entry {
     /// Waits for the answer to an append, but not for ever. Dropped before it was sent it is not appended.
     pub(super) async fn append(&self, append: Append) -> Result<Position, AppendError> {
         let end = Instant::now() + self.limit;
+        // Whoever was not sent hears of it before a caller with the same patience goes.
+        let last_moment = end - self.limit / 20;
         let timed_out = || AppendError::TimedOut { after: self.limit };
         let units = units(&append);
         let room = match self.room.try_acquire_many_owned(units) {
             Ok(room) => room,
             Err(_) => {
-                let cx = Context::new().with_deadline(end);
+                let cx = Context::new().with_deadline(last_moment);
                 let room = self.room.acquire_many_owned(&cx, units).await;
-                room.map_err(|_| timed_out())?
+                room.map_err(|_| self.not_sent().unwrap_or_else(timed_out))?
             }
         };
-        let (answer, answered) = oneshot::channel();
+        let (answer, mut answered) = oneshot::channel();
         let token = self.tokens.next();
-        let request = Request { append, token, tries: 0, answer, _room: room };
+        let decided = Arc::<AtomicBool>::default();
+        let own = Arc::clone(&decided);
+        let request = Request { append, token, tries: 0, decided, answer, _room: room };
         if self.sender.try_send(request).is_err() {
             return Err(EngineError::new("the store has ended").into());
         }
-        match timeout_at(end, answered).await {
+        let early = timeout_at(last_moment, &mut answered).await;
+        let answer = match early {
+            Ok(answer) => Ok(answer),
+            Err(_) => match self.not_sent() {
+                Some(error) if !own.swap(true, Ordering::AcqRel) => return Err(error),
+                _ => timeout_at(end, answered).await,
+            },
+        };
+        match answer {
             Ok(Ok(answer)) => answer,
             // The store has ended, or took too long. Nobody knows.
             Ok(Err(_)) | Err(_) => Err(timed_out()),
         }
+    }
+
+    /// What is said of an append that was not sent because the database is not reached.
+    fn not_sent(&self) -> Option<AppendError> {
+        let why = self.outage.why.lock();
+        let why = why.as_ref()?;
+        let cause = format!("{why}: waited {:?} for it, nothing was appended", self.limit);
+        Some(EngineError::new(cause).into())
     }
 }
 

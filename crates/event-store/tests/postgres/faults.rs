@@ -16,10 +16,14 @@ use crate::stage::{
 };
 
 /// What became of appends, each by its own tag.
-type Answers = Vec<(String, Result<Position, AppendError>)>;
+pub(crate) type Answers = Vec<(String, Result<Position, AppendError>)>;
 
 /// Appends until told to stop, plain ones and conditional ones, each with a tag of its own.
-async fn write(engine: Arc<PostgresEngine>, name: usize, stop: Arc<AtomicBool>) -> Answers {
+pub(crate) async fn write(
+    engine: Arc<PostgresEngine>,
+    name: usize,
+    stop: Arc<AtomicBool>,
+) -> Answers {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let mut answers = Vec::new();
     while !stop.load(Ordering::Relaxed) {
@@ -35,7 +39,7 @@ async fn write(engine: Arc<PostgresEngine>, name: usize, stop: Arc<AtomicBool>) 
 }
 
 /// Every answer is true: what is said to be there is, once and there; what is said to have failed is not.
-async fn check(engine: &impl Engine, answers: &Answers) -> (usize, usize) {
+pub(crate) async fn check(engine: &impl Engine, answers: &Answers) -> (usize, usize) {
     let log = all(engine, Query::all(), 1_000).await;
     let mut there: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for event in &log {
@@ -73,19 +77,20 @@ async fn connections_that_are_ended_lose_nothing_and_double_nothing() {
         crowd.join(write(Arc::clone(&engines[n % 2]), n, Arc::clone(&stop))).await;
     }
     let sql = Sql::connect(&url).await;
-    let mut ended = 0;
-    for round in 0..60 {
+    let (mut ended, mut round) = (0, 0);
+    // A busy machine gets less done in a round, so what counts is what was done.
+    until("ended often enough while enough was appended", async || {
         ended += sql.kill_engines().await;
+        round += 1;
         sleep(Duration::from_millis(round % 13 * 3)).await;
-    }
+        let head = engines[0].head().await.map_or(0, Position::get);
+        ended >= 60 && head > 1_000
+    })
+    .await;
     stop.store(true, Ordering::Relaxed);
     let answers = crowd.results().await.concat();
     let (unknown, failed) = check(&*engines[0], &answers).await;
-    println!(
-        "{} appends, {ended} connections ended; {unknown} unknown, {failed} failed",
-        answers.len()
-    );
-    assert!(ended >= 60 && answers.len() > 500, "{ended} {}", answers.len());
+    println!("{} appends, {ended} ended; {unknown} unknown, {failed} failed", answers.len());
     // The connection is not needed to find out: nobody had to be told that it is not known.
     assert_eq!(unknown, 0);
 }
@@ -142,42 +147,6 @@ async fn a_batch_whose_answer_does_not_arrive_is_found() {
         assert!(results.iter().all(Result::is_ok), "{results:?}");
         assert_eq!(sql.number(&there).await, 3);
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_restarted_forgets_nothing_it_has_answered() {
-    let Some(mut server) = own() else { return };
-    let url = database(server.url()).await;
-    let engine = open(&url).await;
-    let stop = Arc::new(AtomicBool::new(false));
-    let mut crowd = Crowd::new();
-    for n in 0..4 {
-        crowd.join(write(Arc::clone(&engine), n, Arc::clone(&stop))).await;
-    }
-    for round in 0..3 {
-        let before = engine.head().await.unwrap();
-        if round == 1 {
-            server.bounce().unwrap();
-        } else {
-            server.restart().unwrap();
-        }
-        until("appending", async || engine.head().await.is_ok_and(|head| head > before)).await;
-    }
-    stop.store(true, Ordering::Relaxed);
-    let answers = crowd.results().await.concat();
-    let (unknown, failed) = check(&*engine, &answers).await;
-    println!("{} appends; {unknown} unknown, {failed} failed", answers.len());
-    // Who follows hears of events again.
-    let head = engine.head().await.unwrap();
-    let other = open(&url).await;
-    let heard = async {
-        while engine.head().await.unwrap() == head {
-            engine.changed(head).await;
-        }
-    };
-    let tell = append(&*other, vec![event("A", "id:0-0")], None);
-    let (told, ()) = timeout(PATIENCE, async { tokio::join!(tell, heard) }).await.unwrap();
-    told.unwrap();
 }
 
 /// An event that the database refuses is refused alone.

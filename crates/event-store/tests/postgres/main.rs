@@ -7,6 +7,8 @@ mod faults;
 #[cfg(test)]
 mod following;
 #[cfg(test)]
+mod outage;
+#[cfg(test)]
 mod plans;
 #[cfg(test)]
 mod reading;
