@@ -7,17 +7,18 @@ use std::sync::Arc;
 use rusqlite::{Connection, params};
 use sluicegate_sqlite_file::{Clock, ROW_BYTES, Write};
 
-use super::lists::StoredLists;
+use super::check::{self, Checked};
 use super::log::Log;
-use super::search::Search;
 use super::statements::{HEAD, INSERT_EVENT};
 use super::tail::Tail;
 use crate::event::SEPARATOR;
-use crate::{Append, AppendCondition, NewEvent, Position};
+use crate::{Append, NewEvent, Position};
 
 /// Events on their way into the file.
 pub(crate) struct Appending {
-    append: Append,
+    append: Arc<Append>,
+    /// Up to where its condition is known to hold.
+    holds_to: i64,
     clock: Clock,
     log: Arc<Log>,
     /// It was written, and is not known to be committed.
@@ -31,11 +32,13 @@ pub(crate) enum Appended {
     UpTo(i64),
     /// They are not: an event that matches the condition is there.
     Conflict(i64),
+    /// They are not: the condition takes longer to check than others may be kept waiting.
+    Unchecked,
 }
 
 impl Appending {
-    pub(crate) fn new(append: Append, clock: Clock, log: Arc<Log>) -> Self {
-        Self { append, clock, log, is_open: false }
+    pub(crate) fn new(append: Arc<Append>, holds_to: i64, clock: Clock, log: Arc<Log>) -> Self {
+        Self { append, holds_to, clock, log, is_open: false }
     }
 
     /// The transaction that it was written in is gone, if there was one, and with it whatever others wrote in it.
@@ -61,10 +64,12 @@ impl Write for Appending {
         self.is_open = true;
         let tail = &self.log.tail;
         tail.catch_up(connection, head(connection)?)?;
-        if let Some(condition) = self.append.condition()
-            && let Some(position) = conflict(connection, tail, condition)?
-        {
-            return Ok(Appended::Conflict(position));
+        if let Some(condition) = self.append.condition() {
+            match check::briefly(connection, tail, condition, self.holds_to)? {
+                Checked::Holds => {}
+                Checked::Conflict(position) => return Ok(Appended::Conflict(position)),
+                Checked::Not => return Ok(Appended::Unchecked),
+            }
         }
         let last = insert(connection, tail, self.append.events(), self.clock.now())?;
         tail.file(connection, self.append.events().len())?;
@@ -84,20 +89,6 @@ impl Drop for Appending {
     fn drop(&mut self) {
         self.undo();
     }
-}
-
-/// The position of an event that matches the condition.
-fn conflict(
-    connection: &Connection,
-    tail: &Tail,
-    condition: &AppendCondition,
-) -> rusqlite::Result<Option<i64>> {
-    let after = condition.after.as_i64();
-    let Some(mut search) = Search::new(&condition.fail_if_events_match) else {
-        return Ok(Some(head(connection)?).filter(|head| *head > after));
-    };
-    let view = tail.writers_view();
-    search.next(&mut StoredLists::new(connection, &view, None)?, after.saturating_add(1))
 }
 
 fn insert(

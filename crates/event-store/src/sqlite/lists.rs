@@ -7,11 +7,22 @@ use super::search::Lists;
 use super::statements::SEEK;
 use super::tail::View;
 
+/// How many positions are read in about the time that it takes to look for the first.
+const BLOCK: usize = 32;
+
 pub(crate) struct StoredLists<'a> {
     seek: CachedStatement<'a>,
     view: &'a View,
-    /// Looked at now and then: who asked may be gone.
-    cx: Option<&'a Context>,
+    patience: Patience<'a>,
+}
+
+/// How long lists are sought in. Then it is [`interrupted`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Patience<'a> {
+    /// For so many steps: a look into a list, and a block of what is found there.
+    Steps(usize),
+    /// Until nobody waits for it any more.
+    While(&'a Context),
 }
 
 impl<'a> StoredLists<'a> {
@@ -19,9 +30,14 @@ impl<'a> StoredLists<'a> {
     pub(crate) fn new(
         connection: &'a Connection,
         view: &'a View,
-        cx: Option<&'a Context>,
+        patience: Patience<'a>,
     ) -> rusqlite::Result<Self> {
-        Ok(Self { seek: connection.prepare_cached(SEEK)?, view, cx })
+        Ok(Self { seek: connection.prepare_cached(SEEK)?, view, patience })
+    }
+
+    /// Whether all its steps are done.
+    pub(crate) const fn is_out_of_steps(&self) -> bool {
+        matches!(self.patience, Patience::Steps(0))
     }
 }
 
@@ -35,8 +51,11 @@ impl Lists for StoredLists<'_> {
         count: usize,
         into: &mut Vec<i64>,
     ) -> Result<(), Self::Error> {
-        if self.cx.is_some_and(Context::is_cancelled) {
-            return Err(interrupted());
+        match &mut self.patience {
+            Patience::Steps(0) => return Err(interrupted()),
+            Patience::Steps(left) => *left = left.saturating_sub(1 + count / BLOCK),
+            Patience::While(cx) if cx.is_cancelled() => return Err(interrupted()),
+            Patience::While(_) => {}
         }
         let filed = self.view.filed.min(self.view.up_to);
         if from <= filed {
@@ -50,7 +69,7 @@ impl Lists for StoredLists<'_> {
     }
 }
 
-/// Nobody waits for it any more.
+/// Nobody waits for it any more, or not now.
 pub(crate) fn interrupted() -> rusqlite::Error {
     let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_INTERRUPT);
     rusqlite::Error::SqliteFailure(code, None)

@@ -6,10 +6,11 @@
 //! 2. Positions are given in that order, and become visible in it: no reader skips one.
 //! 3. What was appended is on the disk before anyone is told so.
 //! 4. A conflict is an answer, not a failure: it takes no other request with it.
+//! 5. The writer checks a condition in a bounded number of steps. One that needs more is checked beside it first.
 //!
 //! | file | is |
 //! |---|---|
-//! | `append.rs` | the check and the rows |
+//! | `append.rs`, `check.rs` | the rows; whether the condition holds, and what is done about one that is long to check |
 //! | `tail.rs`, `log.rs` | the keys of the last events, which are filed later; what is kept in memory beside the file |
 //! | `read.rs`, `readers.rs` | a page of events; the threads and connections that read |
 //! | `search.rs`, `lists.rs` | which positions match, purely; the lists that this is told from |
@@ -18,6 +19,7 @@
 //! | `head.rs` | waiting for more |
 
 mod append;
+mod check;
 mod cursors;
 mod head;
 mod lists;
@@ -131,13 +133,46 @@ impl SqliteEngine {
     }
 }
 
+impl SqliteEngine {
+    /// Checks the condition of an append beside the writer: what is in its way, or else up to where nothing is. Dropped,
+    /// it stops.
+    async fn check(
+        &self,
+        append: Arc<Append>,
+        holds_to: i64,
+    ) -> Result<(Option<i64>, i64), EngineError> {
+        let log = Arc::clone(&self.log);
+        let check = move |connection: &Connection, cx: &Context| {
+            let view = log.tail.view();
+            let conflict = append.condition().map_or(Ok(None), |condition| {
+                check::patiently(connection, cx, &view, condition, holds_to)
+            });
+            Ok((conflict?, view.up_to))
+        };
+        self.readers.read(check).await
+    }
+}
+
 impl Engine for SqliteEngine {
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Position, AppendError>> {
-        let make = || Appending::new(append, self.file.clock().clone(), Arc::clone(&self.log));
-        Box::pin(async {
-            match self.file.writer().write(make).await.map_err(failed)? {
-                Appended::UpTo(last) => Ok(position(last)),
-                Appended::Conflict(at) => Err(AppendError::Conflict { position: position(at) }),
+        let append = Arc::new(append);
+        Box::pin(async move {
+            let mut holds_to = 0;
+            loop {
+                let (same, clock) = (Arc::clone(&append), self.file.clock().clone());
+                let make = || Appending::new(same, holds_to, clock, Arc::clone(&self.log));
+                let conflict = match self.file.writer().write(make).await.map_err(failed)? {
+                    Appended::UpTo(last) => return Ok(position(last)),
+                    Appended::Conflict(at) => Some(at),
+                    Appended::Unchecked => {
+                        let (conflict, up_to) = self.check(Arc::clone(&append), holds_to).await?;
+                        holds_to = up_to;
+                        conflict
+                    }
+                };
+                if let Some(at) = conflict {
+                    return Err(AppendError::Conflict { position: position(at) });
+                }
             }
         })
     }

@@ -4,7 +4,7 @@ use rusqlite::{Connection, Row, Rows, params};
 use sluicegate_tasks::Context;
 
 use super::append::position;
-use super::lists::{StoredLists, interrupted};
+use super::lists::{Patience, StoredLists, interrupted};
 use super::search::Search;
 use super::statements::{SCAN, SCAN_KEY};
 use super::tail::View;
@@ -101,7 +101,7 @@ impl Reading<'_> {
     ) -> rusqlite::Result<()> {
         // One transaction, so that the file is not locked anew for each statement.
         let _snapshot = connection.unchecked_transaction()?;
-        let mut lists = StoredLists::new(connection, view, Some(self.cx))?;
+        let mut lists = StoredLists::new(connection, view, Patience::While(self.cx))?;
         let mut scan = connection.prepare_cached(SCAN)?;
         let mut found = search.next(&mut lists, from)?.filter(|at| *at <= up_to);
         while let Some(wanted) = found

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use rusqlite::Connection;
 
-use super::lists::StoredLists;
+use super::lists::{Patience, StoredLists};
 use super::schema;
 use super::search::Search;
 use super::statements::{FILED, INSERT_EVENT};
@@ -62,7 +62,8 @@ impl Rig {
 
     fn found(&self, view: &View, tag: u8) -> Vec<i64> {
         let mut search = Search::new(&Query::types(["T"]).tag("k", tag)).unwrap();
-        let mut lists = StoredLists::new(&self.connection, view, None).unwrap();
+        let mut lists =
+            StoredLists::new(&self.connection, view, Patience::Steps(usize::MAX)).unwrap();
         let (mut found, mut from) = (Vec::new(), 1);
         while let Some(at) = search.next(&mut lists, from).unwrap() {
             found.push(at);

@@ -12,6 +12,8 @@ mod group_commit;
 #[cfg(test)]
 mod many;
 #[cfg(test)]
+mod odd;
+#[cfg(test)]
 mod racing;
 #[cfg(test)]
 mod stage;
