@@ -43,6 +43,8 @@ const ARROWS: &[(&str, May)] = &[
     // Services as a user writes them, which bring a broker along to be run at once.
     ("order-service", May::Know(&["consumers", "sources", "testkit"])),
     ("shipment-service", May::Know(&["consumers", "sources", "testkit"])),
+    // One that keeps events, through the front.
+    ("course-subscriptions", May::Know(&["sluicegate"])),
     // A stand-in for an agent knows nothing of who runs it.
     ("fake-agent", May::Know(&[])),
 ];
