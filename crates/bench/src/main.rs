@@ -6,6 +6,7 @@
 mod agents;
 mod amqp;
 mod child;
+mod events;
 mod kernel;
 mod lint;
 mod load;
@@ -25,23 +26,27 @@ use report::Report;
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-const USAGE: &str = "usage: sluicegate-bench [agents | amqp | kernel | lint | queue | router] [--quick] [--json PATH]";
+const USAGE: &str = "usage: sluicegate-bench [agents | amqp | events | kernel | lint | queue | router] [--quick] [--json PATH]";
 
 /// A benchmark: quick or not, to its rows.
 type Benchmark = fn(bool) -> Result<Report, String>;
 
-const ALL: [(&str, Benchmark); 6] = [
+const ALL: [(&str, Benchmark); 7] = [
     ("kernel", |quick| Ok(kernel::run(quick))),
     ("lint", lint::run),
     ("queue", queue::run),
     ("router", router::run),
     ("amqp", amqp::run),
     ("agents", agents::run),
+    ("events", events::run),
 ];
 
 /// Parts of a benchmark that can be asked for by their names.
-const PARTS: [(&str, Benchmark); 4] = [
+const PARTS: [(&str, Benchmark); 7] = [
     ("agents-sizing", agents::sizing::run),
+    ("events-gate", events::run_gate),
+    ("events-postgres", events::run_postgres),
+    ("events-sqlite", events::run_sqlite),
     ("router-http", router::run_http),
     ("router-alone", router::run_alone),
     ("router-backlog", router::run_backlog),
@@ -72,6 +77,7 @@ fn main() -> ExitCode {
         Some((first, rest)) if first == "queue-open" => queue::first(rest).map(|()| true),
         Some((first, rest)) if first == "agent" => agents::stand_in::run(rest).map(|()| true),
         Some((first, rest)) if first == "ask" => agents::spin(rest).map(|()| true),
+        Some((first, rest)) if first == "append" => events::spin(rest).map(|()| true),
         Some((first, rest)) if first == "idle" => router::idle(rest).map(|()| true),
         _ => parse(&words).and_then(|order| benchmark(&order)),
     };

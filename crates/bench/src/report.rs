@@ -14,7 +14,7 @@ pub(crate) struct Report {
 }
 
 /// One measurement.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) what: String,
     pub(crate) unit: &'static str,

@@ -110,7 +110,7 @@ pub const NEEDS: &[Need] = &[
         purpose: "tests against PostgreSQL",
         probe: Probe::Program(&["/usr/lib/postgresql/*/bin/postgres"]),
         origin: Origin::Debian(&["postgresql"]),
-        users: &[TESTKIT, SOURCES, DAEMON, User::Broker("postgres")],
+        users: &[TESTKIT, SOURCES, DAEMON, User::Bench, User::Broker("postgres")],
     },
     Need {
         name: "java",

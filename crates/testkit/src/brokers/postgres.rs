@@ -8,11 +8,14 @@ use nix::unistd::{User, getuid};
 use super::folder::Folder;
 use super::plan::{Plan, Spec, free_ports, local, program};
 
-/// Makes the cluster on the first start, then becomes the server.
+/// Makes the cluster on the first start, then becomes the server. What is in its file a session can change: who measures
+/// turns durability on.
 const SCRIPT: &str = r#"
 bin=$1; shift
 if [ ! -e data/PG_VERSION ]; then
     "$bin/initdb" -D data -U postgres -A trust -E UTF8 --locale=C -N || exit
+    echo "fsync = off" >> data/postgresql.conf
+    echo "full_page_writes = off" >> data/postgresql.conf
 fi
 exec "$bin/postgres" -D data "$@"
 "#;
@@ -27,7 +30,6 @@ pub(super) fn plan(folder: &Folder) -> io::Result<Plan> {
         .args(["-c", SCRIPT, "postgres", &programs, "-p", &port_text])
         .args(["-c", "listen_addresses=127.0.0.1", "-c", &sockets])
         .args(["-c", "max_connections=300", "-c", "shared_buffers=64MB"])
-        .args(["-c", "fsync=off", "-c", "full_page_writes=off"])
         .env("HOME", folder.at(""));
     server.user = unprivileged(folder)?;
     // The polite signal waits for clients to leave; this one does not.
