@@ -302,10 +302,26 @@ fn words(error: &Value) -> String {
         text("message").map(plain),
         text("stderr").map(|said| format!("it said: {}", plain(&last(said)))),
     ];
-    for fact in facts.into_iter().flatten() {
+    let advice = text("code").and_then(advice).map(ToOwned::to_owned);
+    for fact in facts.into_iter().chain([advice]).flatten() {
         words = format!("{words}\n  {fact}");
     }
     words
+}
+
+/// What to do about a failure whose words do not say it.
+fn advice(code: &str) -> Option<&'static str> {
+    match code {
+        "output_limit" => Some(
+            "the agent wrote more than 2 MiB in one turn, which no setting raises; it was not run again: ask for less, \
+             or have it write to a file and name that",
+        ),
+        "interrupted" => Some(
+            "the daemon ended while it waited or ran; it was not run again, and does not run by itself: ask again, with \
+             the same --session, if it may have been done in part",
+        ),
+        _ => None,
+    }
 }
 
 /// The end of what it said fits a screen.
@@ -356,5 +372,16 @@ mod tests {
         let expected =
             "worker_crash: An internal error occurred.\n  it ended with code 3\n  it said: no key";
         assert!(words.starts_with(expected) && !words.contains('\u{1b}'), "{words}");
+    }
+
+    #[test]
+    fn a_failure_without_facts_says_what_to_do() {
+        for (code, expected) in [
+            ("output_limit", ["no setting raises", "was not run again"]),
+            ("interrupted", ["was not run again", "ask again"]),
+        ] {
+            let words = words(&json!({"code": code, "detail": "An unexpected error occurred."}));
+            assert!(expected.into_iter().all(|part| words.contains(part)), "{words}");
+        }
     }
 }
