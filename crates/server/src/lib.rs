@@ -28,7 +28,7 @@ pub mod sync;
 pub mod time;
 pub mod warnings;
 
-pub use agents::{ONE_AT_A_TIME, program_fault};
+pub use agents::{ONE_AT_A_TIME, agent_doubts, program_fault};
 pub use alerts::alert_failed_start;
 pub use apply::{ApplyReport, NotReloaded};
 pub use daemon::{Daemon, NotPublished, StartError, UnknownPoolOf};

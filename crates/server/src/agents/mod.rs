@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `journal.rs` | what is known of requests after a restart, in the state file |
 //! | `heard.rs` | what the pool says, as log lines, numbers, warnings and events |
+//! | `doubts.rs` | settings that can be, and hardly were meant |
 //! | `program.rs` | whether the program that agents run is there |
 //! | `streak.rs` | how many requests failed in a row |
 //! | `stall.rs` | pure: whether a pool with work makes progress |
 //! | `cpu.rs` | how busy the processors are |
 
 mod cpu;
+mod doubts;
 mod heard;
 mod journal;
 mod program;
@@ -35,6 +37,7 @@ use crate::warnings::Code;
 
 pub(crate) use streak::Streak;
 
+pub use doubts::agent_doubts;
 pub use program::program_fault;
 
 use cpu::Cpu;
@@ -105,6 +108,7 @@ impl Daemon {
         if settings.agents.serial {
             tracing::info!(target: "sluicegate", "agents run {ONE_AT_A_TIME}");
         }
+        say_doubts(&settings.agents);
         self.look_at_program(&settings.agents);
         Ok(())
     }
@@ -144,6 +148,7 @@ impl Daemon {
             .and_then(|checked| pool.change(checked).map_err(|invalid| invalid.to_string()));
         match changed {
             Ok(_) => {
+                say_doubts(&live);
                 let fault = self.look_at_program(&live);
                 (live, fault)
             }
@@ -195,6 +200,12 @@ impl Daemon {
         if !report.is_clean() {
             tracing::warn!(target: "sluicegate", "requests were cut off when their time was up");
         }
+    }
+}
+
+fn say_doubts(settings: &AgentSettings) {
+    for doubt in agent_doubts(settings) {
+        tracing::warn!(target: "sluicegate", "{doubt}");
     }
 }
 

@@ -13,11 +13,13 @@ use super::duration;
 use super::reader::{Section, Seen, Value};
 use super::secret::Secret;
 
+mod placeholders;
 mod pool;
 mod related;
 mod rules;
 mod tenants;
 
+pub(crate) use placeholders::words as words_in_braces;
 use related::Given;
 pub use tenants::{TenantLimits, TenantSettings};
 
@@ -180,6 +182,11 @@ impl AgentSettings {
         read.check(section);
         read.take_over(section, &mut given);
         read.relate(&given);
+        for name in ["tenants", "limits"] {
+            let both =
+                "write [agents.tenant_limits] for all tenants, [[agents.tenant]] for one of them";
+            section.misnamed(name, both);
+        }
         let mut ids: Seen = HashMap::new();
         read.tenants = section
             .tables("tenant", |inner| TenantSettings::read(inner, &read.tenant_limits, &mut ids));
@@ -188,15 +195,16 @@ impl AgentSettings {
 
     fn read_command(&mut self, section: &mut Section<'_>) {
         let hidden = RefCell::new(BTreeSet::new());
-        let text = |value: &Value<'_>| {
+        let text = |known: &[&str], value: &Value<'_>| {
             let text = value.text()?;
+            placeholders::check(value, known)?;
             if value.written().contains("${") {
                 hidden.borrow_mut().insert(text.clone());
             }
             Some(text)
         };
-        let texts = |value: &Value<'_>| {
-            let texts = value.list(text)?;
+        let texts = |known: &'static [&'static str], value: &Value<'_>| {
+            let texts = value.list(|value| text(known, value))?;
             let has_nul = texts.iter().any(|text| text.contains('\0'));
             if has_nul { value.wrong("must not have a NUL in an argument") } else { Some(texts) }
         };
@@ -204,17 +212,18 @@ impl AgentSettings {
         self.mode = section.read("mode", self.mode, |value| value.word(&AgentMode::WORDS));
         self.prompt = section.read("prompt", self.prompt, |value| value.word(&PromptBy::WORDS));
         let command = |value: &Value<'_>| {
-            let command = texts(value)?;
+            let command = texts(&["session", "prompt"], value)?;
             match command.first() {
                 Some(program) if !program.trim().is_empty() => Some(command),
                 _ => value.wrong("must begin with the program to run"),
             }
         };
         self.command = section.read("command", std::mem::take(&mut self.command), command);
+        let of_session = |value: &Value<'_>| texts(&["session"], value);
         self.session_args =
-            section.read("session_args", std::mem::take(&mut self.session_args), texts);
+            section.read("session_args", std::mem::take(&mut self.session_args), of_session);
         self.resume_args =
-            section.read("resume_args", std::mem::take(&mut self.resume_args), texts);
+            section.read("resume_args", std::mem::take(&mut self.resume_args), of_session);
         self.hidden = hidden.into_inner();
         self.env = section.table("env", |inner| {
             let entries = inner.entries(|name, value| {

@@ -30,6 +30,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+pub(crate) use agents::words_in_braces;
 pub use agents::{AgentMode, AgentSettings, PromptBy, TenantLimits, TenantSettings};
 pub use changes::{Fixed, changes};
 pub use cidr::{Cidr, CidrInvalid};

@@ -259,6 +259,15 @@ fn what_is_wrong_with_agents_is_named_by_line_and_key() {
             "none.json: cannot be read",
         ),
         (&of_file, "agents.worker_pool_json", "workers: is not known"),
+        (&of_file, "agents.worker_pool_json", "maxWorkers: must be at least 1"),
+        ("command = [\"a\", \"{prompt}\"]", "agents.command", "agents.prompt is \"stdin\""),
+        ("resume_args = [\"{prompt}\"]", "agents.resume_args[0]", "filled only in agents.command"),
+        (
+            "prompt = \"arg\"\ncommand = [\"{prompt}\"]",
+            "agents.command",
+            "must not take the program's name",
+        ),
+        ("[agents.tenant]\nid = \"web:1\"", "agents.tenant", "written as [[agents.tenant]]"),
     ];
     for (line, key, words) in cases {
         let text = format!("[agents]\n{line}\n");
@@ -277,6 +286,38 @@ fn what_is_wrong_with_agents_is_named_by_line_and_key() {
     let text = format!("[agents]\n{of_file}\n");
     let said = Settings::parse("f.toml", &text, &|_| None).unwrap_err().to_string();
     assert!(said.contains(&format!("{json}: maxWorkers: must be at least 1")), "{said}");
+}
+
+/// `docs/rules.md#agents-9`
+#[test]
+fn a_slip_in_agents_says_what_was_meant() {
+    let cases = [
+        (
+            "session_args = [\"--id\", \"{sesion}\"]",
+            "agents.session_args[1]",
+            "did you mean {session}?",
+        ),
+        ("command = [\"a\", \"--id={Session}\"]", "agents.command[1]", "did you mean {session}?"),
+        (
+            "prompt = \"arg\"\ncommand = [\"a\", \"{promt}\"]",
+            "agents.command[1]",
+            "did you mean {prompt}?",
+        ),
+        ("[agents.tenants]\nweight = 1", "agents.tenants", "[agents.tenant_limits] for all"),
+        ("[[agents.tenants]]\nid = \"web:1\"", "agents.tenants", "[[agents.tenant]] for one"),
+        ("[agents.limits]\nweight = 1", "agents.limits", "[agents.tenant_limits] for all"),
+    ];
+    for (lines, key, help) in cases {
+        let text = format!("[agents]\n{lines}\n");
+        let problems = Settings::parse("f.toml", &text, &|_| None).unwrap_err();
+        let named = |one: &&sluicegate_server::settings::Problem| {
+            one.key == key && one.help.as_deref().is_some_and(|words| words.contains(help))
+        };
+        assert_eq!(problems.list().iter().filter(named).count(), 1, "{problems}");
+    }
+    // What a program itself fills, or its shell.
+    let text = "[agents]\ncommand = [\"sh\", \"-c\", \"agent $${HOME} | awk '{print}'\", \"{{sesion}}\"]\n";
+    assert!(Settings::parse("f.toml", text, &|_| None).is_ok());
 }
 
 #[test]

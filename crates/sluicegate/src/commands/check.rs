@@ -13,7 +13,7 @@ use sluicegate::server::brokers::probe;
 use sluicegate::server::fetch::Fetch;
 use sluicegate::server::settings::{EventUrl, Settings};
 use sluicegate::server::sync::ConfigSyncer;
-use sluicegate::server::{ONE_AT_A_TIME, probe_events, program_fault};
+use sluicegate::server::{ONE_AT_A_TIME, agent_doubts, probe_events, program_fault};
 use sluicegate::sources::OpenError;
 use sluicegate::tasks::Context;
 use tokio::time::timeout;
@@ -64,6 +64,11 @@ pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
         endpoints(&settings).await?;
         queues(&settings).await?;
         events(&settings).await?;
+    }
+    if settings.agents.enabled {
+        for doubt in agent_doubts(&settings.agents) {
+            eprintln!("{name}: warning: {}", screen::plain(&doubt));
+        }
     }
     Ok(screen::line(format_args!("{name}: ok\n{}", summary(&settings)))?)
 }

@@ -38,7 +38,18 @@ impl AgentSettings {
             section.fault(name, &message, None);
         }
         let by_arg = self.prompt == PromptBy::Arg && section.sound("command");
-        if by_arg && !self.command.iter().any(|arg| arg.contains("{prompt}")) {
+        let has_prompt =
+            |arguments: &[String]| arguments.iter().any(|arg| arg.contains("{prompt}"));
+        if self.prompt == PromptBy::Stdin && section.sound("prompt") && has_prompt(&self.command) {
+            let help =
+                "set prompt = \"arg\", or leave {prompt} out: the program reads it on its input";
+            let message = "has {prompt}, but agents.prompt is \"stdin\"";
+            section.fault("command", message, Some(help.to_owned()));
+        }
+        if self.command.first().is_some_and(|program| program.contains("{prompt}")) {
+            section.fault("command", "must not take the program's name from {prompt}", None);
+        }
+        if by_arg && !has_prompt(&self.command) {
             section.fault("prompt", "is \"arg\", but agents.command has no {prompt}", None);
         }
         if self.prompt == PromptBy::Arg && self.mode == AgentMode::Persistent {
@@ -64,7 +75,12 @@ impl AgentSettings {
                 self.set(&checked);
                 given.add(&text);
             }
-            Err(wrongs) => wrongs.iter().for_each(|one| wrong(&one.to_string())),
+            Err(wrongs) => {
+                // What the file itself says was looked at before.
+                let of_file = ["command", "session_args", "resume_args", "prompt"];
+                let of_json = wrongs.iter().filter(|one| !of_file.contains(&&*one.key));
+                of_json.for_each(|one| wrong(&one.to_string()));
+            }
         }
     }
 }

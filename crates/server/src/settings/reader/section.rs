@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use sluicegate_sources::nearest;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeString, DeTable, DeValue};
 
 use super::{Fault, Report, Seen, Value};
 
@@ -19,6 +19,8 @@ pub(in super::super) struct Section<'a> {
     known: Vec<&'static str>,
     /// Those of them that were found wrong.
     wrong: Vec<&'static str>,
+    /// Those that are no settings, of which that was said already.
+    misnamed: Vec<&'static str>,
 }
 
 impl<'a> Section<'a> {
@@ -28,7 +30,8 @@ impl<'a> Section<'a> {
         span: Range<usize>,
         table: Option<&'a DeTable<'a>>,
     ) -> Self {
-        Self { report, path, span, table, known: Vec::new(), wrong: Vec::new() }
+        let (known, wrong, misnamed) = (Vec::new(), Vec::new(), Vec::new());
+        Self { report, path, span, table, known, wrong, misnamed }
     }
 
     /// The value of a key. What `parse` gives up on is a fault already, and reads as the default.
@@ -91,7 +94,7 @@ impl<'a> Section<'a> {
         mut read: impl FnMut(&mut Section<'a>) -> Option<T>,
     ) -> Vec<T> {
         let Some(value) = self.value(name) else { return Vec::new() };
-        let Some(values) = value.tables(name) else { return Vec::new() };
+        let Some(values) = value.tables() else { return Vec::new() };
         let mut found = Vec::with_capacity(values.len());
         for (path, span, table) in values {
             let mut section = Section::new(self.report, path, span, Some(table));
@@ -113,6 +116,14 @@ impl<'a> Section<'a> {
             read(key.get_ref(), &Value::new(self.report, path, value))
         });
         read.collect()
+    }
+
+    /// A key that is not a setting, and is often written for others: says which.
+    pub(in super::super) fn misnamed(&mut self, name: &'static str, help: &str) {
+        if let Some((key, value)) = self.table.and_then(|table| table.get_key_value(name)) {
+            self.misnamed.push(name);
+            self.not_a_setting(key, value, help.to_owned());
+        }
     }
 
     /// Whether the section itself is there.
@@ -160,23 +171,28 @@ impl<'a> Section<'a> {
     pub(super) fn close(self) {
         for (key, value) in self.table.into_iter().flatten() {
             let name: &str = key.get_ref();
-            if self.known.contains(&name) {
+            if self.known.contains(&name) || self.misnamed.contains(&name) {
                 continue;
             }
-            // A secret under a misspelt name is still a secret.
-            self.report.mask_texts(value);
             let help = match nearest(name, self.known.iter().copied()) {
                 Some(known) => format!("did you mean `{known}`?"),
                 None => format!("known here: {}", self.known.join(", ")),
             };
-            let fault = Fault {
-                key: self.path_of(&shown(name)),
-                span: key.span(),
-                message: "is not a setting".to_owned(),
-                help: Some(help),
-            };
-            self.report.fault(fault);
+            self.not_a_setting(key, value, help);
         }
+    }
+
+    fn not_a_setting(
+        &self,
+        key: &Spanned<DeString<'_>>,
+        value: &Spanned<DeValue<'_>>,
+        help: String,
+    ) {
+        // A secret under a misspelt name is still a secret.
+        self.report.mask_texts(value);
+        let message = "is not a setting".to_owned();
+        let path = self.path_of(&shown(key.get_ref()));
+        self.report.fault(Fault { key: path, span: key.span(), message, help: Some(help) });
     }
 
     fn value(&mut self, name: &'static str) -> Option<Value<'a>> {

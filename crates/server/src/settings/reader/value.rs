@@ -190,8 +190,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    pub(super) fn tables(&self, name: &str) -> Option<Vec<Entry<'a>>> {
-        let wanted = format!("written as [[{name}]]");
+    pub(super) fn tables(&self) -> Option<Vec<Entry<'a>>> {
+        let wanted = format!("written as [[{}]]", self.key);
         let DeValue::Array(values) = self.value.get_ref() else {
             return self.mistyped(&wanted);
         };
