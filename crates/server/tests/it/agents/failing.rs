@@ -77,6 +77,8 @@ async fn time_is_up() {
     let error = &failed["error"];
     assert_eq!((&error["code"], &error["detail"]), (&json!("execution_timeout"), &json!(SLOW)));
     assert_eq!((&error["timeoutMs"], &error["requestId"]), (&json!(1500), &json!(runs)));
+    // Its place is free once nothing of it is left.
+    stage.stage.until("/api/v1/workers", |reply: &Reply| reply.items().is_empty()).await;
     let body = json!({ "tenant": "web:1", "message": "!hang", "timeoutMs": 50 });
     let reply = stage.post(body).await;
     check(&reply, 504, "execution_timeout", SLOW, &[("timeoutMs", json!(50))]);
