@@ -31,7 +31,7 @@ use tokio::time::Instant;
 
 use crate::daemon::{Daemon, StartError};
 use crate::health::Stall;
-use crate::settings::AgentSettings;
+use crate::settings::{AgentSettings, CgroupsBy};
 use crate::time::Timestamp;
 use crate::warnings::Code;
 
@@ -117,7 +117,7 @@ impl Daemon {
         if let Some(spawner) = self.inner.agents.spawner.get() {
             return Ok(Arc::clone(spawner));
         }
-        let own = keepers()?;
+        let own = keepers(self.settings().agents.cgroups)?;
         Ok(Arc::clone(self.inner.agents.spawner.get_or_init(|| own)))
     }
 
@@ -141,7 +141,7 @@ impl Daemon {
         let old = self.settings().agents.clone();
         let mut live = new.clone();
         (live.enabled, live.queue_timeout) = (old.enabled, old.queue_timeout);
-        live.serial = old.serial;
+        (live.serial, live.cgroups) = (old.serial, old.cgroups);
         let Ok(pool) = self.agents() else { return (live, None) };
         let changed = checked(&live)
             .map_err(|wrongs| words(&wrongs))
@@ -227,12 +227,24 @@ fn environment(settings: &AgentSettings) -> Environment {
 }
 
 #[cfg(target_os = "linux")]
-fn keepers() -> io::Result<Arc<dyn Spawner>> {
-    Ok(Arc::new(sluicegate_executors::process::Keepers::new()?))
+fn keepers(cgroups: CgroupsBy) -> io::Result<Arc<dyn Spawner>> {
+    use sluicegate_executors::process::{Cgroups, Keepers};
+
+    let keepers = Keepers::with(match cgroups {
+        CgroupsBy::Auto => Cgroups::Auto,
+        CgroupsBy::Off => Cgroups::Off,
+    })?;
+    match keepers.cgroups() {
+        Ok(folder) => {
+            tracing::info!(target: "sluicegate", ?folder, "each tree of agents is in a cgroup");
+        }
+        Err(why) => tracing::info!(target: "sluicegate", why, "trees of agents are in no cgroups"),
+    }
+    Ok(Arc::new(keepers))
 }
 
 #[cfg(not(target_os = "linux"))]
-fn keepers() -> io::Result<Arc<dyn Spawner>> {
+fn keepers(_: CgroupsBy) -> io::Result<Arc<dyn Spawner>> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "they need Linux"))
 }
 

@@ -45,6 +45,8 @@ pub struct AgentSettings {
     pub env: BTreeMap<String, Secret>,
     /// The folder it starts in; the daemon's, if it does not matter.
     pub folder: Option<PathBuf>,
+    /// Whether each tree of processes is in a cgroup.
+    pub cgroups: CgroupsBy,
     /// Names of line types and fields that differ from the built-in dialect.
     pub dialect: BTreeMap<String, String>,
     /// The most processes at once.
@@ -103,6 +105,19 @@ pub enum PromptBy {
     Arg,
 }
 
+/// Whether each tree of processes is in a cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupsBy {
+    /// If the system lets the daemon make some.
+    Auto,
+    /// None is.
+    Off,
+}
+
+impl CgroupsBy {
+    pub(super) const WORDS: [(&str, Self); 2] = [("auto", Self::Auto), ("off", Self::Off)];
+}
+
 impl AgentMode {
     pub(super) const WORDS: [(&str, Self); 2] =
         [("one-shot", Self::OneShot), ("persistent", Self::Persistent)];
@@ -125,6 +140,7 @@ impl Default for AgentSettings {
             prompt: PromptBy::Stdin,
             env: BTreeMap::new(),
             folder: None,
+            cgroups: CgroupsBy::Auto,
             dialect: BTreeMap::new(),
             max_workers: 4,
             min_workers: 1,
@@ -236,6 +252,7 @@ impl AgentSettings {
             });
             entries.into_iter().collect()
         });
+        self.cgroups = section.read("cgroups", self.cgroups, |value| value.word(&CgroupsBy::WORDS));
         self.dialect =
             section.table("dialect", |inner| inner.entries(dialect).into_iter().collect());
         let folder = section.optional("folder", Value::text);

@@ -65,6 +65,7 @@ const FIXED: &[(&str, Differs)] = fixed![
     cluster.url,
     cluster.lease,
     agents.enabled,
+    agents.cgroups,
     agents.queue_timeout,
     agents.serial,
 ];

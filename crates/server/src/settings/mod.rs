@@ -31,7 +31,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 pub(crate) use agents::words_in_braces;
-pub use agents::{AgentMode, AgentSettings, PromptBy, TenantLimits, TenantSettings};
+pub use agents::{AgentMode, AgentSettings, CgroupsBy, PromptBy, TenantLimits, TenantSettings};
 pub use changes::{Fixed, changes};
 pub use cidr::{Cidr, CidrInvalid};
 pub use cluster::{ClusterMode, ClusterSettings, EventSettings, EventUrl, StoreUrl};

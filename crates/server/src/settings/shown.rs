@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use super::http::{SCOPES, SUCCESSES, VERSIONS};
 use super::pool::{ON_EXHAUSTED, ON_REJECTED, ORDERINGS, UNGROUPED};
 use super::{
-    AgentMode, AgentSettings, ClusterMode, HttpSettings, LogFormat, PoolSettings, PromptBy,
-    QueueSettings, ServerSettings, Settings, TenantLimits, UnknownPool, duration,
+    AgentMode, AgentSettings, CgroupsBy, ClusterMode, HttpSettings, LogFormat, PoolSettings,
+    PromptBy, QueueSettings, ServerSettings, Settings, TenantLimits, UnknownPool, duration,
 };
 
 impl Settings {
@@ -145,6 +145,7 @@ fn agents(agents: &AgentSettings) -> Value {
         "prompt": word(&PromptBy::WORDS, agents.prompt),
         "env": agents.env.iter().map(|(k, v)| (k.clone(), json!(v.to_string()))).collect::<Value>(),
         "folder": agents.folder.as_ref().map(|folder| folder.display().to_string()),
+        "cgroups": word(&CgroupsBy::WORDS, agents.cgroups),
         "dialect": agents.dialect,
         "maxWorkers": agents.max_workers,
         "minWorkers": agents.min_workers,

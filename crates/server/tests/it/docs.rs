@@ -204,6 +204,7 @@ const OTHERWISE: &str = r#"
     prompt = "arg"
     env = { A = "a" }
     folder = "a"
+    cgroups = "off"
     dialect = { text_field = "a" }
     queue_timeout = "1s"
     execution_timeout = "30s"
