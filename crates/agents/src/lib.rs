@@ -38,7 +38,7 @@ pub use journal::{
 };
 pub use live::{Follow, Followed, Outcome, Reply, Stage};
 pub use metrics::Metrics;
-pub use pool::{Agents, Found, TenantTally, Ticket, WhyNot};
+pub use pool::{Agents, Found, Pending, TenantLine, TenantTally, Ticket, WhyNot};
 pub use request::{Ask, MAX_MESSAGE, Owner, Priority, Request, SessionId, Tenant};
 pub use settings::{
     CheckedSettings, Environment, Mode, PromptBy, Settings, TenantLimits, TenantOverride, Wrong,

@@ -153,6 +153,8 @@ impl Live {
     /// A turn begins. It is the first in which something is said: what said something is not tried again.
     pub(crate) fn begin(&self) {
         *self.started.lock() = Some(Instant::now());
+        // Of what is tried again, the worker that it had is gone.
+        *self.runs.lock() = None;
         self.set_stage(Stage::Running);
     }
 

@@ -29,7 +29,7 @@ mod worker;
 
 pub use admit::Ticket;
 pub use tally::TenantTally;
-pub use view::{Found, WhyNot};
+pub use view::{Found, Pending, TenantLine, WhyNot};
 
 use std::collections::HashMap;
 use std::fmt;

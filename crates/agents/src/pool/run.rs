@@ -295,7 +295,7 @@ impl Shared {
         {
             let mut table = self.table.lock();
             table.remove(live);
-            table.tally(&live.tenant).served += u64::from(outcome.is_ok());
+            table.tally(&live.tenant).count(&outcome);
             let over = Over {
                 session: live.request.session.clone(),
                 tenant: live.request.ask.tenant.clone(),

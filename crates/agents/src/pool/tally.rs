@@ -7,6 +7,7 @@ use sluicegate_tasks::ItemId;
 
 use crate::kept::Kept;
 use crate::live::Live;
+use crate::{Outcome, RequestError};
 
 /// How many tenants are counted.
 const TENANTS: usize = 10_000;
@@ -17,8 +18,21 @@ const TENANTS: usize = 10_000;
 pub struct TenantTally {
     /// How many were answered.
     pub served: u64,
+    /// How many were let in and ended with an error; those that somebody cancelled are not counted.
+    pub failed: u64,
     /// How many were not let in.
     pub rejected: u64,
+}
+
+impl TenantTally {
+    /// Counts what came of a request that was let in.
+    pub(super) fn count(&mut self, outcome: &Outcome) {
+        match outcome {
+            Ok(_) => self.served += 1,
+            Err(RequestError::Cancelled) => {}
+            Err(_) => self.failed += 1,
+        }
+    }
 }
 
 #[derive(Debug, Default)]

@@ -12,7 +12,9 @@ use crate::event::ms;
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::worker::{WorkerState, WorkerView};
-use crate::{Follow, JournalError, Outcome, Priority, RequestError, SessionId, Stage, Tenant};
+use crate::{
+    Follow, JournalError, Outcome, Priority, Request, RequestError, SessionId, Stage, Tenant,
+};
 
 /// A request that was asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +33,17 @@ pub struct Found {
 }
 
 impl Found {
+    fn of(live: &Live) -> Self {
+        let Request { id, session, ask } = &live.request;
+        Self {
+            request_id: Arc::clone(id),
+            session_id: session.clone(),
+            tenant: ask.tenant.clone(),
+            priority: ask.priority,
+            stage: live.stage(),
+        }
+    }
+
     /// When it was let in, in milliseconds since 1970: its id says so.
     #[must_use]
     pub fn admitted_at(&self) -> u64 {
@@ -38,6 +51,20 @@ impl Found {
         let time = id.and_then(|id| id.get_timestamp()).map(|time| time.to_unix());
         time.map_or(0, |(secs, nanos)| secs * 1000 + u64::from(nanos / 1_000_000))
     }
+}
+
+/// A request that waits or runs, without what it asks for.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Pending {
+    /// How it stands.
+    pub found: Found,
+    /// How long ago it was let in.
+    pub age: Duration,
+    /// How long its turn has lasted, if it runs.
+    pub running_for: Option<Duration>,
+    /// Which worker has it: none while its turn waits for one.
+    pub worker: Option<Arc<str>>,
 }
 
 /// Why a request is not running yet.
@@ -52,8 +79,24 @@ pub struct WhyNot {
     pub until: Option<Instant>,
 }
 
-/// What a tenant has here.
-pub(super) type TenantLine = (TenantView<Arc<str>>, TenantTally, Duration);
+/// A tenant: what it has here, what became of its requests, and how long the one has waited that waits for longest.
+pub type TenantLine = (TenantView<Arc<str>>, TenantTally, Duration);
+
+impl Pending {
+    /// `None` of what is over.
+    fn of(live: &Live) -> Option<Self> {
+        let found = Found::of(live);
+        // What is tried again has run, and waits.
+        let runs = match &found.stage {
+            Stage::Queued => false,
+            Stage::Running => true,
+            Stage::Ended(_) => return None,
+        };
+        let running_for = live.started().filter(|_| runs).map(|started| started.elapsed());
+        let worker = live.runs().filter(|_| runs).map(|(worker, _)| worker);
+        Some(Self { found, age: live.admitted.elapsed(), running_for, worker })
+    }
+}
 
 impl Agents {
     /// Waits for what comes of a request; `None` if nobody knows it. Cancel safe: the request goes on.
@@ -118,6 +161,13 @@ impl Agents {
         }))
     }
 
+    /// All requests that wait or run, in no order. They are as many as may wait and run.
+    #[must_use]
+    pub fn pending(&self) -> Vec<Pending> {
+        let live: Vec<Arc<Live>> = self.shared.table.lock().live.values().cloned().collect();
+        live.iter().filter_map(|live| Pending::of(live)).collect()
+    }
+
     /// Why a request is not running yet; `None` if it does not wait.
     #[must_use]
     pub fn why(&self, id: &str) -> Option<WhyNot> {
@@ -148,13 +198,7 @@ impl Shared {
     fn find_here(&self, id: &str) -> Option<Found> {
         let mut table = self.table.lock();
         if let Some(live) = table.live.get(id) {
-            return Some(Found {
-                request_id: Arc::clone(&live.request.id),
-                session_id: live.request.session.clone(),
-                tenant: live.request.ask.tenant.clone(),
-                priority: live.request.ask.priority,
-                stage: live.stage(),
-            });
+            return Some(Found::of(live));
         }
         let over = table.kept.get(Instant::now(), id)?;
         Some(Found {

@@ -287,7 +287,8 @@ impl Settings {
     }
 
     /// How many requests run at once.
-    pub(crate) const fn concurrency(&self) -> u32 {
+    #[must_use]
+    pub const fn concurrency(&self) -> u32 {
         if self.serial { 1 } else { self.max_workers }
     }
 

@@ -1,7 +1,7 @@
 //! Section 6: metrics and domain events.
 
 use serde_json::{Value, json};
-use sluicegate_agents::{Ask, Priority, SessionId, Settings, Tenant};
+use sluicegate_agents::{Ask, Priority, RequestError, SessionId, Settings, Tenant};
 
 use crate::stage::{Stage, ask, in_session, millis, one_shot, persistent};
 
@@ -135,6 +135,34 @@ async fn workers_and_tenants_are_listed() {
     stage.end().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn requests_that_wait_and_run_are_listed() {
+    let stage = Stage::new(one_shot(|settings| settings.max_workers = 1));
+    let runs = stage.enter(in_session("web:1", "s", "work:1000")).await;
+    tokio::time::sleep(millis(100)).await;
+    let waits = stage.enter(ask("web:2", "work:1000")).await;
+    tokio::time::sleep(millis(300)).await;
+    let mut pending = stage.agents.pending();
+    pending.sort_by_key(|one| one.found.request_id.clone());
+    let [first, second] = &pending[..] else { panic!("{pending:?}") };
+    assert_eq!(
+        (&*first.found.request_id, &first.found.stage),
+        (&*runs, &sluicegate_agents::Stage::Running)
+    );
+    assert_eq!((first.age, first.running_for), (millis(400), Some(millis(400))));
+    assert_eq!(first.worker.as_deref(), Some("worker-1"));
+    assert_eq!(
+        (&*second.found.request_id, &second.found.stage),
+        (&*waits, &sluicegate_agents::Stage::Queued)
+    );
+    assert_eq!((second.age, second.running_for, &second.worker), (millis(300), None, &None));
+    for id in [&runs, &waits] {
+        assert!(stage.outcome(id).await.is_ok());
+    }
+    assert_eq!(stage.agents.pending(), []);
+    stage.end().await;
+}
+
 /// Whoever looks for a pool that does not get on knows how long it may take, whatever the settings say by now.
 #[tokio::test(start_paused = true)]
 async fn what_runs_keeps_the_limit_that_it_began_with() {
@@ -161,6 +189,21 @@ async fn tenants_are_counted_when_they_are_done() {
     let tenants = stage.agents.tenants();
     let (view, tally, _) = tenants.first().expect("the tenant");
     assert_eq!((&*view.tenant, view.queued + view.running), ("web:1", 0));
-    assert_eq!((tally.served, tally.rejected), (1, 1));
+    assert_eq!((tally.served, tally.failed, tally.rejected), (1, 0, 1));
+    stage.end().await;
+}
+
+/// What its caller gave up did not fail.
+#[tokio::test(start_paused = true)]
+async fn requests_that_end_with_an_error_are_counted() {
+    let stage = Stage::new(one_shot(|_| {}));
+    assert!(stage.run(ask("web:1", "work:1")).await.is_ok());
+    assert!(stage.run(ask("web:1", "crash")).await.is_err());
+    let given_up = stage.enter(ask("web:1", "work:1000")).await;
+    assert!(stage.agents.cancel(&given_up));
+    assert_eq!(stage.outcome(&given_up).await, Err(RequestError::Cancelled));
+    let tenants = stage.agents.tenants();
+    let (_, tally, _) = tenants.first().expect("the tenant");
+    assert_eq!((tally.served, tally.failed, tally.rejected), (1, 1, 0));
     stage.end().await;
 }
