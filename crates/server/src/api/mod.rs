@@ -34,6 +34,7 @@ mod problem;
 mod reply;
 mod request_ask;
 mod request_errors;
+mod request_routes;
 mod request_shapes;
 mod request_stream;
 mod requests;

@@ -217,6 +217,7 @@ fn parameters() -> Value {
     let many = json!({ "type": "array", "items": { "type": "string" } });
     let count = json!({ "type": "integer", "minimum": 0, "default": 0 });
     let severities = json!({ "type": "string", "enum": ["INFO", "WARNING", "ERROR", "CRITICAL"] });
+    let states = json!({ "type": "string", "enum": ["queued", "running"] });
     let limit = json!({
         "type": "integer",
         "minimum": 1,
@@ -241,6 +242,8 @@ fn parameters() -> Value {
         "rate": parameter("rate", text.clone(), "At most so many a second"),
         "withSecrets": parameter("withSecrets", text.clone(), "`true` for tokens of messages too"),
         "behind": parameter("behind", text.clone(), "The `last` of the import before"),
+        "state": parameter("state", states, "Only those that wait, or only those that run"),
+        "tenant": parameter("tenant", text.clone(), "Only those of this tenant: platform:userId"),
         "severity": parameter("severity", severities, "Only those of this severity"),
         "queue": parameter(
             "queue",

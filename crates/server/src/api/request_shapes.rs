@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use sluicegate_agents::{Found, Outcome, Reply, Stage, WhyNot, WorkerState, WorkerView};
+use sluicegate_agents::{Found, Outcome, Pending, Reply, Stage, WhyNot, WorkerState, WorkerView};
+use sluicegate_dispatch::typed_option;
 use tokio::time::Instant;
 
 use super::problem::Problem;
-use super::shapes::{MessageShape, Seen, WhyShape};
+use super::shapes::{Kind, MessageShape, Seen, WhyShape, millis};
 use crate::agents::NAME;
 use crate::time::Timestamp;
 
@@ -46,12 +47,64 @@ pub(super) fn found(found: &Found, why: Option<&WhyNot>, seen: Seen) -> Value {
         "tenant": found.tenant.to_string(),
         "state": found.stage.name(),
         "since": seen.moment(admitted(found)),
-        "why": why.map(|why| WhyShape::of_request(why, seen)),
+        "why": why.map(|why| why_shape(found, why, seen)),
     });
     if let (Stage::Ended(outcome), Value::Object(fields)) = (&found.stage, &mut shape) {
         fields.extend(ended(outcome));
     }
     shape
+}
+
+/// Why a request waits, and what says more about it.
+fn why_shape(found: &Found, why: &WhyNot, seen: Seen) -> WhyShape {
+    let hint = match why.reason {
+        "tenant_limit" => {
+            let tenant = typed_option("--tenant", &found.tenant.to_string());
+            Some(format!("`sluicegate requests {tenant}` lists what this tenant has"))
+        }
+        "no_worker" | "memory" => {
+            Some("`sluicegate workers` shows what each worker does".to_owned())
+        }
+        _ => None,
+    };
+    WhyShape::of_request(why, hint, seen)
+}
+
+/// A request that waits or runs, as lists show it: without its prompt.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PendingShape {
+    request_id: String,
+    session_id: String,
+    tenant: String,
+    priority: &'static str,
+    state: &'static str,
+    since: String,
+    /// How long ago it was let in.
+    age_ms: u64,
+    running_ms: Option<u64>,
+    worker_id: Option<String>,
+    why: Option<WhyShape>,
+}
+
+impl PendingShape {
+    pub(super) fn new(pending: &Pending, why: Option<&WhyNot>, seen: Seen) -> Self {
+        let found = &pending.found;
+        // It may have got its turn since it was seen.
+        let why = why.filter(|_| found.stage == Stage::Queued);
+        Self {
+            request_id: found.request_id.to_string(),
+            session_id: found.session_id.to_string(),
+            tenant: found.tenant.to_string(),
+            priority: found.priority.name(),
+            state: found.stage.name(),
+            since: seen.moment(admitted(found)),
+            age_ms: millis(pending.age),
+            running_ms: pending.running_for.map(millis),
+            worker_id: pending.worker.as_ref().map(ToString::to_string),
+            why: why.map(|why| why_shape(found, why, seen)),
+        }
+    }
 }
 
 /// When a request was let in: its id says so.
@@ -79,8 +132,10 @@ pub(super) fn as_message(found: &Found, why: Option<&WhyNot>, seen: Seen) -> Mes
     };
     MessageShape {
         id: found.request_id.to_string(),
+        kind: Kind::Request,
         queue: NAME.to_owned(),
-        pool: Some(NAME.to_owned()),
+        // It is in no pool that has a code.
+        pool: None,
         group: Some(found.session_id.to_string()),
         tenant: Some(found.tenant.to_string()),
         priority: found.priority.name(),
@@ -88,7 +143,7 @@ pub(super) fn as_message(found: &Found, why: Option<&WhyNot>, seen: Seen) -> Mes
         attempt: u32::from(!matches!(found.stage, Stage::Queued)),
         since: seen.moment(admitted(found)),
         visible_at: None,
-        why: why.map(|why| WhyShape::of_request(why, seen)),
+        why: why.map(|why| why_shape(found, why, seen)),
         last_error: None,
         parked: None,
     }

@@ -1,4 +1,4 @@
-//! Requests to agents: asking, looking, cancelling.
+//! Requests to agents: asking, listing, looking, cancelling.
 //!
 //! `docs/rules.md#agents-12`.
 
@@ -7,20 +7,24 @@ use axum::extract::State;
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 use serde_json::json;
-use sluicegate_agents::{Agents, RequestError};
+use sluicegate_agents::{Agents, Pending, RequestError, Tenant};
 use sluicegate_tasks::OwnedPermit;
 
 use super::Api;
-use super::intake::{LARGE, Segment, discard};
+use super::intake::{LARGE, Query, Segment, discard};
+use super::page::page;
 use super::problem::{Code, Problem};
 use super::reply::reply;
 use super::request_ask::{Asked, FIELDS};
-use super::request_shapes::{found, replied};
+use super::request_shapes::{PendingShape, found, replied};
 use super::shapes::Seen;
 use crate::agents::NoAgents;
 
 /// How many fields that there are not are named for one request.
 const MOST_UNKNOWN: usize = 8;
+
+/// The states of what is not over.
+const STATES: [&str; 2] = ["queued", "running"];
 
 /// How many may wait for replies at once: half of the connections that are served, so that probes find one.
 pub(crate) const MOST_WAITING: u32 = 512;
@@ -80,6 +84,34 @@ fn place(api: &Api) -> Result<OwnedPermit, Problem> {
         );
         Problem { retry_after: Some(1), ..Problem::new(Code::Overloaded, detail) }
     })
+}
+
+/// `GET /api/v1/requests?state=&tenant=`: those that wait or run, oldest first.
+pub(crate) async fn list(State(api): State<Api>, query: Query) -> Result<Response, Problem> {
+    let state = query.get("state");
+    if state.is_some_and(|state| !STATES.contains(&state)) {
+        return Err(Problem::parameter("state", "state must be queued or running"));
+    }
+    let tenant = query.get("tenant").map(Tenant::parse).transpose().map_err(|_| {
+        let detail = "tenant must be platform:userId, as in telegram:42";
+        Problem::parameter("tenant", detail)
+    })?;
+    let agents = pool(&api)?;
+    let is_meant = |one: &Pending| {
+        let found = &one.found;
+        state.is_none_or(|state| state == found.stage.name())
+            && tenant.as_ref().is_none_or(|tenant| tenant.id() == found.tenant.id())
+    };
+    let mut pending = agents.pending();
+    pending.retain(is_meant);
+    // An id says when its request was let in.
+    let key = |one: &Pending| one.found.request_id.to_string();
+    let seen = Seen::now();
+    let show = |one: Pending| {
+        let why = agents.why(&one.found.request_id);
+        PendingShape::new(&one, why.as_ref(), seen)
+    };
+    Ok(reply(StatusCode::OK, &page(&query, pending, key, show)?))
 }
 
 /// `GET /api/v1/requests/{id}`

@@ -11,7 +11,7 @@ use super::intake::Query;
 use super::problem::{Code, Problem};
 use super::{
     Api, ack, dashboard, event_pages, event_tail, events, find, messages, openapi, operate, parked,
-    parked_lines, probes, request_stream, requests, stream, views, workers,
+    parked_lines, probes, request_routes, stream, views, workers,
 };
 
 /// A route.
@@ -83,7 +83,12 @@ const PARKED: &[Code] =
     &[Code::BadRequest, Code::UnknownPool, Code::UnknownQueue, Code::StorageFailed];
 
 /// A route that answers 200 with this.
-fn route<H, T>(line: &'static str, what: What, summary: &'static str, handler: H) -> Route
+pub(super) fn route<H, T>(
+    line: &'static str,
+    what: What,
+    summary: &'static str,
+    handler: H,
+) -> Route
 where
     H: Handler<T, Api>,
     T: 'static,
@@ -105,7 +110,7 @@ where
 }
 
 /// A route that answers with a part of a list.
-fn list<H, T>(
+pub(super) fn list<H, T>(
     line: &'static str,
     of: &'static str,
     summary: &'static str,
@@ -127,11 +132,11 @@ where
 }
 
 impl Route {
-    fn query(self, query: &'static [&'static str]) -> Self {
+    pub(super) fn query(self, query: &'static [&'static str]) -> Self {
         Self { query, ..self }
     }
 
-    fn body(self, schema: &'static str) -> Self {
+    pub(super) fn body(self, schema: &'static str) -> Self {
         Self { body: Some(schema), ..self }
     }
 
@@ -140,7 +145,7 @@ impl Route {
         self
     }
 
-    fn or(mut self, status: u16, what: What) -> Self {
+    pub(super) fn or(mut self, status: u16, what: What) -> Self {
         self.answers.push(Answer { status, what });
         self
     }
@@ -151,7 +156,7 @@ impl Route {
         self.or(status, what)
     }
 
-    fn problems(self, problems: &'static [Code]) -> Self {
+    pub(super) fn problems(self, problems: &'static [Code]) -> Self {
         Self { problems, ..self }
     }
 
@@ -353,7 +358,7 @@ fn operating() -> Vec<Route> {
         .problems(&[Code::NoConfigFile, Code::InvalidConfig]),
     ];
     all.extend(on_parked());
-    all.extend(of_agents());
+    all.extend(request_routes::routes());
     all.extend(of_events());
     all
 }
@@ -416,73 +421,6 @@ fn of_events() -> Vec<Route> {
         .problems(&[Code::BadRequest, Code::StorageFailed, Code::Overloaded]),
     ]
 }
-
-/// Requests to agents.
-fn of_agents() -> Vec<Route> {
-    const LOOK: &[Code] =
-        &[Code::UnknownRequest, Code::AgentsDisabled, Code::Starting, Code::StorageFailed];
-    vec![
-        route(
-            "POST /api/v1/requests",
-            What::Json("Reply"),
-            "Asks an agent, and waits for its reply unless told not to",
-            requests::submit,
-        )
-        .body("Request")
-        .or(202, What::Json("Ticket"))
-        .problems(ASKED),
-        route(
-            "GET /api/v1/requests/{id}",
-            What::Json("RequestState"),
-            "How a request stands, or what came of it",
-            requests::show,
-        )
-        .problems(LOOK),
-        route(
-            "DELETE /api/v1/requests/{id}",
-            What::Json("RequestState"),
-            "Cancels a request that is not over",
-            requests::cancel,
-        )
-        .problems(LOOK),
-        route(
-            "GET /api/v1/requests/{id}/stream",
-            What::Text("text/event-stream"),
-            "Follows a request to its end, as server-sent events",
-            request_stream::follow,
-        )
-        .problems(LOOK),
-        route(
-            "GET /api/v1/agents/metrics",
-            What::Json("AgentMetrics"),
-            "What the pool of agents did in the last minute, and how it stands",
-            workers::metrics,
-        )
-        .problems(&[Code::AgentsDisabled, Code::Starting]),
-    ]
-}
-
-/// What asking an agent may meet with.
-const ASKED: &[Code] = &[
-    Code::MalformedJson,
-    Code::InvalidField,
-    Code::AgentsDisabled,
-    Code::SessionForbidden,
-    Code::TenantQueueFull,
-    Code::RateLimited,
-    Code::GlobalQueueFull,
-    Code::QueueTimeout,
-    Code::ExecutionTimeout,
-    Code::WorkerCrash,
-    Code::AgentError,
-    Code::BadOutput,
-    Code::OutputLimit,
-    Code::Cancelled,
-    Code::Interrupted,
-    Code::Starting,
-    Code::StorageFailed,
-    Code::StorageFull,
-];
 
 fn publishing() -> Route {
     route(

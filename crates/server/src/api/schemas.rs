@@ -133,11 +133,12 @@ fn messages() -> Vec<Field> {
     let why = object([("reason", one_of(&REASONS)), ("detail", text()), ("until", maybe_time())]);
     let mut message = object([
         ("id", text()),
+        ("kind", one_of(&["message", "request"])),
         ("queue", text()),
         ("pool", maybe_text()),
         ("group", maybe_text()),
         ("tenant", maybe_text()),
-        ("priority", one_of(&["NORMAL", "HIGH"])),
+        ("priority", one_of(&["NORMAL", "HIGH", "SYSTEM", "ADMIN", "LOW"])),
         ("state", one_of(&["waiting", "delayed", "running", "parked", "done"])),
         ("attempt", count()),
         ("since", time()),
@@ -240,6 +241,7 @@ fn views() -> Vec<Field> {
         ("queued", count()),
         ("running", count()),
         ("served", count()),
+        ("failed", count()),
         ("rejected", count()),
         ("oldestWaitMs", count()),
     ]);
@@ -346,9 +348,10 @@ fn requests() -> Vec<Field> {
     let id = json!({ "type": "string", "minLength": 1, "maxLength": 256 });
     let mut tenant = object([("platform", text()), ("userId", id), ("chatId", maybe_text())]);
     tenant["required"] = json!(["platform", "userId"]);
+    let priority = || one_of(&["SYSTEM", "ADMIN", "NORMAL", "LOW"]);
     let mut request = options([
         ("tenant", json!({ "oneOf": [text(), tenant] })),
-        ("priority", one_of(&["SYSTEM", "ADMIN", "NORMAL", "LOW"])),
+        ("priority", priority()),
         ("sessionId", json!({ "type": ["string", "null"], "maxLength": 128 })),
         ("message", json!({ "type": "string", "minLength": 1, "maxLength": 1_048_576 })),
         ("timeoutMs", json!({ "type": ["integer", "null"], "minimum": 1 })),
@@ -367,6 +370,17 @@ fn requests() -> Vec<Field> {
     };
     let ticket = || [("requestId", text()), ("sessionId", text())];
     let why = object([("reason", one_of(&REASONS)), ("detail", text()), ("until", maybe_time())]);
+    let why = json!({ "oneOf": [why, { "type": "null" }] });
+    let pending = object(ticket().into_iter().chain([
+        ("tenant", text()),
+        ("priority", priority()),
+        ("state", one_of(&["queued", "running"])),
+        ("since", time()),
+        ("ageMs", count()),
+        ("runningMs", maybe_count()),
+        ("workerId", maybe_text()),
+        ("why", why.clone()),
+    ]));
     let mut state = object(ticket().into_iter().chain([
         ("tenant", text()),
         (
@@ -374,7 +388,7 @@ fn requests() -> Vec<Field> {
             one_of(&["queued", "running", "completed", "failed", "cancelled", "interrupted"]),
         ),
         ("since", time()),
-        ("why", json!({ "oneOf": [why, { "type": "null" }] })),
+        ("why", why),
     ]));
     for (name, schema) in answer() {
         state["properties"][name] = schema;
@@ -386,6 +400,7 @@ fn requests() -> Vec<Field> {
         ("Ticket", object(ticket())),
         ("Reply", object(ticket().into_iter().chain(answer()))),
         ("RequestState", state),
+        ("Pending", pending),
         ("AgentMetrics", json!({ "type": "object", "required": ["timestamp", "workersTotal"] })),
     ]
 }

@@ -47,10 +47,21 @@ pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// What was found under an id.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    /// A message of a queue.
+    Message,
+    /// A request to agents.
+    Request,
+}
+
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct MessageShape {
     pub(crate) id: String,
+    pub(crate) kind: Kind,
     pub(crate) queue: String,
     pub(crate) pool: Option<String>,
     pub(crate) group: Option<String>,
@@ -105,10 +116,10 @@ pub(crate) struct ParkedBrief {
 
 impl WhyShape {
     /// Why a request to an agent waits.
-    pub(crate) fn of_request(why: &WhyNot, seen: Seen) -> Self {
+    pub(crate) fn of_request(why: &WhyNot, hint: Option<String>, seen: Seen) -> Self {
         let rest = why.until.map(|until| until.saturating_duration_since(Instant::now()));
         let until = rest.map(|rest| seen.later(rest));
-        Self { reason: why.reason, detail: why.detail.clone(), until, hint: None }
+        Self { reason: why.reason, detail: why.detail.clone(), until, hint }
     }
 }
 
@@ -149,6 +160,7 @@ impl MessageShape {
         let rest = of.why.and_then(|why| why.rest).filter(|_| of.state == "delayed");
         Self {
             id: text(&of.message.id),
+            kind: Kind::Message,
             queue: of.queue.to_owned(),
             pool: of.pool.map(str::to_owned),
             group: of.message.group.as_ref().map(text),
@@ -184,6 +196,7 @@ impl MessageShape {
         let high = item.message["highPriority"].as_bool().unwrap_or(false);
         Self {
             id: item.message_id.as_deref().unwrap_or_default().to_owned(),
+            kind: Kind::Message,
             queue: item.queue.clone(),
             pool: item.pool.clone(),
             group: item.group.as_deref().map(str::to_owned),
@@ -439,6 +452,8 @@ pub(crate) struct TenantShape {
     pub(crate) queued: u64,
     pub(crate) running: u64,
     pub(crate) served: u64,
+    /// Of its requests to agents: how many ended with an error.
+    pub(crate) failed: u64,
     pub(crate) rejected: u64,
     pub(crate) oldest_wait_ms: u64,
 }

@@ -106,6 +106,7 @@ pub(crate) async fn tenants(State(api): State<Api>, query: Query) -> Result<Resp
         shape.queued += u64::from(view.queued);
         shape.running += u64::from(view.running);
         shape.served += tally.served;
+        shape.failed += tally.failed;
         shape.rejected += tally.rejected;
         shape.oldest_wait_ms = shape.oldest_wait_ms.max(millis(oldest));
     }

@@ -4,5 +4,6 @@ mod asking;
 mod bounds;
 mod configuring;
 mod failing;
+mod listing;
 mod stage;
 mod watching;

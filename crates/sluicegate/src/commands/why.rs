@@ -34,7 +34,7 @@ pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
         return Ok(screen::line(String::from_utf8_lossy(&body).trim_end())?);
     }
     let (message, now) = (client.json(&path).await?, Timestamp::now());
-    if message["state"] == "done" && message["queue"] == AGENTS {
+    if message["state"] == "done" && is_request(&message) {
         // A request that is over is kept for a while, with what came of it.
         let request = client.json(&format!("/api/v1/requests/{}", escaped(id))).await;
         if let Ok(request) = request {
@@ -48,18 +48,20 @@ pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
     }
 }
 
-/// Where requests to agents wait.
-const AGENTS: &str = "agents";
+/// Whether it is a request to agents, and no message of a queue.
+fn is_request(message: &Value) -> bool {
+    message["kind"] == "request"
+}
 
-/// Says what came of a request: `0199… failed: worker_crash: An internal error occurred.`
+/// Says what came of a request: `request 0199… failed: worker_crash: An internal error occurred.`
 fn over(request: &Value) -> String {
     let text = |value: &Value| value.as_str().map(str::to_owned).unwrap_or_default();
     let (id, state, error) =
         (text(&request["requestId"]), text(&request["state"]), &request["error"]);
     if !error.is_object() {
-        return plain(&format!("{id} {state}"));
+        return plain(&format!("request {id} {state}"));
     }
-    plain(&format!("{id} {state}: {}: {}", text(&error["code"]), text(&error["detail"])))
+    plain(&format!("request {id} {state}: {}: {}", text(&error["code"]), text(&error["detail"])))
 }
 
 /// How much of a reply fits a screen.
@@ -89,6 +91,10 @@ fn last_error(message: &Value, now: Timestamp) -> Option<String> {
 fn sentence(message: &Value, now: Timestamp) -> String {
     let text = |name: &str| message[name].as_str().filter(|text| !text.is_empty());
     let place = match (text("pool"), text("queue")) {
+        _ if is_request(message) => match text("state") {
+            Some("waiting") => " for an agent".to_owned(),
+            _ => String::new(),
+        },
         (Some(pool), _) => format!(" in pool {pool}"),
         (None, Some(queue)) => format!(" in queue {queue}"),
         (None, None) => String::new(),
@@ -97,14 +103,15 @@ fn sentence(message: &Value, now: Timestamp) -> String {
         "running" => "runs",
         "delayed" => "is delayed",
         "parked" => "is parked",
-        "done" if text("queue") == Some("agents") => "is over",
+        "done" if is_request(message) => "is over",
         "done" => "is being settled",
         _ => "waits",
     };
     let id = text("id").unwrap_or("it");
     let reason = reason(message, now).map(|reason| format!(": {reason}")).unwrap_or_default();
     let hint = hint(message);
-    plain(&format!("{id} {verb}{place}{reason}{}{hint}", since(message, now)))
+    let what = if is_request(message) { "request " } else { "" };
+    plain(&format!("{what}{id} {verb}{place}{reason}{}{hint}", since(message, now)))
 }
 
 /// What the server says can be done about it.
@@ -212,6 +219,18 @@ mod tests {
                     "status": null, "place": 2}}),
                 "m2 is parked in pool P: key_parked: behind m1, number 2 of its group's parked messages; \
                  `sluicegate replay 18` gives it back to its queue (since 3.0 s, not tried yet)",
+            ),
+            (
+                json!({"id": "r1", "kind": "request", "pool": null, "queue": "agents", "state": "waiting",
+                    "since": then, "attempt": 0, "why": {"reason": "no_worker", "until": null,
+                    "detail": "1 of 1 workers have requests", "hint": "`sluicegate workers` shows them"}}),
+                "request r1 waits for an agent: 1 of 1 workers have requests (since 3.0 s, not tried yet); \
+                 `sluicegate workers` shows them",
+            ),
+            (
+                json!({"id": "r1", "kind": "request", "pool": null, "queue": "agents", "state": "running",
+                    "since": then, "attempt": 1, "why": null}),
+                "request r1 runs (since 3.0 s, attempt 1)",
             ),
             (json!({"id": "m\u{1b}[2J", "state": "parked"}), "m\u{fffd}[2J is parked"),
         ];

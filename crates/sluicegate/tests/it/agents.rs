@@ -245,7 +245,7 @@ async fn workers_are_seen_and_killed() {
     assert_eq!((&worker["state"], &worker["tenant"]), (&"BUSY".into(), &"web:1".into()));
     assert_eq!(worker["requestId"], id.as_str());
     scene.run(&daemon, &["workers"]).check(0, &["BUSY", "web:1"]);
-    scene.run(&daemon, &["tenants"]).check(0, &["web:1", "web:2"]);
+    scene.run(&daemon, &["tenants"]).check(0, &["web:1", "web:2", "failed"]);
     let words = "1 of 1 workers busy, 1 request waiting, the first since ";
     scene.run(&daemon, &["status"]).check(0, &[words]);
     scene.run(&daemon, &["why", &id]).check(0, &[&id, "runs"]);
@@ -261,6 +261,36 @@ async fn workers_are_seen_and_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn requests_that_wait_and_run_are_seen() {
+    let scene = Scene::new("max_workers = 1\n");
+    let daemon = scene.serve().await;
+    scene.run(&daemon, &["requests"]).check(0, &["no requests that wait or run"]);
+    let prompt = "!hang the secret of the tiger";
+    let (asking, runs) = scene.asks(&daemon, "web:1", prompt, "BUSY").await;
+    let body = serde_json::json!({"tenant": "web:2", "message": "a secret too", "wait": false});
+    let ticket = daemon.post("/api/v1/requests", &body).await;
+    let ticket: Value = serde_json::from_slice(&ticket.body).unwrap();
+    let waits = ticket["requestId"].as_str().unwrap();
+    let all = scene.run(&daemon, &["requests"]);
+    let words = ["web:1", "running", "worker-1", "web:2", "queued", "1 of 1 workers have requests"];
+    all.check(0, &words).check(0, &[&runs, waits]);
+    assert!(!all.stdout.contains("secret"), "{}", all.stdout);
+    for (filter, shown, hidden) in [
+        (["--state", "queued"], waits, &*runs),
+        (["--state", "running"], &runs, waits),
+        (["--tenant", "web:2"], waits, &runs),
+    ] {
+        let some = scene.run(&daemon, &[&["requests"], &filter[..]].concat());
+        some.check(0, &[shown]);
+        assert!(!some.stdout.contains(hidden), "{filter:?}: {}", some.stdout);
+    }
+    scene.run(&daemon, &["requests", "--state", "over"]).check(2, &["queued or running"]);
+    scene.run(&daemon, &["requests", "--tenant", "me"]).check(2, &["platform:userId"]);
+    asking.signal(Signal::SIGINT);
+    assert_eq!(asking.ended().await.0, Some(1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn why_says_what_a_request_waits_for() {
     let scene = Scene::new("max_workers = 1\n");
     let daemon = scene.serve().await;
@@ -269,10 +299,13 @@ async fn why_says_what_a_request_waits_for() {
     let ticket = daemon.post("/api/v1/requests", &body).await;
     let ticket: Value = serde_json::from_slice(&ticket.body).unwrap();
     let id = ticket["requestId"].as_str().unwrap();
-    scene.run(&daemon, &["why", id]).check(0, &[id, "waits", "1 of 1 workers"]);
+    let words = format!("request {id} waits for an agent: 1 of 1 workers have requests (since ");
+    let said = scene.run(&daemon, &["why", id]);
+    said.check(0, &[&words, "`sluicegate workers` shows what each worker does"]);
     let json = scene.run(&daemon, &["why", id, "--json"]);
     let json: Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!(json["why"]["reason"], "no_worker");
+    assert_eq!((&json["kind"], &json["pool"]), (&"request".into(), &Value::Null));
     asking.signal(Signal::SIGINT);
     assert_eq!(asking.ended().await.0, Some(1));
 }

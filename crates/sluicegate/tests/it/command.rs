@@ -2,10 +2,10 @@
 
 use crate::stage::Stage;
 
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 20] = [
     "demo", "serve", "check", "publish", "status", "pools", "queues", "inflight", "groups",
     "tenants", "workers", "warnings", "breakers", "parked", "why", "replay", "discard", "pauses",
-    "events",
+    "events", "requests",
 ];
 
 #[test]

@@ -63,8 +63,8 @@ async fn what_waits_says_why() {
     let found = found.json();
     assert_eq!((&found["id"], &found["state"]), (&json!(second), &json!("waiting")));
     assert_eq!(
-        (&found["why"]["reason"], &found["pool"]),
-        (&json!("session_busy"), &json!("agents"))
+        (&found["why"]["reason"], &found["kind"], &found["pool"]),
+        (&json!("session_busy"), &json!("request"), &json!(null))
     );
     let running = stage.stage.get(&format!("/api/v1/messages/{first}")).await.json();
     assert_eq!((&running["state"], &running["why"]), (&json!("running"), &json!(null)));
@@ -128,7 +128,7 @@ async fn answers_are_as_the_document_says() {
         "/api/v1/messages/{id}",
         &stage.stage.get(&format!("/api/v1/messages/{waits}")).await,
     );
-    for path in ["/api/v1/workers", "/api/v1/tenants", "/api/v1/agents/metrics"] {
+    for path in ["/api/v1/workers", "/api/v1/tenants", "/api/v1/agents/metrics", REQUESTS] {
         document.check("get", path, &stage.stage.get(path).await);
     }
     for id in [&waits, ticket.json()["requestId"].as_str().expect("an id")] {

@@ -112,7 +112,7 @@ async fn secrets_show_nowhere() {
     let pid = workers.items()[0]["pid"].as_u64().expect("a process");
     let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).expect("it runs");
     assert!(!String::from_utf8_lossy(&arguments).contains(SECRET));
-    for path in ["/api/v1/config", "/api/v1/warnings", "/metrics", "/health"] {
+    for path in [REQUESTS, "/api/v1/config", "/api/v1/warnings", "/metrics", "/health"] {
         let reply = stage.stage.get(path).await;
         assert!(!reply.raw.contains(SECRET), "{path}: {reply:?}");
     }
@@ -147,6 +147,7 @@ async fn who_may_look_may_not_ask() {
         "workers",
         "tenants",
         "agents/metrics",
+        "requests",
         &format!("requests/{id}"),
         &format!("requests/{id}/stream"),
     ] {

@@ -46,6 +46,7 @@ const SURFACE: &[&str] = &[
     "GET /api/v1/cluster",
     "GET /api/v1/stream",
     "POST /api/v1/requests",
+    "GET /api/v1/requests",
     "GET /api/v1/requests/{id}",
     "DELETE /api/v1/requests/{id}",
     "GET /api/v1/requests/{id}/stream",

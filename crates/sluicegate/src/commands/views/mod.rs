@@ -10,6 +10,7 @@ mod parked;
 mod pauses;
 mod pools;
 mod queues;
+mod requests;
 pub(super) mod status;
 mod tenants;
 mod warnings;
@@ -57,13 +58,14 @@ const MOST: usize = 1_000_000;
 const POOL: Filter = Filter { name: "pool", value_name: "CODE", help: "Only those of this pool" };
 
 /// All of them but `status`, which is made of several.
-pub(super) const VIEWS: [&View; 10] = [
+pub(super) const VIEWS: [&View; 11] = [
     &pools::VIEW,
     &queues::VIEW,
     &inflight::VIEW,
     &groups::VIEW,
     &tenants::VIEW,
     WORKERS,
+    &requests::VIEW,
     &warnings::VIEW,
     &breakers::VIEW,
     &parked::VIEW,

@@ -15,11 +15,14 @@ pub(super) const VIEW: View = View {
         right("queued", |tenant, _| count(&tenant["queued"])),
         right("running", |tenant, _| count(&tenant["running"])),
         right("served", |tenant, _| count(&tenant["served"])),
+        right("failed", |tenant, _| count_if_any(&tenant["failed"], Shade::Warn)),
         right("rejected", |tenant, _| count_if_any(&tenant["rejected"], Shade::Warn)),
         right("oldest wait", |tenant, _| millis(&tenant["oldestWaitMs"])).extra(),
     ],
     examples: "\
 Examples:
   sluicegate tenants
-  sluicegate tenants --limit 10",
+  sluicegate tenants --limit 10
+
+Of requests to agents, `failed` counts those that ended with an error, and `rejected` those that were not let in.",
 };
