@@ -1,6 +1,8 @@
 //! What is counted of agents, and what of them is shown.
 
-use sluicegate_agents::{Agents, Event, Phase, WorkerState};
+use std::time::Duration;
+
+use sluicegate_agents::{Agents, Event, Phase, TenantLine, WorkerState};
 
 use super::page::{Histogram, Page, Sheet, Written};
 use super::series::{Count, Times};
@@ -47,8 +49,20 @@ pub struct AgentSnapshot {
     pub workers: Vec<(&'static str, u64)>,
     /// Tenants whose requests wait, and how many.
     pub tenants: Vec<(String, u32)>,
+    /// How many workers there may be.
+    pub workers_limit: u32,
     /// How much memory the workers use, in bytes.
     pub memory: u64,
+    /// Above how much of it nothing starts.
+    pub memory_limit: u64,
+    /// How many requests wait.
+    pub queued: u32,
+    /// How many of them may.
+    pub queue_limit: u32,
+    /// How many requests have their turn.
+    pub running: u32,
+    /// How long the one has waited that waits for longest.
+    pub oldest_wait: Duration,
 }
 
 const STATES: [(WorkerState, &str); 5] = [
@@ -63,18 +77,25 @@ impl AgentSnapshot {
     /// A pool as it is now.
     #[must_use]
     pub fn of(agents: &Agents) -> Self {
-        let workers = agents.workers();
+        let (workers, settings) = (agents.workers(), agents.settings());
         let count = |state| workers.iter().filter(|worker| worker.state == state).count() as u64;
-        let tenants = agents.tenants().into_iter().map(|(view, ..)| view);
-        let waiting = tenants.filter(|view| view.queued > 0);
+        let lines = agents.tenants();
+        let sum = |of: fn(&TenantLine) -> u32| lines.iter().map(of).sum();
+        let waiting = lines.iter().map(|(view, ..)| view).filter(|view| view.queued > 0);
         let mut tenants: Vec<(String, u32)> =
             waiting.map(|view| (view.tenant.to_string(), view.queued)).collect();
         tenants.sort_by(|(one, few), (other, many)| many.cmp(few).then_with(|| one.cmp(other)));
         tenants.truncate(TOP_TENANTS);
         Self {
             workers: STATES.iter().map(|(state, name)| (*name, count(*state))).collect(),
-            tenants,
+            workers_limit: settings.concurrency(),
             memory: workers.iter().map(|worker| worker.memory_bytes).sum(),
+            memory_limit: u64::from(settings.max_total_memory_mb) * 1024 * 1024,
+            queued: sum(|(view, ..)| view.queued),
+            queue_limit: settings.max_queue_depth_global,
+            running: sum(|(view, ..)| view.running),
+            oldest_wait: lines.iter().map(|(.., oldest)| *oldest).max().unwrap_or_default(),
+            tenants,
         }
     }
 }
@@ -117,6 +138,16 @@ impl Page {
         sheet.gauges("workers", "Workers of agents in each state", workers)?;
         let help = "Memory that the workers of agents use";
         sheet.gauge("worker_memory_bytes", help, now.memory)?;
+        let help = "Memory of workers above which nothing starts";
+        sheet.gauge("worker_memory_limit_bytes", help, now.memory_limit)?;
+        let help = "Workers that there may be";
+        sheet.gauge("workers_limit", help, u64::from(now.workers_limit))?;
+        sheet.gauge("requests_queued", "Requests that wait", u64::from(now.queued))?;
+        let help = "Requests that may wait";
+        sheet.gauge("requests_queue_limit", help, u64::from(now.queue_limit))?;
+        sheet.gauge("requests_running", "Requests that run", u64::from(now.running))?;
+        let help = "How long the request has waited that waits for longest";
+        sheet.second("request_oldest_wait", help, now.oldest_wait)?;
         let tenants = now.tenants.iter().map(|(id, queued)| ([("tenant", id.as_str())], *queued));
         let help = "Requests that wait, of the tenants with the most of them";
         sheet.gauges("tenant_queued", help, tenants)?;

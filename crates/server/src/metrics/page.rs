@@ -277,6 +277,12 @@ impl Sheet<'_> {
         })
     }
 
+    pub(super) fn second(&mut self, name: &str, help: &str, value: Duration) -> Written {
+        self.family(name, help, Some(&Unit::Seconds), MetricType::Gauge, |family| {
+            family.encode_gauge(&value.as_secs_f64())
+        })
+    }
+
     pub(super) fn counters<'b, const N: usize>(
         &mut self,
         name: &str,

@@ -345,7 +345,7 @@ async fn every_metric_is_in_the_docs_and_no_other() {
     let mut snapshot = Snapshot::of(&router);
     snapshot.depths.insert(name("q"), Depth::default());
     let (workers, tenants) = (vec![("IDLE", 1)], vec![("web:1".to_owned(), 1)]);
-    snapshot.agents = Some(AgentSnapshot { workers, tenants, memory: 1 });
+    snapshot.agents = Some(AgentSnapshot { workers, tenants, ..AgentSnapshot::default() });
     let tenant = Tenant::parse("web:1").expect("a tenant");
     let event = Event::RequestRejected { tenant: &tenant, error: &RequestError::ShuttingDown };
     sluicegate_agents::Observer::observe(&*record, &event);

@@ -79,6 +79,12 @@ async fn requests_are_counted() {
         "sluicegate_request_execution_seconds_count 1",
         "sluicegate_workers{state=\"BUSY\"} 1",
         "sluicegate_workers{state=\"IDLE\"} 0",
+        "sluicegate_workers_limit 4",
+        "sluicegate_requests_running 1",
+        "sluicegate_requests_queued 0",
+        "sluicegate_requests_queue_limit 50",
+        "sluicegate_request_oldest_wait_seconds 0.0",
+        "sluicegate_worker_memory_limit_bytes 4294967296",
     ] {
         assert!(page.lines().any(|known| known == line), "{line}: {page}");
     }
