@@ -30,11 +30,18 @@ pub(crate) async fn page(
 ) -> Response {
     match role {
         None => login_page(StatusCode::OK, ""),
-        Some(_) if api.guard.asks() => {
-            let guarded = DASHBOARD.replacen("<html ", "<html data-guarded=\"yes\" ", 1);
-            html(StatusCode::OK, guarded)
+        Some(_) => {
+            // What the page shows beside what it always does; its scripts stay as their hash has them.
+            let mut more = String::new();
+            for (name, is_so) in
+                [("guarded", api.guard.asks()), ("agents", api.daemon.settings().agents.enabled)]
+            {
+                if is_so {
+                    more.push_str(&format!("data-{name}=\"yes\" "));
+                }
+            }
+            html(StatusCode::OK, DASHBOARD.replacen("<html ", &format!("<html {more}"), 1))
         }
-        Some(_) => html(StatusCode::OK, DASHBOARD.to_owned()),
     }
 }
 

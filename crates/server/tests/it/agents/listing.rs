@@ -136,3 +136,59 @@ async fn why_points_to_what_shows_more() {
     }
     stage.end().await;
 }
+
+/// What stands between the two, after each of the first.
+fn between<'a>(page: &'a str, before: &'a str, after: &'a str) -> Vec<&'a str> {
+    page.split(before).skip(1).filter_map(|rest| rest.split(after).next()).collect()
+}
+
+/// The tables of the page that are of agents: the paths that it asks for, and the fields that it shows.
+fn tables(page: &str) -> Vec<(String, Vec<&str>)> {
+    between(page, "{ title: \"Agents: ", "] },").into_iter().map(table).collect()
+}
+
+fn table(table: &str) -> (String, Vec<&str>) {
+    let path = between(table, "path: \"", "\"")[0];
+    let picks = between(table, "(r) => ", "),");
+    let names = picks.into_iter().flat_map(|pick| pick.split("r.").skip(1));
+    let fields =
+        names.map(|name| name.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default());
+    (format!("/api/v1/{path}"), fields.collect())
+}
+
+/// What the page shows of agents is what the API answers, and nothing that users are called becomes a part of it.
+#[tokio::test]
+async fn the_dashboard_shows_agents_where_they_are() {
+    let stage = AgentStage::start(ONE).await;
+    let runs = stage.run("web:<img src=x onerror=alert(1)>", "!hang").await;
+    let waits = stage.begin("web:2", "x").await;
+    let page = stage.stage.get("/").await;
+    assert!(page.body.contains("<html data-agents=\"yes\" "), "{page:?}");
+    let tables = tables(&page.body);
+    let titles = ["workers", "requests", "tenants"];
+    assert_eq!(tables.len(), titles.len(), "{tables:?}");
+    for ((path, fields), title) in tables.iter().zip(titles) {
+        assert!(path.contains(title) && fields.len() > 6, "{path}: {fields:?}");
+        let items = stage.stage.get(path).await.items();
+        assert!(!items.is_empty(), "{path}");
+        for field in fields {
+            assert!(items[0].get(field).is_some(), "{path} has no {field}: {}", items[0]);
+        }
+    }
+    assert!(!page.body.contains("onerror"), "names come with the lists");
+    for markup in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("] {
+        assert!(!page.body.contains(markup), "{markup} would take a name for markup");
+    }
+    for id in [waits, runs] {
+        assert_eq!(stage.delete(&id).await.status, 200);
+    }
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn the_dashboard_says_nothing_of_agents_where_there_are_none() {
+    let stage = Stage::start("").await;
+    let page = stage.get("/").await;
+    assert_eq!((page.status, page.body.contains("<html lang=")), (200, true), "{page:?}");
+    assert!(page.body.contains("!table.agents || agents === \"yes\""), "its tables are left out");
+}
