@@ -296,65 +296,25 @@ impl State {
         self.at = Instant::now();
         let session = self.session.clone();
         self.note(self.at, Did::Asked { session: session.clone(), prompt: prompt.to_owned() });
-        let line = |value: Value| Bytes::from(format!("{value}\n"));
         let (mut after, mut is_error, mut stays) = (Duration::ZERO, false, self.stays);
         let (mut again, mut ends, mut is_unended) = (None, None, false);
         for word in prompt.split_whitespace() {
             let (verb, number) = word.split_once(':').unwrap_or((word, ""));
             let number: u64 = number.parse().unwrap_or(0);
-            let step = match verb {
-                "work" => {
-                    after += Duration::from_millis(number);
-                    continue;
+            let span = Duration::from_millis(number);
+            match verb {
+                "work" => after += span,
+                "error" => is_error = true,
+                "stay" => stays = true,
+                "unended" => is_unended = true,
+                "again" => again = Some(span),
+                "ends" => ends = Some(span),
+                _ => {
+                    for step in steps_of(word, verb, number) {
+                        self.steps.push_back((std::mem::take(&mut after), step));
+                    }
                 }
-                "say" => {
-                    Step::Out(line(json!({"type": "assistant", "message": {"content": word}})))
-                }
-                "echo" => Step::Out(line(json!({"type": "user", "isReplay": true}))),
-                "ask" => {
-                    let request = json!({"subtype": "can_use_tool", "tool_name": "Bash"});
-                    let asks =
-                        json!({"type": "control_request", "request_id": "q1", "request": request});
-                    self.steps.push_back((std::mem::take(&mut after), Step::Out(line(asks))));
-                    Step::AwaitDenial
-                }
-                "crash" => Step::Exit(Exit::Code(1)),
-                "segv" => Step::Exit(Exit::Signal(11)),
-                "quiet" => Step::Exit(Exit::Code(0)),
-                "noise" => {
-                    let noise = Step::Out(Bytes::from_static(b"no JSON\n"));
-                    self.steps.push_back((std::mem::take(&mut after), noise));
-                    Step::Exit(Exit::Code(0))
-                }
-                "flood" => Step::Out(Bytes::from(vec![b'x'; 3 * 1024 * 1024])),
-                "hang" => Step::Hang,
-                "stubborn" => Step::Stubborn,
-                "children" => Step::Children,
-                "unheard" => Step::Unheard,
-                "eat" => Step::Memory(number * 1024 * 1024),
-                "error" => {
-                    is_error = true;
-                    continue;
-                }
-                "stay" => {
-                    stays = true;
-                    continue;
-                }
-                "unended" => {
-                    is_unended = true;
-                    continue;
-                }
-                "again" => {
-                    again = Some(Duration::from_millis(number));
-                    continue;
-                }
-                "ends" => {
-                    ends = Some(Duration::from_millis(number));
-                    continue;
-                }
-                _ => continue,
-            };
-            self.steps.push_back((std::mem::take(&mut after), step));
+            }
         }
         let result = json!({
             "type": "result", "is_error": is_error, "result": prompt, "session_id": session,
@@ -369,6 +329,39 @@ impl State {
             self.steps.push_back((Duration::ZERO, Step::Exit(Exit::Code(0))));
         }
     }
+}
+
+/// What an agent does for a word of its prompt; nothing for one that it does not know.
+fn steps_of(word: &str, verb: &str, number: u64) -> Vec<Step> {
+    match verb {
+        "say" => {
+            vec![Step::Out(line(json!({"type": "assistant", "message": {"content": word}})))]
+        }
+        "echo" => vec![Step::Out(line(json!({"type": "user", "isReplay": true})))],
+        "ask" => {
+            let request = json!({"subtype": "can_use_tool", "tool_name": "Bash"});
+            let asks = json!({"type": "control_request", "request_id": "q1", "request": request});
+            vec![Step::Out(line(asks)), Step::AwaitDenial]
+        }
+        "crash" => vec![Step::Exit(Exit::Code(1))],
+        "segv" => vec![Step::Exit(Exit::Signal(11))],
+        "quiet" => vec![Step::Exit(Exit::Code(0))],
+        "noise" => {
+            let noise = Step::Out(Bytes::from_static(b"no JSON\n"));
+            vec![noise, Step::Exit(Exit::Code(0))]
+        }
+        "flood" => vec![Step::Out(Bytes::from(vec![b'x'; 3 * 1024 * 1024]))],
+        "hang" => vec![Step::Hang],
+        "stubborn" => vec![Step::Stubborn],
+        "children" => vec![Step::Children],
+        "unheard" => vec![Step::Unheard],
+        "eat" => vec![Step::Memory(number * 1024 * 1024)],
+        _ => Vec::new(),
+    }
+}
+
+fn line(value: Value) -> Bytes {
+    Bytes::from(format!("{value}\n"))
 }
 
 impl ScriptedTree {

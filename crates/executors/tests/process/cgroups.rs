@@ -18,7 +18,8 @@ async fn whatever_a_tree_starts_is_in_the_group_of_its_keeper() {
     let mut expected = stage.running();
     expected.push(parent(pid).expect("its keeper"));
     let mut found = members(group);
-    (expected.sort_unstable(), found.sort_unstable());
+    expected.sort_unstable();
+    found.sort_unstable();
     assert_eq!(found, expected);
     assert!(expected.len() > 3, "{expected:?}");
 }

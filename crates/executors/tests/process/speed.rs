@@ -30,7 +30,7 @@ async fn beside_one_without(cgroups: Cgroups) {
         let mut command = Command::new(&program.command);
         command.args(&program.arguments).env_clear().stdin(Stdio::null());
         let mut command = tokio::process::Command::from(command);
-        assert!(command.output().await.unwrap().status.success());
+        assert!(command.output().await.expect("it runs").status.success());
         direct.push(since.elapsed());
 
         let since = Instant::now();
