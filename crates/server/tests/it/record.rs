@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use sluicegate_dispatch::{Fact, Observer, Severity};
 use sluicegate_server::log::{self, Format, LogError};
 use sluicegate_server::record::Record;
 use sluicegate_server::warnings::Code;
-use tracing::Level;
+use tracing::{Dispatch, Level};
 
 use crate::scene::{Hands, SECRETS, every_fact, name};
 
@@ -29,6 +29,19 @@ impl Write for Paper {
     }
 }
 
+/// Has a log hear what something says, whatever other threads say or hear meanwhile.
+///
+/// While there is one log in the process, tracing asks the thread that comes first by a line whether anybody wants to
+/// hear it: a thread without a log would silence it for all. So there is always a second one.
+fn heard_by(log: impl Into<Dispatch>, what: impl FnOnce()) {
+    static SECOND: OnceLock<Dispatch> = OnceLock::new();
+    SECOND.get_or_init(|| {
+        let discards = tracing_subscriber::fmt().with_max_level(Level::TRACE);
+        discards.with_writer(std::io::sink).finish().into()
+    });
+    tracing::dispatcher::with_default(&log.into(), what);
+}
+
 /// The log lines that something makes, each as its level and its JSON.
 fn logged(what: impl FnOnce()) -> Vec<(Level, serde_json::Value)> {
     let paper = Paper::default();
@@ -38,7 +51,7 @@ fn logged(what: impl FnOnce()) -> Vec<(Level, serde_json::Value)> {
         .with_max_level(Level::TRACE)
         .with_writer(move || writer.clone())
         .finish();
-    tracing::subscriber::with_default(log, what);
+    heard_by(log, what);
     let text = String::from_utf8(paper.0.lock().clone()).expect("a log is text");
     let lines = text.lines().map(|line| {
         let json: serde_json::Value = serde_json::from_str(line).expect("a line is JSON");
@@ -150,7 +163,7 @@ fn no_name_can_forge_a_line() {
     let forged = &name("a\n2026 ERROR b");
     let text = "c\nd\u{1b}[31m";
     let record = Record::new(Hands::new());
-    tracing::subscriber::with_default(log, || {
+    heard_by(log, || {
         record.observe(&Fact::UnknownPool { code: forged, id: forged });
         record.observe(&Fact::Redelivered { queue: forged, id: forged });
         record.observe(&Fact::Malformed { queue: forged, why: text });
