@@ -49,7 +49,7 @@ async fn a_delayed_message_says_until_when() {
     let shown = stage.get("/api/v1/messages/late").await.json();
     let wanted = json!({
         "id": "late", "queue": "default", "pool": "P", "group": "g", "tenant": "t",
-        "priority": "HIGH", "state": "delayed", "attempt": 0,
+        "priority": "HIGH", "state": "delayed", "attempt": 0, "kind": "message",
     });
     for (name, value) in wanted.as_object().unwrap() {
         assert_eq!(&shown[name], value, "{name}: {shown}");
@@ -67,6 +67,7 @@ async fn a_delayed_message_says_until_when() {
             "attempt",
             "group",
             "id",
+            "kind",
             "lastError",
             "pool",
             "priority",
