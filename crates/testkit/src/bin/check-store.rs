@@ -34,11 +34,14 @@ fn command() -> Command {
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 4)]
 async fn main() -> ExitCode {
+    if engines::append_for_another().await {
+        return ExitCode::SUCCESS;
+    }
     let given = command().get_matches();
     let chosen = given.get_one::<String>("engine");
     let (mut violations, mut missing) = (0, false);
     for name in engines::NAMES.iter().filter(|name| chosen.is_none_or(|chosen| chosen == *name)) {
-        match engines::rig(name) {
+        match engines::rig(name, Some(&[])) {
             Ok(rig) => violations += race(name, &*rig, &given).await,
             Err(why) => {
                 println!("{name}: not checked: {why}");
@@ -60,7 +63,7 @@ async fn race(engine: &str, rig: &dyn Rig, given: &ArgMatches) -> u64 {
     let (rounds, seed) = (number("rounds"), number("seed"));
     let chosen = given.get_one::<String>("scenario");
     println!("\n{engine}, {rounds} rounds of each, seed {seed}");
-    println!("scenario           rounds  appended   refused  violations  seconds");
+    println!("scenario            rounds  appended   refused  violations  seconds");
     let mut violations = 0;
     let wanted = |s: &&Scenario| chosen.is_none_or(|chosen| chosen == s.name);
     for scenario in SCENARIOS.iter().filter(wanted) {
@@ -76,7 +79,7 @@ async fn race(engine: &str, rig: &dyn Rig, given: &ArgMatches) -> u64 {
 fn tell(scenario: &str, round: u64, rounds: u64, violations: u64) {
     let mut out = std::io::stdout();
     if round.is_multiple_of(50) && out.is_terminal() {
-        let line = format!("\r{scenario:<16} {round:>8} of {rounds}, {violations} violations ");
+        let line = format!("\r{scenario:<17} {round:>8} of {rounds}, {violations} violations ");
         // Nobody to tell is no reason to stop.
         drop(out.write_all(line.as_bytes()).and_then(|()| out.flush()));
     }
@@ -86,12 +89,12 @@ fn print(report: &Report) {
     let Report { scenario, rounds, appended, refused, violations, took, .. } = report;
     let begin = if std::io::stdout().is_terminal() { "\r" } else { "" };
     if let Some(why) = report.skipped {
-        println!("{begin}{scenario:<16} skipped: {why:<40}");
+        println!("{begin}{scenario:<17} skipped: {why:<40}");
         return;
     }
     let seconds = took.as_secs_f64();
     println!(
-        "{begin}{scenario:<16} {rounds:>8} {appended:>9} {refused:>9} {violations:>11} {seconds:>8.1}"
+        "{begin}{scenario:<17} {rounds:>8} {appended:>9} {refused:>9} {violations:>11} {seconds:>8.1}"
     );
     report.examples.iter().for_each(|example| println!("    {example}"));
 }

@@ -10,7 +10,8 @@
 //! | `overlapping` | different conditions that overlap |
 //! | `or-rings` | conditions of several items, each racer in the way of the next |
 //! | `plain` | plain appends against conditional ones |
-//! | `several-engines` | racers on several engines on the same events, as processes are |
+//! | `several-engines` | racers on several engines on the same events |
+//! | `several-processes` | the same, each engine in a process of its own |
 //! | `histories` | random appends, reads and appends that nobody waits for |
 //! | `tails` | readers that go on while large and small batches are appended |
 
@@ -44,6 +45,7 @@ pub struct Scenario {
 enum Needs {
     Nothing,
     SeveralEngines,
+    SeveralProcesses,
     UnrelatedTransaction,
 }
 
@@ -85,11 +87,15 @@ pub async fn check(
     let begun = Instant::now();
     let mut report = Report::of(scenario.name);
     let subject = rig.store().await;
-    let arena = Arena::new(&*subject, scenario.needs == Needs::SeveralEngines).await;
+    let arena = Arena::new(&*subject, scenario.needs).await;
     let mut held = None;
     match scenario.needs {
         Needs::SeveralEngines if arena.engines().len() < 2 => {
             report.skipped = Some("there is one engine only");
+            return report;
+        }
+        Needs::SeveralProcesses if arena.engines().len() < 2 => {
+            report.skipped = Some("there is one process only");
             return report;
         }
         Needs::UnrelatedTransaction => {

@@ -7,6 +7,7 @@ use sluicegate_event_store::{Engine, Event, Position, Query, Read};
 use sluicegate_tasks::{Context, TaskGroup};
 use tokio::sync::Barrier;
 
+use super::Needs;
 use super::history::{Answer, History, What};
 use super::oracle::judge;
 use super::rng::Rng;
@@ -45,11 +46,14 @@ pub(super) struct Ended {
 pub(super) type Racer = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Arena {
-    pub(super) async fn new(subject: &dyn Subject, several: bool) -> Self {
+    pub(super) async fn new(subject: &dyn Subject, needs: Needs) -> Self {
         let mut engines = vec![subject.engine()];
-        while several
-            && engines.len() < ENGINES
-            && let Some(another) = subject.another().await
+        while engines.len() < ENGINES
+            && let Some(another) = match needs {
+                Needs::SeveralEngines => subject.another().await,
+                Needs::SeveralProcesses => subject.in_another_process().await,
+                Needs::Nothing | Needs::UnrelatedTransaction => None,
+            }
         {
             engines.push(another);
         }

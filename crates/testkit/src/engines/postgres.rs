@@ -9,11 +9,14 @@ use sluicegate_event_store::{BoxFuture, Engine};
 use sluicegate_tasks::{Context, TaskGroup};
 use tokio_postgres::{Client, NoTls};
 
+use super::process::ProcessEngine;
 use crate::brokers::{self, Kind, Lent};
 use crate::conformance::events::{Rig, Subject};
 
 pub(super) struct Postgres {
     server: Lent,
+    /// What this program is started with to be another process.
+    again: Option<&'static [&'static str]>,
 }
 
 /// A connection, with the task that drives it. Dropped, it ends, and so does its transaction.
@@ -24,13 +27,14 @@ struct Connection {
 
 struct Database {
     url: String,
+    again: Option<&'static [&'static str]>,
     engine: Arc<PostgresEngine>,
 }
 
 impl Postgres {
-    pub(super) fn start() -> Result<Self, String> {
+    pub(super) fn start(again: Option<&'static [&'static str]>) -> Result<Self, String> {
         let server = brokers::lend(Kind::Postgres);
-        server.map(|server| Self { server }).ok_or_else(|| "there is no PostgreSQL".to_owned())
+        server.map(|server| Self { server, again }).ok_or_else(|| "there is no PostgreSQL".to_owned())
     }
 }
 
@@ -48,7 +52,7 @@ impl Rig for Postgres {
             let (server, _) = self.server.url().rsplit_once('/').expect("it names a database");
             let url = format!("{server}/{name}");
             let engine = open(&url).await;
-            Box::new(Database { url, engine }) as _
+            Box::new(Database { url, again: self.again, engine }) as _
         })
     }
 
@@ -58,7 +62,7 @@ impl Rig for Postgres {
     }
 }
 
-async fn open(url: &str) -> Arc<PostgresEngine> {
+pub(super) async fn open(url: &str) -> Arc<PostgresEngine> {
     let settings = PostgresSettings::parse(url).expect("it is an address");
     Arc::new(PostgresEngine::open(settings).await.expect("it can be opened"))
 }
@@ -81,6 +85,13 @@ impl Subject for Database {
 
     fn another(&self) -> BoxFuture<'_, Option<Arc<dyn Engine>>> {
         Box::pin(async { Some(open(&self.url).await as _) })
+    }
+
+    fn in_another_process(&self) -> BoxFuture<'_, Option<Arc<dyn Engine>>> {
+        Box::pin(async {
+            let engine = ProcessEngine::start(&self.url, self.again?, self.engine()).await;
+            Some(Arc::new(engine) as _)
+        })
     }
 
     fn unrelated_transaction(&self) -> BoxFuture<'_, Option<Box<dyn Any + Send>>> {

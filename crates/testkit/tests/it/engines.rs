@@ -6,7 +6,7 @@ use sluicegate_testkit::{brokers, engines};
 
 /// `None` where it cannot be had, which is a failure where nothing may be left out.
 fn rig(name: &str) -> Option<Box<dyn Rig>> {
-    match engines::rig(name) {
+    match engines::rig(name, Some(&["--exact", "engines::another_process", "--nocapture"])) {
         Ok(rig) => Some(rig),
         Err(why) if brokers::on_ci() => panic!("{why}"),
         Err(why) => {
@@ -29,8 +29,15 @@ async fn is_exact(name: &str, rounds: u64) {
     for scenario in SCENARIOS {
         let report = check(&*rig, scenario, rounds, 3, &|_, _| {}).await;
         assert_eq!(report.violations, 0, "{report:#?}");
+        assert!(name != "postgres" || report.skipped.is_none(), "{report:?}");
         println!("{name}: {report:?}");
     }
+}
+
+/// The process that appends for those below. For anybody else there is nothing to do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn another_process() {
+    engines::append_for_another().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -43,6 +43,11 @@ pub const SCENARIOS: &[Scenario] = &[
         run: |round| Box::pin(races::several_engines(round)),
     },
     Scenario {
+        name: "several-processes",
+        needs: Needs::SeveralProcesses,
+        run: |round| Box::pin(races::several_engines(round)),
+    },
+    Scenario {
         name: "histories",
         needs: Needs::Nothing,
         run: |round| Box::pin(histories::random(round)),

@@ -47,6 +47,11 @@ pub trait Subject: Send + Sync {
         Box::pin(async { None })
     }
 
+    /// An engine on the same events that appends in a process of its own; `None` where there is no such thing.
+    fn in_another_process(&self) -> BoxFuture<'_, Option<Arc<dyn Engine>>> {
+        Box::pin(async { None })
+    }
+
     /// Begins a transaction that has nothing to do with events, has written something, and stays open until what is
     /// answered is dropped; `None` where there is no such thing.
     fn unrelated_transaction(&self) -> BoxFuture<'_, Option<Box<dyn Any + Send>>> {
