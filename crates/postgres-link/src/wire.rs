@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, Socket};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, Notification, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::{Broken, CONNECT};
@@ -38,10 +38,10 @@ impl Wire {
         (&mut self.client, end(&mut self.connection, |_| {}))
     }
 
-    /// The same, and what to do when a notification comes from a process of the server.
+    /// The same, and what to do when a notification comes.
     pub fn listening(
         &mut self,
-        told: impl FnMut(i32),
+        told: impl FnMut(&Notification),
     ) -> (&mut Client, impl Future<Output = Broken>) {
         (&mut self.client, end(&mut self.connection, told))
     }
@@ -87,10 +87,10 @@ pub async fn within<T>(
     timeout(limit, call).await.map_or_else(|_| Err(Broken::late()), |answer| Ok(answer?))
 }
 
-async fn end(connection: &mut Driven, mut told: impl FnMut(i32)) -> Broken {
+async fn end(connection: &mut Driven, mut told: impl FnMut(&Notification)) -> Broken {
     loop {
         match poll_fn(|cx| connection.poll_message(cx)).await {
-            Some(Ok(AsyncMessage::Notification(note))) => told(note.process_id()),
+            Some(Ok(AsyncMessage::Notification(note))) => told(&note),
             Some(Ok(_)) => {}
             Some(Err(error)) => break Broken::from(error),
             None => break Broken::Other("the connection has ended".to_owned()),

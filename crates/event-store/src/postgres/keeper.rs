@@ -48,9 +48,9 @@ async fn keep(keeper: &Keeper) {
         if let Ok(mut wire) = Wire::connect(&keeper.config, &keeper.tls).await {
             let begun = Instant::now();
             let (told, own) = (Notify::new(), AtomicI32::new(0));
-            let (client, connection) = wire.listening(|from| {
+            let (client, connection) = wire.listening(|note| {
                 // What we told ourselves we know.
-                if from != own.load(Ordering::Relaxed) {
+                if note.process_id() != own.load(Ordering::Relaxed) {
                     told.notify_one();
                 }
             });

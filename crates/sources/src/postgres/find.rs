@@ -44,12 +44,13 @@ WITH locked AS MATERIALIZED (
 SELECT EXISTS (SELECT FROM {s}.ids i JOIN {s}.messages m ON m.seq = i.seq WHERE i.queue = $1 AND i.id = $2),
     EXISTS (SELECT FROM gone)";
 
-/// All, those that are late, and those that are out.
+/// All, those that are late, those that are out, and those that are not taken in yet.
 pub(crate) const DEPTH: &str = "
 WITH now_is AS MATERIALIZED (SELECT clock_timestamp() AS moment)
 SELECT count(*),
     count(*) FILTER (WHERE until > moment AND token IS NULL),
-    count(*) FILTER (WHERE until > moment AND token IS NOT NULL)
+    count(*) FILTER (WHERE until > moment AND token IS NOT NULL),
+    (SELECT count(*) FROM {s}.outbox o WHERE o.queue = $1)
 FROM {s}.messages, now_is WHERE queue = $1";
 
 /// A count of more than this is not repeated at once.
@@ -71,8 +72,9 @@ pub(crate) async fn depth(shared: &Shared, counted: &Counted) -> Result<Depth, S
     let queue = shared.queue().await?;
     let rows = shared.link.rows(&shared.sql.depth, &[&queue]).await?;
     let Some(row) = rows.first() else { return Ok(Depth::default()) };
-    let [stored, delayed, out] = [0, 1, 2].map(|place| row.get::<_, i64>(place).cast_unsigned());
-    let depth = Depth { waiting: stored.saturating_sub(delayed + out), delayed, out };
+    let count = |place| row.get::<_, i64>(place).cast_unsigned();
+    let [stored, delayed, out, not_in] = [0, 1, 2, 3].map(count);
+    let depth = Depth { waiting: stored.saturating_sub(delayed + out) + not_in, delayed, out };
     let took = begun.elapsed();
     *counted.0.lock() = (stored > MANY).then(|| (Instant::now() + took * GOOD_FOR, depth));
     Ok(depth)

@@ -1,5 +1,5 @@
-//! The connection that stays: it listens for hints, shows that this instance lives, and clears up
-//! behind those that died.
+//! The connection that stays: it listens for hints, takes in what services published within their own
+//! transactions, shows that this instance lives, and clears up behind those that died.
 //!
 //! An instance holds a session lock on its number. One that does not, and has not been seen for a
 //! while, is dead, and what it had claimed ends at once. A live one that lost this connection takes
@@ -15,13 +15,15 @@ use sluicegate_tasks::Context;
 use tokio::time::{interval, sleep};
 use tokio_postgres::Client;
 
-use super::publish::{Swept, sweep};
+use super::publish::{Swept, sweep, take_in};
 use super::shared::Shared;
 use crate::OpenError;
 use crate::network::pause::Pauses;
 
 /// How often it shows that it lives, and looks after the others.
 const PERIOD: Duration = Duration::from_secs(2);
+/// The notification that something was published within a transaction of somebody's own, in `sql/outbox.sql`.
+const OUTBOX: &str = "outbox";
 /// How long one statement of it may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -52,7 +54,10 @@ async fn stay(shared: &Shared, queue: i32, pauses: &mut Pauses) -> OpenError {
         Ok(wire) => wire,
         Err(broken) => return broken.into(),
     };
-    let (client, connection) = wire.listening(|_| shared.wake.notify_one());
+    let (client, connection) = wire.listening(|note| match note.payload() {
+        OUTBOX => shared.hinted.notify_one(),
+        _ => shared.wake.notify_one(),
+    });
     let work = async {
         let Err(broken) = live(shared, client, queue, pauses).await;
         broken
@@ -77,6 +82,7 @@ async fn live(
     shared.link.note(None);
     // What came meanwhile was told to nobody.
     shared.wake.notify_one();
+    shared.hinted.notify_one();
     let tell = format!("SELECT pg_notify('{channel}', '')");
     let bury =
         within(PATIENCE, client.prepare(&shared.names.write("SELECT {s}.bury_the_dead()"))).await?;
@@ -88,6 +94,8 @@ async fn live(
             () = shared.tell.notified() => {
                 within(PATIENCE, client.batch_execute(&tell)).await?;
             }
+            // What is not taken in now is at the next tick: the source's health says why.
+            () = shared.hinted.notified() => take_in(shared).await.unwrap_or_default(),
             _ = ticks.tick() => {
                 register(shared, client).await?;
                 let row = within(PATIENCE, client.query_one(&bury, &[])).await?;
@@ -96,6 +104,7 @@ async fn live(
                 }
                 // What is not forgotten now is forgotten later.
                 sweep(shared, &mut swept).await.ok();
+                shared.hinted.notify_one();
             }
         }
     }

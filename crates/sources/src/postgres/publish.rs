@@ -13,6 +13,8 @@ use super::shared::{Shared, micros};
 const SWEPT_PER_MESSAGE: usize = 4;
 const SWEPT_AT_LEAST: usize = 16;
 const SWEPT_AT_MOST: usize = 10_000;
+/// How many messages of others' transactions are taken in at once.
+const TAKEN_IN: i32 = 1000;
 
 /// Goes a few steps further through the remembered ids and forgets those that are old and whose
 /// message is gone. Answers where it stands.
@@ -90,6 +92,21 @@ pub(crate) async fn put_back(shared: &Shared, messages: Vec<PutBack>) -> Result<
     shared.wake.notify_one();
     shared.tell.notify_one();
     shared.has_aged(messages.len());
+    Ok(())
+}
+
+/// Takes in what services have published within their own transactions and committed: some of it, and then it asks to
+/// be called again.
+pub(crate) async fn take_in(shared: &Shared) -> Result<(), SourceError> {
+    let queue = shared.queue().await?;
+    let rows = shared.link.rows(&shared.sql.take_in, &[&queue, &TAKEN_IN]).await?;
+    let count = rows.first().map_or(0, |row| row.get::<_, i32>(0));
+    if count > 0 {
+        shared.wake.notify_one();
+        shared.tell.notify_one();
+        shared.hinted.notify_one();
+        shared.has_aged(usize::try_from(count).unwrap_or(0));
+    }
     Ok(())
 }
 

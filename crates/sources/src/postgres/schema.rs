@@ -7,22 +7,24 @@ use tokio_postgres::Client;
 use crate::OpenError;
 
 /// The version of the tables that this daemon works with.
-const KNOWN: i32 = 4;
+const KNOWN: i32 = 5;
 
 const TABLES: &str = include_str!("sql/tables.sql");
 const MESSAGES: &str = include_str!("sql/messages.sql");
 const INDEXES: &str = include_str!("sql/indexes.sql");
-const FUNCTIONS: [&str; 6] = [
+const FUNCTIONS: [&str; 7] = [
     include_str!("sql/keys.sql"),
     include_str!("sql/publish.sql"),
     PUT_BACK,
     SETTLE,
     REST,
     include_str!("sql/claim.sql"),
+    OUTBOX,
 ];
 const PUT_BACK: &str = include_str!("sql/put_back.sql");
 const SETTLE: &str = include_str!("sql/settle.sql");
 const REST: &str = include_str!("sql/rest.sql");
+const OUTBOX: &str = include_str!("sql/outbox.sql");
 /// The old tables are put aside, and then taken over.
 const FROM_1: &str = include_str!("sql/from_1.sql");
 const COPY_1: &str = include_str!("sql/copy_1.sql");
@@ -33,8 +35,9 @@ fn steps(found: i32) -> Vec<&'static str> {
     let mut steps = match found {
         0 => vec![TABLES, MESSAGES, INDEXES],
         1 => vec![FROM_1, MESSAGES, COPY_1, INDEXES],
-        2 => return vec![FROM_2, SETTLE, REST, PUT_BACK],
-        3 => return vec![PUT_BACK],
+        2 => return vec![FROM_2, SETTLE, REST, PUT_BACK, OUTBOX],
+        3 => return vec![PUT_BACK, OUTBOX],
+        4 => return vec![OUTBOX],
         _ => return Vec::new(),
     };
     steps.extend(FUNCTIONS);

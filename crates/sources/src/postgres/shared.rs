@@ -34,6 +34,8 @@ pub(crate) struct Shared {
     pub(crate) wake: Notify,
     /// Others are to be told of messages that came.
     pub(crate) tell: Notify,
+    /// Somebody may have published within a transaction of their own.
+    pub(crate) hinted: Notify,
     order: Mutex<Arc<Order>>,
     /// How many ids to look at, to forget old ones.
     pub(crate) to_sweep: AtomicUsize,
@@ -48,6 +50,7 @@ pub(crate) struct Sql {
     pub(crate) rest: String,
     pub(crate) publish: String,
     pub(crate) put_back: String,
+    pub(crate) take_in: String,
     pub(crate) depth: String,
     pub(crate) find: String,
     pub(crate) discard: String,
@@ -64,6 +67,7 @@ impl Sql {
             rest: names.write("SELECT * FROM {s}.rest($1, $2, $3, $4, $5, $6)"),
             publish: names.write("SELECT {s}.publish($1, $2, $3, $4, $5, $6, $7, $8)"),
             put_back: names.write("SELECT {s}.put_back($1, $2, $3, $4, $5, $6, $7, $8)"),
+            take_in: names.write("SELECT {s}.take_in($1, $2)"),
             depth: names.write(super::find::DEPTH),
             find: names.write(super::find::FIND),
             discard: names.write(super::find::DISCARD),
@@ -88,6 +92,7 @@ impl Shared {
             instance: AtomicI32::new(0),
             wake: Notify::new(),
             tell: Notify::new(),
+            hinted: Notify::new(),
             order: Mutex::default(),
             to_sweep: AtomicUsize::new(0),
         })

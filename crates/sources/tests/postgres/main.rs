@@ -21,6 +21,8 @@ mod migration;
 #[cfg(test)]
 mod order;
 #[cfg(test)]
+mod outbox;
+#[cfg(test)]
 mod resting;
 #[cfg(test)]
 mod stage;

@@ -141,12 +141,14 @@ async fn the_second_version_goes_on_under_a_daemon_that_runs() {
     running.extend(vec![out[0].receipt.clone()]).await.unwrap();
     sql.run(
         "ALTER TABLE sluicegate.messages DROP COLUMN rests;
-         DROP FUNCTION sluicegate.rest;
+         DROP FUNCTION sluicegate.rest, sluicegate.take_in, sluicegate.name_in;
+         DROP FUNCTION public.sluicegate_publish, sluicegate.sluicegate_publish;
+         DROP TABLE sluicegate.outbox;
          UPDATE sluicegate.version SET number = 2;",
     )
     .await;
     let source = open(&url, window).await;
-    assert_eq!(sql.number("SELECT max(number)::bigint FROM sluicegate.version").await, 4);
+    assert_eq!(sql.number("SELECT max(number)::bigint FROM sluicegate.version").await, 5);
     assert_eq!(ids(&receive(&source, 1).await), ["m3"]);
     let receipts = out.iter().map(|delivery| delivery.receipt.clone()).collect();
     assert_eq!(running.extend(receipts).await.unwrap(), [Settled::Done, Settled::Done]);
