@@ -18,10 +18,7 @@ pub const NAMES: [&str; 3] = ["memory", "sqlite", "postgres"];
 ///
 /// # Errors
 /// There is no such engine, or what it needs is not on this machine.
-pub fn rig(
-    name: &str,
-    again: Option<&'static [&'static str]>,
-) -> Result<Box<dyn Rig>, String> {
+pub fn rig(name: &str, again: Option<&'static [&'static str]>) -> Result<Box<dyn Rig>, String> {
     match name {
         "memory" => Ok(Box::new(memory::Memory)),
         "sqlite" => Ok(Box::new(sqlite::Sqlite)),

@@ -34,7 +34,9 @@ struct Database {
 impl Postgres {
     pub(super) fn start(again: Option<&'static [&'static str]>) -> Result<Self, String> {
         let server = brokers::lend(Kind::Postgres);
-        server.map(|server| Self { server, again }).ok_or_else(|| "there is no PostgreSQL".to_owned())
+        server
+            .map(|server| Self { server, again })
+            .ok_or_else(|| "there is no PostgreSQL".to_owned())
     }
 }
 
