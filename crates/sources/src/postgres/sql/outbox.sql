@@ -96,11 +96,11 @@ BEGIN
         RETURN 0;
     END IF;
     PERFORM FROM {s}.queues o WHERE o.id = q FOR UPDATE;
-    WITH some AS MATERIALIZED (
+    WITH heads AS MATERIALIZED (
         SELECT f.number, sum(octet_length(f.body)) OVER (ORDER BY f.number) AS upto, row_number() OVER (ORDER BY f.number)
         FROM (SELECT o.number, o.body FROM {s}.outbox o WHERE o.queue = q ORDER BY o.number LIMIT most) f
     ), taken AS (
-        DELETE FROM {s}.outbox o USING some s
+        DELETE FROM {s}.outbox o USING heads s
         WHERE o.number = s.number AND (s.row_number = 1 OR s.upto <= 16777216)
         RETURNING o.*
     )
