@@ -13,7 +13,10 @@ use sluicegate::server::brokers::probe;
 use sluicegate::server::fetch::Fetch;
 use sluicegate::server::settings::{EventUrl, Settings};
 use sluicegate::server::sync::ConfigSyncer;
-use sluicegate::server::{ONE_AT_A_TIME, agent_doubts, probe_events, program_fault};
+use sluicegate::server::{
+    ONE_AT_A_TIME, agent_doubts, event_order_doubts, event_target_faults, probe_events,
+    program_fault,
+};
 use sluicegate::sources::OpenError;
 use sluicegate::tasks::Context;
 use tokio::time::timeout;
@@ -59,16 +62,23 @@ pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
             path.display()
         ))
     })?;
+    let faults = event_target_faults(&settings);
+    if !faults.is_empty() {
+        let faults: Vec<String> = faults.iter().map(|fault| format!("{name}: {fault}")).collect();
+        return Err(Failure::bad_input(faults.join("\n")));
+    }
     if !given.get_flag("offline") {
         program(&settings, &name)?;
         endpoints(&settings).await?;
         queues(&settings).await?;
         events(&settings).await?;
     }
+    let mut doubts = event_order_doubts(&settings);
     if settings.agents.enabled {
-        for doubt in agent_doubts(&settings.agents) {
-            eprintln!("{name}: warning: {}", screen::plain(&doubt));
-        }
+        doubts.extend(agent_doubts(&settings.agents));
+    }
+    for doubt in doubts {
+        eprintln!("{name}: warning: {}", screen::plain(&doubt));
     }
     Ok(screen::line(format_args!("{name}: ok\n{}", summary(&settings)))?)
 }

@@ -54,6 +54,33 @@ fn a_state_file_that_cannot_be_used_is_said() {
     }
 }
 
+#[test]
+fn a_queue_of_events_that_cannot_do_what_it_says_is_named() {
+    let stage = Stage::new();
+    let check = |target: &str, pools: &str| {
+        let text = format!(
+            "[[queue]]\nname = \"mail\"\nuri = \"events:?key=student&pool=MAIL&target={target}\"\n{pools}"
+        );
+        let file = stage.file("events.toml", text);
+        stage.run(&["check", "--offline", "--config", file])
+    };
+    let strict = "[[pool]]\ncode = \"MAIL\"\nordering = \"strict\"\n";
+    for forbidden in ["http%3A%2F%2F10.0.0.1%2F", "http%3A%2F%2Flocalhost%3A8080%2Fin"] {
+        check(forbidden, strict).check(2, &["queue[0].uri", "target", "not allowed"]);
+    }
+    let good = "http%3A%2F%2F127.0.0.1%3A9%2F";
+    let fine = check(good, strict);
+    fine.check(0, &["ok"]);
+    assert!(fine.stderr.is_empty(), "{}", fine.stderr);
+    for (pools, why) in [("", "not in this file"), ("[[pool]]\ncode = \"MAIL\"\n", "not strict")] {
+        let doubtful = check(good, pools);
+        doubtful.check(0, &["ok"]);
+        for word in ["queue[0]", "student", "MAIL", why, "strict"] {
+            assert!(doubtful.stderr.contains(word), "{word}: {}", doubtful.stderr);
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn endpoints_are_asked_unless_offline() {
     let stage = Stage::new();

@@ -81,6 +81,24 @@ impl EventsSettings {
         settings.read().map(|_| settings)
     }
 
+    /// The tag that events are in order by.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        self.key.as_deref()
+    }
+
+    /// The pool that delivers them.
+    #[must_use]
+    pub fn pool(&self) -> &str {
+        &self.pool
+    }
+
+    /// Where they are delivered.
+    #[must_use]
+    pub const fn target(&self) -> Option<&Target> {
+        self.target.as_ref()
+    }
+
     /// What is missing for a router to deliver them, if anything.
     ///
     /// # Errors
