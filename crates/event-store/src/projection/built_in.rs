@@ -1,9 +1,10 @@
 //! The folds that are asked for by name, over HTTP and on the command line.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use serde_json::{Map, Value};
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::{BoxError, Projection};
 use crate::{Event, Query};
@@ -51,8 +52,8 @@ pub enum BuiltInState {
     Exists(bool),
     /// The last one, if there is one.
     Last(Option<Event>),
-    /// All fields.
-    Merge(Map<String, Value>),
+    /// All fields, each in JSON as it was written.
+    Merge(BTreeMap<String, Box<str>>),
 }
 
 impl BuiltIn {
@@ -100,7 +101,7 @@ impl Projection for BuiltIn {
             Kind::Count => BuiltInState::Count(0),
             Kind::Exists => BuiltInState::Exists(false),
             Kind::Last => BuiltInState::Last(None),
-            Kind::Merge => BuiltInState::Merge(Map::new()),
+            Kind::Merge => BuiltInState::Merge(BTreeMap::new()),
         }
     }
 
@@ -109,24 +110,31 @@ impl Projection for BuiltIn {
             BuiltInState::Count(count) => *count += 1,
             BuiltInState::Exists(exists) => *exists = true,
             BuiltInState::Last(last) => *last = Some(event.clone()),
-            BuiltInState::Merge(merged) => merged.extend(event.json::<Map<String, Value>>()?),
+            BuiltInState::Merge(merged) => {
+                let fields: BTreeMap<String, Box<RawValue>> = event.json()?;
+                merged.extend(fields.into_iter().map(|(name, value)| (name, value.into())));
+            }
         }
         Ok(())
     }
 }
 
 impl BuiltInState {
-    /// The same in JSON: `null` where there is no last event.
+    /// The same in JSON, in which data are as they were written: `null` where there is no last event.
     ///
     /// # Errors
-    /// The data of the last event are no JSON, which no store takes in.
-    pub fn into_json(self) -> serde_json::Result<Value> {
-        Ok(match self {
-            Self::Count(count) => count.into(),
-            Self::Exists(exists) => exists.into(),
-            Self::Last(last) => last.map_or(Ok(Value::Null), |event| event.json())?,
-            Self::Merge(merged) => merged.into(),
-        })
+    /// The data of an event are no JSON, which no store takes in.
+    pub fn to_json(&self) -> serde_json::Result<Box<RawValue>> {
+        let raw = |json: &str| RawValue::from_string(json.to_owned());
+        match self {
+            Self::Count(count) => to_raw_value(count),
+            Self::Exists(exists) => to_raw_value(exists),
+            Self::Last(last) => raw(last.as_ref().map_or("null", Event::data)),
+            Self::Merge(merged) => {
+                let fields = merged.iter().map(|(name, json)| Ok((name, raw(json)?)));
+                to_raw_value(&fields.collect::<serde_json::Result<BTreeMap<_, _>>>()?)
+            }
+        }
     }
 }
 
@@ -147,6 +155,8 @@ impl std::error::Error for UnknownKind {}
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
     use crate::Position;
 
@@ -157,7 +167,22 @@ mod tests {
             let event = Event::new(Position::new(1), 0, "A", ["k:v"], data);
             fold.apply(&mut state, &event).map_err(|error| error.to_string())?;
         }
-        state.into_json().map_err(|error| error.to_string())
+        let json = state.to_json().map_err(|error| error.to_string())?;
+        serde_json::from_str(json.get()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn data_stay_as_they_were_written() {
+        let deep = format!("{{\"d\":{}1{}}}", "[".repeat(2_000), "]".repeat(2_000));
+        for data in [r#"{"a":1e400,"b":0.12345678901234567890}"#, &deep] {
+            for name in ["last", "merge"] {
+                let fold = BuiltIn::new(name.parse().unwrap(), Query::all());
+                let mut state = fold.start();
+                let event = Event::new(Position::new(1), 0, "A", ["k:v"], data);
+                fold.apply(&mut state, &event).unwrap();
+                assert_eq!(state.to_json().unwrap().get(), data, "{name}");
+            }
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Events as callers see them.
 
-use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -43,13 +43,17 @@ impl<'a> EventShape<'a> {
     }
 }
 
-/// The data of an event as it was appended, in one line: line ends stand between its parts only.
-fn raw(event: &Event) -> Result<Box<RawValue>, Problem> {
-    let data = match event.data() {
-        data if data.contains(['\n', '\r']) => Cow::Owned(data.replace(['\n', '\r'], " ")),
-        data => Cow::Borrowed(data),
+/// JSON as it was appended, in one line: line ends stand between its parts only.
+fn one_line(json: &str) -> serde_json::Result<Box<RawValue>> {
+    let line = match json.contains(['\n', '\r']) {
+        true => json.replace(['\n', '\r'], " "),
+        false => json.to_owned(),
     };
-    RawValue::from_string(data.into_owned()).map_err(|_| {
+    RawValue::from_string(line)
+}
+
+fn raw(event: &Event) -> Result<Box<RawValue>, Problem> {
+    one_line(event.data()).map_err(|_| {
         let detail = format!("the event at position {} has data that is no JSON", event.position());
         Problem::new(Code::Internal, detail)
     })
@@ -91,28 +95,21 @@ pub(super) fn projected(
     states: Vec<BuiltInState>,
     condition: &AppendCondition,
 ) -> Result<String, Problem> {
-    let mut by_id: Vec<(String, Box<RawValue>)> = Vec::new();
-    for (id, state) in ids.into_iter().zip(states) {
-        let state = match state {
-            BuiltInState::Last(Some(event)) => raw(&event)?,
-            other => {
-                let value = other.into_json().map_err(unreadable)?;
-                serde_json::value::to_raw_value(&value).map_err(unreadable)?
-            }
-        };
-        by_id.push((id, state));
+    let mut by_id: BTreeMap<String, Box<RawValue>> = BTreeMap::new();
+    for (id, state) in ids.into_iter().zip(&states) {
+        let state = state.to_json().and_then(|json| one_line(json.get()));
+        by_id.insert(id, state.map_err(unreadable)?);
     }
     let condition = json!({
         "failIfEventsMatch": { "items": items(&condition.fail_if_events_match) },
         "after": condition.after.get(),
     });
-    let states: std::collections::BTreeMap<String, Box<RawValue>> = by_id.into_iter().collect();
-    Ok(written(&Projected { states, condition }))
+    Ok(written(&Projected { states: by_id, condition }))
 }
 
 #[derive(Serialize)]
 struct Projected {
-    states: std::collections::BTreeMap<String, Box<RawValue>>,
+    states: BTreeMap<String, Box<RawValue>>,
     condition: Value,
 }
 

@@ -5,6 +5,7 @@ use serde_json::Value;
 use sluicegate::server::fetch::Fetched;
 
 use crate::exit::Failure;
+use crate::screen::plain;
 
 /// An answer that is no success.
 #[derive(Debug)]
@@ -28,6 +29,10 @@ impl Problem {
             |words| words.chars().map(|c| if c.is_control() { ' ' } else { c }).collect(),
         );
         let code = text("code").map(str::to_owned);
+        let detail = match text("field").map(plain) {
+            Some(field) if !detail.contains(&field) => format!("{field}: {detail}"),
+            _ => detail,
+        };
         Self { status, code, detail, body }
     }
 

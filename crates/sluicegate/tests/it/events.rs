@@ -125,7 +125,7 @@ async fn what_is_appended_from_the_command_line_is_found_there() {
     let found = lines(&run(&["query", "--tag", "order:7", "--json"], ""));
     assert_eq!((found.len(), &found[1]["type"]), (2, &json!("Paid")));
     run(&["query", "--type", "Placed"], "")
-        .check(0, &["order:7", "by:é", r#"{"a":1.5}"#, "order:8"]);
+        .check(0, &["order:7", "by:é", r#"{"a":1.50}"#, "order:8"]);
     assert_eq!(lines(&run(&["query", "--json", "--limit", "2"], "")).len(), 2);
     assert_eq!(lines(&run(&["query", "--json", "--after", "2"], ""))[0]["position"], 3);
     assert_eq!(lines(&run(&["tail", "--json", "--limit", "3"], "")).len(), 3);
@@ -133,6 +133,37 @@ async fn what_is_appended_from_the_command_line_is_found_there() {
     run(&folds, "").check(0, &["count", "2", "--after 2"]);
     let states = &lines(&run(&[&folds[..], &["--json"]].concat(), ""))[0]["states"];
     assert_eq!(states, &json!({ "count": 2, "last": {} }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_no_number_holds_is_shown_as_it_was_appended() {
+    let stage = Stage::new();
+    let daemon = stage.ready(&[ANYWHERE]).await;
+    let run = |arguments: &[&str]| events(&stage, &daemon, arguments, "");
+    let data = r#"{"b" : 1e400,"a":0.12345678901234567890}"#;
+    let shown = ["       1  ", "Huge", "k:v", data];
+    run(&["append", "--type", "Huge", "--tag", "k:v", "--data", data]).check(0, &["position 1"]);
+    run(&["query"]).check(0, &shown);
+    run(&["tail", "--limit", "1"]).check(0, &shown);
+    let merged = r#"{"a":0.12345678901234567890,"b":1e400}"#;
+    for more in [&["--json"][..], &[]] {
+        let folds = ["project", "--fold", "last", "--fold", "merge", "--type", "Huge"];
+        run(&[&folds[..], more].concat()).check(0, &[data, merged]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_says_that_there_are_more() {
+    let stage = Stage::new();
+    let daemon = stage.ready(&[ANYWHERE]).await;
+    for n in 0..3 {
+        append(&daemon, n).await;
+    }
+    let run = |arguments: &[&str]| events(&stage, &daemon, arguments, "");
+    let part = run(&["query", "--limit", "2"]);
+    assert!(part.stderr.contains("--after 2"), "{}", part.stderr);
+    let all = run(&["query", "--limit", "3"]);
+    assert!(all.stderr.is_empty(), "{}", all.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -146,7 +177,8 @@ async fn a_command_that_is_refused_says_why_by_its_exit_code() {
     first.check(0, &["position 1"]);
     run(&[&append[..], &unless].concat()).check(1, &["append_condition_failed"]);
     run(&[&append[..], &unless, &["--after", "1"]].concat()).check(0, &["position 2"]);
-    run(&["append", "--type", "A", "--tag", "no-tag"]).check(2, &["invalid_field", "no-tag"]);
+    let no_tag = ["events[0].tags[0]", "invalid_field", "no-tag"];
+    run(&["append", "--type", "A", "--tag", "no-tag"]).check(2, &no_tag);
     run(&["append", "--type", "A", "--tag", "k:v", "--data", "{"]).check(2, &["--data"]);
     run(&["append", "--type", "A"]).check(2, &["--tag"]);
     run(&["append", "--file", "none.json"]).check(2, &["none.json"]);

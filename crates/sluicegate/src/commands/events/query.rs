@@ -1,9 +1,8 @@
 //! `sluicegate events query`.
 
-use std::collections::BTreeMap;
-
 use clap::{ArgMatches, Command};
 use http::Method;
+use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
@@ -19,10 +18,19 @@ Examples:
 
 With --json each event is a line of JSON, as it is in the server's answer.";
 
+const PATH: &str = "/api/v1/events/query";
 /// How many events are asked for together.
 const PART: u64 = 500;
 /// How many are shown unless it is said.
 const USUAL: u64 = 100;
+
+/// What the server answers.
+#[derive(Deserialize)]
+struct Part<'a> {
+    #[serde(borrow)]
+    items: Vec<&'a RawValue>,
+    next: Option<u64>,
+}
 
 pub(super) fn command() -> Command {
     let command = Command::new("query")
@@ -40,24 +48,26 @@ pub(super) async fn run(given: &ArgMatches) -> Result<(), Failure> {
     let mut left = given.get_one::<u64>("limit").copied().unwrap_or(USUAL);
     let mut after = position(given);
     loop {
-        let body = json!({ "items": items, "after": after, "limit": left.min(PART) });
-        let body = Some(body.to_string().into());
-        let answer = client.ask(Method::POST, "/api/v1/events/query", body).await?;
+        // Nothing is left to show: only whether there are more is asked for.
+        let body = json!({ "items": items, "after": after, "limit": left.clamp(1, PART) });
+        let answer = client.ask(Method::POST, PATH, Some(body.to_string().into())).await?;
         if !answer.status.is_success() {
             return Err(Problem::of(&answer).failure());
         }
-        let mut part: BTreeMap<&str, &RawValue> =
-            serde_json::from_slice(&answer.body).map_err(|_| client.stranger())?;
-        let events = part.remove("items").ok_or_else(|| client.stranger())?;
-        let events: Vec<&RawValue> =
-            serde_json::from_str(events.get()).map_err(|_| client.stranger())?;
-        for event in &events {
-            rows::print(event, is_json)?;
+        let part: Part<'_> = serde_json::from_slice(&answer.body).map_err(|_| client.stranger())?;
+        if left == 0 {
+            if !part.items.is_empty() {
+                eprintln!("There are more: go on with --after {after}, or give a higher --limit.");
+            }
+            return Ok(());
         }
-        left = left.saturating_sub(events.len() as u64);
-        match part.remove("next").and_then(|next| next.get().parse().ok()) {
-            Some(next) if left > 0 => after = next,
-            _ => return Ok(()),
+        for event in &part.items {
+            if !rows::print(event, is_json)? {
+                return Err(client.stranger());
+            }
         }
+        left = left.saturating_sub(part.items.len() as u64);
+        let Some(next) = part.next else { return Ok(()) };
+        after = next;
     }
 }

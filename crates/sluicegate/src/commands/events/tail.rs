@@ -158,7 +158,9 @@ impl Tail {
         let position = fields.get("position").and_then(|position| position.get().parse().ok());
         // What is no event is a problem, after which the stream ends.
         let Some(position) = position else { return Ok(false) };
-        rows::print(&event, self.is_json)?;
+        if !rows::print(&event, self.is_json)? {
+            return Err(self.client.stranger());
+        }
         self.after = position;
         self.left -= 1;
         Ok(self.left == 0)
