@@ -21,6 +21,8 @@ pub const MAX_TAG: usize = 512;
 pub const MAX_TAGS: usize = 64;
 /// How many bytes the data of an event has at most.
 pub const MAX_DATA: usize = 1 << 20;
+/// How deep arrays and objects are nested in them at most: as deep as `serde_json` reads.
+pub const MAX_DEPTH: usize = 127;
 /// How many items a query has at most.
 pub const MAX_ITEMS: usize = 256;
 /// How many types an item of a query names at most, and how many tags.
@@ -93,6 +95,11 @@ fn one_event(event: &mut NewEvent) -> Result<(), Invalid> {
     }
     serde_json::from_str::<IgnoredAny>(data)
         .map_err(|error| Invalid::new("data", format!("it is no JSON: {error}")))?;
+    let deep = depth(data);
+    if deep > MAX_DEPTH {
+        let message = format!("nested {deep} deep: at most {MAX_DEPTH}");
+        return Err(Invalid::new("data", message));
+    }
     if data.contains("\\u0000") && has_escaped_nul(data) {
         return Err(Invalid::new("data", "it has the character NUL in it (\\u0000)"));
     }
@@ -163,6 +170,32 @@ fn no_nul(field: &str, text: &str) -> Result<(), Invalid> {
     }
 }
 
+/// How deep arrays and objects are nested in JSON.
+fn depth(json: &str) -> usize {
+    let (mut open, mut deepest) = (0_usize, 0);
+    let mut bytes = json.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            b'"' => skip_string(&mut bytes),
+            _ => {}
+        }
+        deepest = open.max(deepest);
+    }
+    deepest
+}
+
+fn skip_string(bytes: &mut impl Iterator<Item = u8>) {
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => return,
+            b'\\' => drop(bytes.next()),
+            _ => {}
+        }
+    }
+}
+
 /// Whether JSON has the escape of NUL in it: after an even number of backslashes.
 fn has_escaped_nul(json: &str) -> bool {
     json.match_indices("\\u0000").any(|(at, _)| {
@@ -209,6 +242,25 @@ mod tests {
         let mut wrong = Query::types(["A"]).or(Query::types([""]));
         let named = query("", &mut wrong).unwrap_err();
         assert_eq!(named.field, "items[1].types[0]");
+    }
+
+    #[test]
+    fn data_is_nested_no_deeper_than_it_can_be_read() {
+        let good = || NewEvent::of("A").tag("k", "v");
+        let arrays = |deep: usize| format!("{}{}", "[".repeat(deep), "]".repeat(deep));
+        let objects = |deep: usize| format!("{}1{}", r#"{"[\"{":"#.repeat(deep), "}".repeat(deep));
+        for data in [arrays(MAX_DEPTH), objects(MAX_DEPTH)] {
+            assert_eq!(events(&mut [good().raw_json(&*data)]), Ok(()));
+            serde_json::from_str::<serde_json::Value>(&data).unwrap();
+        }
+        for data in [arrays(MAX_DEPTH + 1), objects(MAX_DEPTH + 1)] {
+            let named = refused(good().raw_json(&*data));
+            assert_eq!(named, "events[0].data: nested 128 deep: at most 127");
+            serde_json::from_str::<serde_json::Value>(&data).unwrap_err();
+        }
+        assert!(refused(good().raw_json(arrays(100_000))).contains("nested 100000 deep"));
+        let flat = format!("[{}{:?}]", "[[],{}],".repeat(1_000), "[{".repeat(1_000));
+        assert_eq!(events(&mut [good().raw_json(flat)]), Ok(()));
     }
 
     #[test]

@@ -38,8 +38,8 @@ mod sqlite;
 mod store;
 
 pub use check::{
-    Invalid, MAX_BATCH, MAX_BATCH_BYTES, MAX_DATA, MAX_ITEMS, MAX_NAMES, MAX_TAG, MAX_TAGS,
-    MAX_TYPE,
+    Invalid, MAX_BATCH, MAX_BATCH_BYTES, MAX_DATA, MAX_DEPTH, MAX_ITEMS, MAX_NAMES, MAX_TAG,
+    MAX_TAGS, MAX_TYPE,
 };
 pub use condition::AppendCondition;
 pub use cursors::{Cursor, Cursors};

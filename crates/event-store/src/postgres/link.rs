@@ -14,6 +14,11 @@ use super::settings::PostgresSettings;
 /// How often a statement is begun whose connection turns out to have ended.
 const TRIES: usize = 3;
 
+/// A process of the server looks so often whether its client is still there, while it works. Servers before version 14
+/// cannot.
+const LOOK: &str = "SELECT set_config('client_connection_check_interval', '100', false) \
+     WHERE current_setting('client_connection_check_interval', true) IS NOT NULL";
+
 /// What a statement is given.
 pub(super) type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
 
@@ -55,15 +60,29 @@ impl Link {
     }
 
     async fn ask(&self, statement: &str, values: Values<'_>) -> Result<Vec<Row>, Broken> {
-        let client = Lent { object: Some(self.pool.get().await?) };
+        let client = self.lend().await?;
         let prepared = client.get()?.prepare_cached(statement).await?;
         let rows = client.get()?.query(&prepared, values).await?;
         client.give_back();
         Ok(rows)
     }
+
+    async fn lend(&self) -> Result<Lent, Broken> {
+        let client = Lent { object: Some(self.pool.get().await?) };
+        let object = client.get()?;
+        if Object::metrics(object).recycle_count == 0 {
+            match object.batch_execute(LOOK).await.map_err(Broken::from) {
+                // Not every system can tell: there it works until its time is over.
+                Err(broken) if !broken.is_said() => return Err(broken),
+                _ => {}
+            }
+        }
+        Ok(client)
+    }
 }
 
-/// A connection whose call may go wrong or be given up: then it is not used again, so that nobody waits behind it.
+/// A connection whose call may go wrong or be given up: then it is not used again, so that nobody waits behind it. It is
+/// closed at once, and the server stops.
 struct Lent {
     object: Option<Object>,
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rusqlite::{Connection, params};
 use sluicegate_sqlite_file::{Clock, ROW_BYTES, Write};
 
-use super::check::{self, Checked};
+use super::check::{self, Checked, Known};
 use super::log::Log;
 use super::statements::{HEAD, INSERT_EVENT};
 use super::tail::Tail;
@@ -17,8 +17,8 @@ use crate::{Append, NewEvent, Position};
 /// Events on their way into the file.
 pub(crate) struct Appending {
     append: Arc<Append>,
-    /// Up to where its condition is known to hold.
-    holds_to: i64,
+    /// What is known of its condition.
+    known: Known,
     clock: Clock,
     log: Arc<Log>,
     /// It was written, and is not known to be committed.
@@ -37,8 +37,8 @@ pub(crate) enum Appended {
 }
 
 impl Appending {
-    pub(crate) fn new(append: Arc<Append>, holds_to: i64, clock: Clock, log: Arc<Log>) -> Self {
-        Self { append, holds_to, clock, log, is_open: false }
+    pub(crate) fn new(append: Arc<Append>, known: Known, clock: Clock, log: Arc<Log>) -> Self {
+        Self { append, known, clock, log, is_open: false }
     }
 
     /// The transaction that it was written in is gone, if there was one, and with it whatever others wrote in it.
@@ -65,7 +65,7 @@ impl Write for Appending {
         let tail = &self.log.tail;
         tail.catch_up(connection, head(connection)?)?;
         if let Some(condition) = self.append.condition() {
-            match check::briefly(connection, tail, condition, self.holds_to)? {
+            match check::briefly(connection, tail, condition, self.known)? {
                 Checked::Holds => {}
                 Checked::Conflict(position) => return Ok(Appended::Conflict(position)),
                 Checked::Not => return Ok(Appended::Unchecked),

@@ -6,7 +6,7 @@
 //! 2. Positions are given in that order, and become visible in it: no reader skips one.
 //! 3. What was appended is on the disk before anyone is told so.
 //! 4. A conflict is an answer, not a failure: it takes no other request with it.
-//! 5. The writer checks a condition in a bounded number of steps. One that needs more is checked beside it first.
+//! 5. The writer checks a condition in a bounded number of steps, however much it asks. One that needs more is checked beside it first.
 //!
 //! | file | is |
 //! |---|---|
@@ -46,6 +46,7 @@ use sluicegate_sqlite_file::{
 use sluicegate_tasks::{Context, TaskGroup};
 
 use self::append::{Appended, Appending, position};
+use self::check::Known;
 use self::log::{Log, Open};
 use self::readers::Readers;
 use self::schema::{KNOWN, Newer};
@@ -157,16 +158,17 @@ impl Engine for SqliteEngine {
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Position, AppendError>> {
         let append = Arc::new(append);
         Box::pin(async move {
-            let mut holds_to = 0;
+            let mut known = Known::default();
             loop {
                 let (same, clock) = (Arc::clone(&append), self.file.clock().clone());
-                let make = || Appending::new(same, holds_to, clock, Arc::clone(&self.log));
+                let make = || Appending::new(same, known, clock, Arc::clone(&self.log));
                 let conflict = match self.file.writer().write(make).await.map_err(failed)? {
                     Appended::UpTo(last) => return Ok(position(last)),
                     Appended::Conflict(at) => Some(at),
                     Appended::Unchecked => {
-                        let (conflict, up_to) = self.check(Arc::clone(&append), holds_to).await?;
-                        holds_to = up_to;
+                        let (conflict, up_to) =
+                            self.check(Arc::clone(&append), known.holds_to).await?;
+                        known = known.up_to(up_to);
                         conflict
                     }
                 };

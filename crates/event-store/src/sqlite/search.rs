@@ -93,11 +93,6 @@ impl Search {
         }
     }
 
-    /// How many lists are sought in.
-    pub(crate) fn lists(&self) -> usize {
-        self.items.iter().map(|item| item.tags.len() + item.types.len()).sum()
-    }
-
     /// The first position that matches and is not before `from`, which never goes back.
     pub(crate) fn next<L: Lists>(
         &mut self,

@@ -24,6 +24,10 @@ pub(crate) const INSERT_EVENT: &str =
 pub(crate) const LOAD: &str =
     "SELECT position, type, tags FROM events WHERE position > ?1 ORDER BY position";
 
+/// What a query is compared with.
+pub(crate) const COMPARED: &str = "SELECT position, type, tags FROM events \
+     WHERE position > ?1 AND position <= ?2 ORDER BY position";
+
 /// A key of an event.
 pub(crate) const FILE_KEY: &str =
     "INSERT OR IGNORE INTO event_keys (key, position) VALUES (?1, ?2)";
@@ -51,7 +55,7 @@ mod tests {
 
     #[test]
     fn every_statement_uses_its_index() {
-        let cases: [(&str, &[&str]); 11] = [
+        let cases: [(&str, &[&str]); 12] = [
             (SEEK, &["SEARCH event_keys USING PRIMARY KEY (key=? AND position>? AND position<?)"]),
             (HEAD, &["SEARCH events"]),
             (SCAN, &["SEARCH events USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]),
@@ -64,6 +68,7 @@ mod tests {
             ),
             (INSERT_EVENT, &[]),
             (LOAD, &["SEARCH events USING INTEGER PRIMARY KEY (rowid>?)"]),
+            (COMPARED, &["SEARCH events USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]),
             (FILE_KEY, &[]),
             // A table of one row.
             (FILED, &["SEARCH events_filed"]),

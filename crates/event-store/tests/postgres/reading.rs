@@ -2,9 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use sluicegate_event_store::postgres::{PostgresEngine, PostgresSettings};
 use sluicegate_event_store::{AppendCondition, Engine, NewEvent, Position, Query, QueryItem, Read};
 
-use crate::stage::{all, append, database, event, is_conflict, lent, open, positions};
+use crate::stage::{
+    PATIENCE, Sql, all, append, database, event, is_conflict, lent, open, positions, until,
+};
 
 /// A log whose lists of keys are long, short, dense and sparse; what it has is computed beside it.
 fn history(count: u64) -> Vec<NewEvent> {
@@ -109,6 +112,29 @@ async fn a_page_ends_when_it_has_many_bytes() {
     assert_eq!(page.events.len(), 6, "6 of 700 kB are more than 4 MiB");
     assert_eq!(page.next, page.events.last().map(|event| event.position()));
     assert_eq!(all(&*engine, Query::all(), 100).await.len(), 15);
+}
+
+/// Whoever goes leaves nothing behind, long before the time of the statement is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_that_are_given_up_end_in_the_server() {
+    let Some(server) = lent() else { return };
+    let url = database(server.url()).await;
+    let settings = PostgresSettings::parse(&url).unwrap().with_read_timeout(PATIENCE * 10);
+    let engine = PostgresEngine::open(settings).await.unwrap();
+    let (sql, onlooker) = (Sql::connect(&url).await, Sql::connect(&url).await);
+    sql.run("BEGIN; LOCK TABLE sluicegate.events").await;
+    let at_work = async || {
+        let processes = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                         AND application_name = 'sluicegate-events' AND state = 'active'";
+        onlooker.number(processes).await
+    };
+    for _ in 0..3 {
+        tokio::select! {
+            page = engine.read(Read::new(Query::all()).unwrap()) => panic!("{page:?}"),
+            () = until("at work", async || at_work().await == 1) => {}
+        }
+        until("stopped", async || at_work().await == 0).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use sluicegate_event_store::{
-    AppendCondition, AppendError, EventStore, NewEvent, Position, Query, ReadError, Settings,
+    Append, AppendCondition, AppendError, Engine, EventStore, NewEvent, Position, Query, QueryItem,
+    ReadError, Settings,
 };
 use tokio::time::{Instant, timeout};
 
-use crate::stage::{Stage, about};
+use crate::stage::{Stage, about, at_once};
 
 /// How long anything may take that must happen.
 const PATIENCE: Duration = Duration::from_secs(100);
@@ -95,4 +96,40 @@ async fn what_is_too_long_to_check_is_stopped_with_an_error_and_others_go_on() {
     };
     let plain = timeout(once * 4, plain).await.expect("others go on");
     assert_eq!(plain.events.len(), 0);
+}
+
+/// The writer is the daemon's: whatever is written to the state file waits for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn conditions_that_ask_for_much_keep_no_other_write_waiting() {
+    let stage = Stage::open().await;
+    for n in 0..40 {
+        stage.append((0..1_000).map(|at| about("n", n * 1_000 + at)).collect()).await.unwrap();
+    }
+    let item = |n: usize| QueryItem::default().types((0..256).map(|at| format!("T{n}-{at}")));
+    let much = AppendCondition::none(Query::any_of((0..256).map(item)));
+    let append = |n: usize| Append::new(vec![about("much", n)], Some(much.clone())).unwrap();
+    let (one, others) = (append(0), (1..=12).map(append).collect::<Vec<_>>());
+    let begun = Instant::now();
+    stage.engine.append(one).await.unwrap();
+    let once = begun.elapsed();
+    let crowd = others.into_iter().map(|append| {
+        let engine = stage.engine.clone();
+        async move { engine.append(append).await }
+    });
+    let mut crowd = Box::pin(at_once(crowd.collect::<Vec<_>>()));
+    let cursors = stage.engine.cursors().unwrap();
+    let (mut slowest, mut writes) = (Duration::ZERO, 0);
+    let answers = loop {
+        let begun = Instant::now();
+        tokio::select! {
+            biased;
+            answers = &mut crowd => break answers,
+            taken = cursors.take("beside") => drop(taken.unwrap()),
+        }
+        slowest = begun.elapsed().max(slowest);
+        writes += 1;
+    };
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    println!("one took {once:?}; the slowest of {writes} writes beside 12 of them {slowest:?}");
+    assert!(slowest < once * 4, "{slowest:?} beside 12 that take {once:?}");
 }

@@ -1,8 +1,8 @@
 //! Sizes at their bounds: what may be given is taken.
 
 use sluicegate_event_store::{
-    AppendCondition, MAX_BATCH, MAX_BATCH_BYTES, MAX_DATA, MAX_ITEMS, MAX_NAMES, MAX_TAG, MAX_TAGS,
-    MAX_TYPE, Position, Query, QueryItem,
+    AppendCondition, MAX_BATCH, MAX_BATCH_BYTES, MAX_DATA, MAX_DEPTH, MAX_ITEMS, MAX_NAMES,
+    MAX_TAG, MAX_TAGS, MAX_TYPE, Position, Query, QueryItem,
 };
 
 use super::stage::{event, read_of};
@@ -11,6 +11,7 @@ use super::{Check, Stage};
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "the longest names are kept and found", run: |s| Box::pin(names(s)) },
     Check { name: "the largest event is kept", run: |s| Box::pin(data(s)) },
+    Check { name: "the deepest data can be read", run: |s| Box::pin(depth(s)) },
     Check { name: "the largest batch is kept as one", run: |s| Box::pin(batch(s)) },
     Check { name: "the heaviest batch is kept as one", run: |s| Box::pin(bytes(s)) },
     Check { name: "the largest query and condition are understood", run: |s| Box::pin(query(s)) },
@@ -34,6 +35,13 @@ async fn data(stage: Stage) {
     let data = format!("\"{}\"", "\u{e9}".repeat((MAX_DATA - 2) / 2));
     stage.append(vec![event("A", &["k:v"], 0).raw_json(data.clone())]).await;
     assert!(stage.all(Query::all()).await[0].data() == data, "it is the same");
+}
+
+async fn depth(stage: Stage) {
+    let data = format!("{}{}", "[".repeat(MAX_DEPTH), "]".repeat(MAX_DEPTH));
+    stage.append(vec![event("A", &["k:v"], 0).raw_json(&*data)]).await;
+    let read: serde_json::Value = stage.all(Query::all()).await[0].json().expect("it is JSON");
+    assert_eq!(read.to_string(), data);
 }
 
 async fn batch(stage: Stage) {
