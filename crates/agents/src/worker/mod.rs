@@ -242,10 +242,10 @@ impl Workers {
         if let Some(worker) = self.all.get_mut(&number) {
             worker.pid = Some(pid);
             worker.last_active = now;
-            worker.state = match worker.request {
-                Some(_) => WorkerState::Busy,
-                None => WorkerState::Idle,
-            };
+            match worker.request {
+                Some(_) => worker.state = WorkerState::Busy,
+                None => worker.rest(),
+            }
         }
     }
 
@@ -278,7 +278,7 @@ impl Workers {
             return AfterTurn::Recycle(Recycled::Stopped);
         };
         worker.served(now, ok);
-        let why = if !bounds.stay {
+        let why = if !bounds.stay || worker.is_killed {
             Some(Recycled::Stopped)
         } else if worker.requests >= bounds.max_requests {
             Some(Recycled::MaxRequests)
@@ -299,8 +299,7 @@ impl Workers {
                 AfterTurn::Recycle(why)
             }
             None => {
-                worker.request = None;
-                worker.state = WorkerState::Idle;
+                worker.rest();
                 AfterTurn::Idle
             }
         }
@@ -309,8 +308,7 @@ impl Workers {
     /// Its turn was given up before it was asked.
     pub(crate) fn not_asked(&mut self, number: WorkerNumber) {
         if let Some(worker) = self.all.get_mut(&number) {
-            worker.request = None;
-            worker.state = WorkerState::Idle;
+            worker.rest();
         }
     }
 
@@ -335,6 +333,20 @@ impl Workers {
             self.set(number, WorkerState::Draining);
         }
         idle
+    }
+
+    /// Somebody kills it.
+    pub(crate) fn killed(&mut self, number: WorkerNumber) {
+        if let Some(worker) = self.all.get_mut(&number) {
+            worker.is_killed = true;
+        }
+        self.retire(number);
+    }
+
+    /// It ends by itself while it has no turn. `false` if one is on its way to it.
+    pub(crate) fn leaves(&mut self, number: WorkerNumber) -> bool {
+        self.retire(number);
+        self.all.get(&number).is_none_or(|worker| worker.state.is_leaving())
     }
 
     /// It is asked to end.
