@@ -273,7 +273,7 @@ impl Workers {
     ) -> AfterTurn {
         self.forget_failed_starts();
         let bounds = self.bounds.clone();
-        let over = self.all.len() > bounds.max;
+        let over = self.staying() > bounds.max;
         let Some(worker) = self.all.get_mut(&number) else {
             return AfterTurn::Recycle(Recycled::Stopped);
         };
@@ -372,7 +372,7 @@ impl Workers {
         let mut idle: Vec<&Worker> =
             self.all.values().filter(|worker| worker.state == WorkerState::Idle).collect();
         idle.sort_by_key(|worker| worker.last_active);
-        let mut staying = self.all.values().filter(|worker| !worker.state.is_leaving()).count();
+        let mut staying = self.staying();
         let (mut due, mut next) = (Vec::new(), None::<Instant>);
         for worker in idle {
             let until = worker.last_active + idle_timeout;
@@ -395,6 +395,11 @@ impl Workers {
             }
         }
         (due, next)
+    }
+
+    /// How many there are that do not end.
+    fn staying(&self) -> usize {
+        self.all.values().filter(|worker| !worker.state.is_leaving()).count()
     }
 
     /// The worker that has been idle for longest.

@@ -127,6 +127,22 @@ fn another_command_line_replaces_workers() {
     assert_eq!(asked, Assigned::Wait(Some((one, Recycled::CommandChanged))));
 }
 
+/// One that ends already is still there when the turn of another ends.
+///
+/// `docs/rules.md#agents-5`
+#[test]
+fn one_place_less_ends_one_worker() {
+    let (mut workers, now) = (workers(|s| s.max_workers = 2), Instant::now());
+    let one = idle(&mut workers, now, "a");
+    let two = idle(&mut workers, now, "b");
+    assert_eq!(workers.assign(now, &of("b"), true), Assigned::Reuse(two));
+    let fewer = Settings { mode: Mode::Persistent, max_workers: 1, ..Settings::default() };
+    workers.set_bounds(Bounds::of(&fewer.check().unwrap(), 0));
+    assert_eq!(workers.due(now).0, [(one, Recycled::Stopped)]);
+    assert!(workers.retire(one));
+    assert_eq!(workers.turn_ended(now, two, true, true), AfterTurn::Idle);
+}
+
 #[test]
 fn workers_are_started_ahead_and_not_too_eagerly() {
     let (mut workers, now) = (workers(|s| s.min_workers = 1), Instant::now());
