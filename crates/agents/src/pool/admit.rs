@@ -235,7 +235,7 @@ impl Shared {
     pub(super) fn refusal(&self, live: &Live, why: &Refusal) -> RequestError {
         let timed_out = |timeout| RequestError::QueueTimeout {
             request_id: live.request.id.to_string(),
-            waited_ms: super::ms_since(live.admitted),
+            waited_ms: ms(live.waited()),
             timeout_ms: ms(timeout),
         };
         match why {

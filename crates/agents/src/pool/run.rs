@@ -128,7 +128,7 @@ impl Shared {
             };
             let of_session = had.insert(of_session);
             live.begin();
-            let waited = live.admitted.elapsed();
+            let waited = live.waited();
             self.observe(&Event::RequestDequeued { request: &live.request.id, waited });
             match self.attempt(live, session.is_begun(), turn, may_retry).await {
                 Attempt::Over(outcome, left) => {
@@ -138,7 +138,7 @@ impl Shared {
                 Attempt::Again(turn, left) => {
                     session.left(of_session, left);
                     (may_retry, at_most) = (false, self.settings().queue_timeout);
-                    live.set_stage(Stage::Queued);
+                    live.wait_again();
                     admitted = turn.wait_again(Instant::now());
                 }
             }
