@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::mark::Mark;
+use super::proc;
 
 /// The group of this process, in which it may make others.
 #[derive(Debug)]
@@ -79,7 +80,7 @@ impl Delegated {
 
     /// Kills what processes that are no more have left behind; says whether something of it may still be there.
     pub(super) fn kill_leftovers(&self) -> bool {
-        let Ok(entries) = fs::read_dir(&self.folder) else { return false };
+        let Ok(entries) = fs::read_dir(&self.folder) else { return true };
         let mut are_left = false;
         for entry in entries.flatten() {
             let name = entry.file_name();
@@ -105,10 +106,12 @@ impl Cgroup {
         fs::write(self.folder.join("cgroup.kill"), "1").ok();
     }
 
-    /// Whether anybody is in it.
+    /// Whether anybody is in it, or may be.
     pub(super) fn is_populated(&self) -> bool {
-        let events = fs::read_to_string(self.folder.join("cgroup.events")).unwrap_or_default();
-        events.lines().any(|line| line == "populated 1")
+        match fs::read_to_string(self.folder.join("cgroup.events")) {
+            Ok(events) => events.lines().any(|line| line == "populated 1"),
+            Err(error) => !proc::is_gone(&error),
+        }
     }
 }
 
