@@ -11,6 +11,7 @@ use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitOptions, getpid, getrlimit, setrlimit, waitpid,
 };
 
+use super::cgroup::Cgroup;
 use super::proc::{self, Stat};
 
 /// The highest bits of every mark.
@@ -91,17 +92,22 @@ impl Mark {
     }
 }
 
-/// Kills the children of this process that have the mark, and hears of their end; says whether there were any, or may
-/// have been.
+/// Kills the children of this process that have the mark, or are in the group, and hears of their end; says whether there
+/// were any, or may have been.
 ///
 /// This process takes in orphans, so what a keeper leaves behind is below it: none has a child of its own elsewhere.
-pub(super) fn kill_children(mark: Mark) -> bool {
+pub(super) fn kill_children(mark: Mark, group: Option<&Cgroup>) -> bool {
     let Ok(children) = proc::children(getpid().as_raw_pid()) else { return true };
     let mut found = false;
     for pid in children {
-        let is_meant = || Ok::<_, io::Error>(Mark::of(pid)? == Some(mark));
+        let is_meant = || match group {
+            _ if Mark::of(pid)? == Some(mark) => Ok(true),
+            Some(group) => group.has(pid),
+            None => Ok(false),
+        };
         match is_meant() {
             Ok(false) => continue,
+            Err(error) if proc::is_gone(&error) => continue,
             Ok(true) => {
                 proc::signal(pid, Signal::KILL, |_| is_meant().unwrap_or(false));
                 if let Some(pid) = Pid::from_raw(pid) {
