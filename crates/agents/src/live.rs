@@ -68,8 +68,7 @@ pub(crate) struct Live {
     /// Ends when it is cancelled, or at its deadline.
     pub(crate) cx: Context,
     pub(crate) item: OnceLock<ItemId>,
-    /// When its last turn began.
-    started: Mutex<Option<Instant>>,
+    times: Mutex<Times>,
     /// Which worker has it, and for how long at most.
     runs: Mutex<Option<(Arc<str>, Duration)>>,
     /// What the agent said on the way, while somebody may follow: within what it may say in a turn.
@@ -77,6 +76,17 @@ pub(crate) struct Live {
     stage: watch::Sender<(Stage, usize)>,
     /// Wakes those who wait for its end, and for nothing else.
     ended: Notify,
+}
+
+/// When it waited, and ran.
+#[derive(Debug)]
+struct Times {
+    /// How long it waited before the turns that it had.
+    waited: Duration,
+    /// Since when it waits again.
+    waits_since: Option<Instant>,
+    /// When its last turn began.
+    started: Option<Instant>,
 }
 
 /// Lines, one after the other in one text: a short one takes little more than it is long.
@@ -130,7 +140,11 @@ impl Live {
             admitted,
             cx,
             item: OnceLock::new(),
-            started: Mutex::new(None),
+            times: Mutex::new(Times {
+                waited: Duration::ZERO,
+                waits_since: Some(admitted),
+                started: None,
+            }),
             runs: Mutex::new(None),
             said: Mutex::default(),
             stage: watch::Sender::new((Stage::Queued, 0)),
@@ -152,14 +166,32 @@ impl Live {
 
     /// A turn begins. It is the first in which something is said: what said something is not tried again.
     pub(crate) fn begin(&self) {
-        *self.started.lock() = Some(Instant::now());
+        let now = Instant::now();
+        {
+            let mut times = self.times.lock();
+            let since = times.waits_since.take();
+            times.waited += since.map_or(Duration::ZERO, |since| now - since);
+            times.started = Some(now);
+        }
         // Of what is tried again, the worker that it had is gone.
         *self.runs.lock() = None;
         self.set_stage(Stage::Running);
     }
 
+    /// Its turn came to nothing, and it waits for another.
+    pub(crate) fn wait_again(&self) {
+        self.times.lock().waits_since = Some(Instant::now());
+        self.set_stage(Stage::Queued);
+    }
+
+    /// How long it has waited in all, the time that it ran in between left out.
+    pub(crate) fn waited(&self) -> Duration {
+        let Times { waited, waits_since, .. } = *self.times.lock();
+        waits_since.map_or(waited, |since| waited + since.elapsed())
+    }
+
     pub(crate) fn started(&self) -> Option<Instant> {
-        *self.started.lock()
+        self.times.lock().started
     }
 
     /// A worker has it, and for how long at most.

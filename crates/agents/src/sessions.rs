@@ -8,7 +8,7 @@
 //!
 //! `docs/rules.md#agents-3`, `docs/rules.md#agents-4`.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -28,8 +28,10 @@ pub(crate) struct Sessions {
 #[derive(Debug, Default)]
 struct State {
     all: HashMap<SessionId, Session>,
-    /// Those without requests, longest first; and others, which have some again.
-    idle: VecDeque<SessionId>,
+    /// Those without requests that the journal knows, longest first.
+    idle: BTreeMap<u64, SessionId>,
+    /// The last number in there.
+    last: u64,
 }
 
 #[derive(Debug)]
@@ -44,6 +46,8 @@ struct Session {
     /// Whether the journal knows it.
     known: bool,
     requests: usize,
+    /// Its number among those without requests.
+    idle: Option<u64>,
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -101,14 +105,16 @@ impl Sessions {
         asked: Asked,
     ) -> Result<InSession, NotClaimed> {
         let mut state = self.state.lock();
-        if !state.all.contains_key(session) {
+        let State { all, idle, .. } = &mut *state;
+        if !all.contains_key(session) {
             let Asked::Yes(known) = asked else { return Err(NotClaimed::Unknown) };
             let new = known.map_or_else(|| Session::new(owner.clone()), Session::known);
-            state.all.insert(session.clone(), new);
+            all.insert(session.clone(), new);
         }
-        let Some(found) = state.all.get_mut(session) else { return Err(NotClaimed::Unknown) };
+        let Some(found) = all.get_mut(session) else { return Err(NotClaimed::Unknown) };
         // Counted before it is looked at: dropped, the claim cleans up what was added.
         found.requests += 1;
+        found.idle.take().map(|number| idle.remove(&number));
         let same = found.owner == *owner;
         drop(state);
         let claim = InSession { sessions: Arc::clone(self), session: session.clone() };
@@ -119,7 +125,16 @@ impl Sessions {
 impl Session {
     fn new(owner: Owner) -> Self {
         let turn = Arc::default();
-        Self { owner, begun: false, tried: false, answered: false, known: false, requests: 0, turn }
+        Self {
+            owner,
+            begun: false,
+            tried: false,
+            answered: false,
+            known: false,
+            requests: 0,
+            idle: None,
+            turn,
+        }
     }
 
     /// What became of its turns is not known, but for whether it began.
@@ -178,7 +193,7 @@ impl InSession {
 impl Drop for InSession {
     fn drop(&mut self) {
         let mut state = self.sessions.state.lock();
-        let State { all, idle } = &mut *state;
+        let State { all, idle, last } = &mut *state;
         let Some(session) = all.get_mut(&self.session) else { return };
         session.requests -= 1;
         if session.requests > 0 {
@@ -188,12 +203,11 @@ impl Drop for InSession {
             all.remove(&self.session);
             return;
         }
-        idle.push_back(self.session.clone());
-        while idle.len() > IDLE {
-            let Some(oldest) = idle.pop_front() else { return };
-            if all.get(&oldest).is_some_and(|session| session.requests == 0) {
-                all.remove(&oldest);
-            }
+        *last += 1;
+        session.idle = Some(*last);
+        idle.insert(*last, self.session.clone());
+        if idle.len() > IDLE {
+            idle.pop_first().map(|(_, oldest)| all.remove(&oldest));
         }
     }
 }
@@ -230,6 +244,28 @@ mod tests {
         other.let_in();
         drop(other);
         assert_eq!(claim(&sessions, "web:1", Asked::No).unwrap_err(), NotClaimed::Forbidden);
+    }
+
+    /// As many are remembered as there may be, however often one of them was used.
+    #[test]
+    fn a_session_that_is_used_often_pushes_none_out() {
+        let sessions = Arc::<Sessions>::default();
+        let (one, often) = (SessionId::parse("one").unwrap(), SessionId::parse("often").unwrap());
+        let uses = |session: &SessionId, asked| {
+            sessions.claim(session, &owner("web:1"), asked).map(|claim| claim.let_in())
+        };
+        for session in [&one, &often] {
+            uses(session, Asked::Yes(None)).unwrap();
+        }
+        for turn in 0..=IDLE {
+            assert_eq!(uses(&often, Asked::No), Ok(()), "{turn}");
+        }
+        assert_eq!(uses(&one, Asked::No), Ok(()));
+        for other in 1..IDLE {
+            uses(&SessionId::parse(&format!("s{other}")).unwrap(), Asked::Yes(None)).unwrap();
+        }
+        assert_eq!(uses(&one, Asked::No), Ok(()), "it was used after the other");
+        assert_eq!(uses(&often, Asked::No), Err(NotClaimed::Unknown));
     }
 
     /// `docs/rules.md#agents-4`

@@ -8,6 +8,7 @@ use sluicegate_tasks::{Admitted, CancelOnDrop, Entry, Interrupt, Refusal};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::run::Ending;
 use super::{Agents, Shared, cancelled};
 use crate::event::ms;
 use crate::live::Live;
@@ -33,6 +34,8 @@ pub(super) struct LetIn {
     pub(super) place: Place,
     /// After the claim: whoever gets the session next claims it.
     pub(super) spare: Option<Spare>,
+    /// After all that it held: whoever tries again finds that free.
+    pub(super) ending: Ending,
 }
 
 /// The place in the queue of a request that is not let in yet. Dropped, it never was, and its tenant's rate is given back
@@ -156,7 +159,6 @@ impl Shared {
         let shared = Arc::clone(self);
         let attend = move |cx| async move { shared.attend(&cx, let_in, tell).await };
         if let Err(refused) = self.requests.try_submit(&self.stop, attend) {
-            self.table.lock().remove(&submitted.live);
             return Err(self.no_task(&refused.why));
         }
         Ok(submitted)
@@ -222,8 +224,8 @@ impl Shared {
         match self.sluice.enter(&live.cx, entry, Arc::clone(&live)).await {
             Ok(admitted) => {
                 admitted.id().map(|item| live.item.set(item));
-                self.table.lock().add(&live);
-                Ok(LetIn { live, session: claim, place: Place(Some(admitted)), spare })
+                let ending = Ending::of(self, &live);
+                Ok(LetIn { live, session: claim, place: Place(Some(admitted)), spare, ending })
             }
             Err(refused) => Err(self.refusal(&live, &refused.why)),
         }
@@ -233,7 +235,7 @@ impl Shared {
     pub(super) fn refusal(&self, live: &Live, why: &Refusal) -> RequestError {
         let timed_out = |timeout| RequestError::QueueTimeout {
             request_id: live.request.id.to_string(),
-            waited_ms: super::ms_since(live.admitted),
+            waited_ms: ms(live.waited()),
             timeout_ms: ms(timeout),
         };
         match why {

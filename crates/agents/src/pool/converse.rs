@@ -5,6 +5,7 @@
 //! `docs/rules.md#agents-7`.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::future::ready;
 use std::pin::pin;
 use std::sync::Arc;
@@ -117,12 +118,14 @@ impl Shared {
             };
             let Some(bytes) = read else {
                 let (has_output, silent) = (talk.reader.has_output(), talk.silent(heard));
+                let says = talk.say_rest(saying);
                 return tokio::select! {
                     biased;
                     end = talk.end(has_output) => end,
                     error = &mut interrupted => TurnEnd::GivenUp { error, heard: has_output },
                     // It may have ended its output, and stay.
                     () = until(silent_at) => TurnEnd::GivenUp { error: silent, heard: has_output },
+                    never = says => match never {},
                 };
             };
             heard = Instant::now();
@@ -217,6 +220,26 @@ impl<'a> Talk<'a> {
     fn say_on(&mut self, said: Result<(), NotRead>) -> Option<Saying<'a>> {
         self.is_deaf |= said.is_err();
         self.say_next()
+    }
+
+    /// Says all that is still to be said, to an agent that says no more: it may read on, and end when it has heard all.
+    fn say_rest(
+        &mut self,
+        saying: Option<Saying<'a>>,
+    ) -> impl Future<Output = Infallible> + use<'a> {
+        let (tree, unsaid, ends) = (self.tree, std::mem::take(&mut self.unsaid), self.ends());
+        async move {
+            if let Some(saying) = saying {
+                saying.await.ok();
+            }
+            for bytes in unsaid {
+                tree.write(bytes).await.ok();
+            }
+            if ends {
+                tree.close_input();
+            }
+            std::future::pending().await
+        }
     }
 
     fn hear(&mut self, bytes: &[u8]) -> Option<Heard> {

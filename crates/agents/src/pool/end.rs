@@ -42,6 +42,8 @@ impl Agents {
             changed.await;
         };
         shared.observe(&Event::WorkerKilled { worker, signal: "SIGKILL" });
+        // First, so that no request comes to it any more.
+        shared.staff(|staff| staff.workers.killed(number));
         // In this order: a process that is started just now is found here, or finds that it was killed.
         kill.cancel();
         let tree = shared.staff.lock().handles.get(&number).and_then(|handle| handle.tree.clone());

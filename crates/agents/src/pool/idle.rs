@@ -50,10 +50,10 @@ impl Body {
             // A piece at a time: others are on this thread too.
             yield_now().await;
         };
-        if shared.staff(|staff| staff.workers.retire(*number)) {
+        if shared.staff(|staff| staff.workers.leaves(*number)) {
             return Err(end);
         }
-        // Somebody was faster: a turn that cannot be had here, or the same end.
+        // A turn was faster, which cannot be had here.
         match commands.recv().await.map(Command::heed) {
             Some(Ok(job)) => {
                 self.not_begun(job);

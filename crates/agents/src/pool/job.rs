@@ -111,7 +111,7 @@ impl Job {
             Some(text) => Ok(Reply {
                 reply,
                 text,
-                queue_wait_ms: ms(self.started - self.live.admitted),
+                queue_wait_ms: ms(self.live.waited()),
                 execution_ms: ms(self.started.elapsed()),
                 worker_id: worker.to_owned(),
             }),

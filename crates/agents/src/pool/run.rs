@@ -35,10 +35,11 @@ enum Attempt {
     Again(Turn<Arc<Live>>, Left),
 }
 
-/// A request that has no outcome yet. Dropped, it gets one.
-struct Ending<'a> {
-    shared: &'a Shared,
+/// A request in the table, which has no outcome yet. Dropped, it gets one.
+pub(super) struct Ending {
+    shared: Arc<Shared>,
     live: Option<Arc<Live>>,
+    is_let_in: bool,
 }
 
 impl Shared {
@@ -49,8 +50,7 @@ impl Shared {
         let_in: LetIn,
         tell: oneshot::Sender<Result<(), RequestError>>,
     ) {
-        let LetIn { live, session, place, spare } = let_in;
-        let mut ending = Ending { shared: self, live: Some(Arc::clone(&live)) };
+        let LetIn { live, session, place, spare, mut ending } = let_in;
         let record = record(&live);
         let mut writing = self.journal.admitted(&record);
         let error = match live.cx.until_interrupted(&mut writing).await {
@@ -80,6 +80,7 @@ impl Shared {
             return;
         }
         let Some(admitted) = place.let_in() else { return };
+        ending.is_let_in = true;
         session.let_in();
         Spare::keep(spare);
         let (request, tenant) = (&live.request.id, &live.request.ask.tenant);
@@ -127,7 +128,7 @@ impl Shared {
             };
             let of_session = had.insert(of_session);
             live.begin();
-            let waited = live.admitted.elapsed();
+            let waited = live.waited();
             self.observe(&Event::RequestDequeued { request: &live.request.id, waited });
             match self.attempt(live, session.is_begun(), turn, may_retry).await {
                 Attempt::Over(outcome, left) => {
@@ -137,7 +138,7 @@ impl Shared {
                 Attempt::Again(turn, left) => {
                     session.left(of_session, left);
                     (may_retry, at_most) = (false, self.settings().queue_timeout);
-                    live.set_stage(Stage::Queued);
+                    live.wait_again();
                     admitted = turn.wait_again(Instant::now());
                 }
             }
@@ -334,7 +335,13 @@ impl Drop for WaitsForPlace<'_> {
     }
 }
 
-impl Ending<'_> {
+impl Ending {
+    /// Puts a request into the table.
+    pub(super) fn of(shared: &Arc<Shared>, live: &Arc<Live>) -> Self {
+        shared.table.lock().add(live);
+        Self { shared: Arc::clone(shared), live: Some(Arc::clone(live)), is_let_in: false }
+    }
+
     /// It was not let in: whoever asked is told, and counts it.
     fn refuse(&mut self, outcome: Arc<Outcome>) {
         if let Some(live) = self.live.take() {
@@ -350,9 +357,13 @@ impl Ending<'_> {
     }
 }
 
-impl Drop for Ending<'_> {
+impl Drop for Ending {
     fn drop(&mut self) {
-        self.end(Arc::new(Err(RequestError::Interrupted)));
+        if self.is_let_in {
+            self.end(Arc::new(Err(RequestError::Interrupted)));
+        } else {
+            self.refuse(Arc::new(Err(RequestError::ShuttingDown)));
+        }
     }
 }
 

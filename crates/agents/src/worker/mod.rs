@@ -242,10 +242,10 @@ impl Workers {
         if let Some(worker) = self.all.get_mut(&number) {
             worker.pid = Some(pid);
             worker.last_active = now;
-            worker.state = match worker.request {
-                Some(_) => WorkerState::Busy,
-                None => WorkerState::Idle,
-            };
+            match worker.request {
+                Some(_) => worker.state = WorkerState::Busy,
+                None => worker.rest(),
+            }
         }
     }
 
@@ -273,12 +273,12 @@ impl Workers {
     ) -> AfterTurn {
         self.forget_failed_starts();
         let bounds = self.bounds.clone();
-        let over = self.all.len() > bounds.max;
+        let over = self.staying() > bounds.max;
         let Some(worker) = self.all.get_mut(&number) else {
             return AfterTurn::Recycle(Recycled::Stopped);
         };
         worker.served(now, ok);
-        let why = if !bounds.stay {
+        let why = if !bounds.stay || worker.is_killed {
             Some(Recycled::Stopped)
         } else if worker.requests >= bounds.max_requests {
             Some(Recycled::MaxRequests)
@@ -299,8 +299,7 @@ impl Workers {
                 AfterTurn::Recycle(why)
             }
             None => {
-                worker.request = None;
-                worker.state = WorkerState::Idle;
+                worker.rest();
                 AfterTurn::Idle
             }
         }
@@ -309,8 +308,7 @@ impl Workers {
     /// Its turn was given up before it was asked.
     pub(crate) fn not_asked(&mut self, number: WorkerNumber) {
         if let Some(worker) = self.all.get_mut(&number) {
-            worker.request = None;
-            worker.state = WorkerState::Idle;
+            worker.rest();
         }
     }
 
@@ -337,6 +335,20 @@ impl Workers {
         idle
     }
 
+    /// Somebody kills it.
+    pub(crate) fn killed(&mut self, number: WorkerNumber) {
+        if let Some(worker) = self.all.get_mut(&number) {
+            worker.is_killed = true;
+        }
+        self.retire(number);
+    }
+
+    /// It ends by itself while it has no turn. `false` if one is on its way to it.
+    pub(crate) fn leaves(&mut self, number: WorkerNumber) -> bool {
+        self.retire(number);
+        self.all.get(&number).is_none_or(|worker| worker.state.is_leaving())
+    }
+
     /// It is asked to end.
     pub(crate) fn draining(&mut self, number: WorkerNumber) {
         self.set(number, WorkerState::Draining);
@@ -360,7 +372,7 @@ impl Workers {
         let mut idle: Vec<&Worker> =
             self.all.values().filter(|worker| worker.state == WorkerState::Idle).collect();
         idle.sort_by_key(|worker| worker.last_active);
-        let mut staying = self.all.values().filter(|worker| !worker.state.is_leaving()).count();
+        let mut staying = self.staying();
         let (mut due, mut next) = (Vec::new(), None::<Instant>);
         for worker in idle {
             let until = worker.last_active + idle_timeout;
@@ -383,6 +395,11 @@ impl Workers {
             }
         }
         (due, next)
+    }
+
+    /// How many there are that do not end.
+    fn staying(&self) -> usize {
+        self.all.values().filter(|worker| !worker.state.is_leaving()).count()
     }
 
     /// The worker that has been idle for longest.

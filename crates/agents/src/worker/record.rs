@@ -69,6 +69,8 @@ pub(super) struct Worker {
     pub(super) number: WorkerNumber,
     pub(super) id: Arc<str>,
     pub(super) state: WorkerState,
+    /// Somebody kills it: it takes no more turns, whatever it still does.
+    pub(super) is_killed: bool,
     pub(super) binding: Binding,
     /// The command line it was started with.
     pub(super) command: u64,
@@ -96,6 +98,7 @@ impl Worker {
             number,
             id: format!("worker-{number}").into(),
             state: WorkerState::Starting,
+            is_killed: false,
             binding,
             command,
             pid: None,
@@ -110,6 +113,12 @@ impl Worker {
 
     pub(super) fn serves(&self, session: &str) -> bool {
         matches!(&self.binding, Binding::Session(own) | Binding::Spare(own) if **own == *session)
+    }
+
+    /// It has no turn.
+    pub(super) fn rest(&mut self) {
+        self.request = None;
+        self.state = if self.is_killed { WorkerState::Draining } else { WorkerState::Idle };
     }
 
     /// A turn of it is over.

@@ -127,6 +127,22 @@ fn another_command_line_replaces_workers() {
     assert_eq!(asked, Assigned::Wait(Some((one, Recycled::CommandChanged))));
 }
 
+/// One that ends already is still there when the turn of another ends.
+///
+/// `docs/rules.md#agents-5`
+#[test]
+fn one_place_less_ends_one_worker() {
+    let (mut workers, now) = (workers(|s| s.max_workers = 2), Instant::now());
+    let one = idle(&mut workers, now, "a");
+    let two = idle(&mut workers, now, "b");
+    assert_eq!(workers.assign(now, &of("b"), true), Assigned::Reuse(two));
+    let fewer = Settings { mode: Mode::Persistent, max_workers: 1, ..Settings::default() };
+    workers.set_bounds(Bounds::of(&fewer.check().unwrap(), 0));
+    assert_eq!(workers.due(now).0, [(one, Recycled::Stopped)]);
+    assert!(workers.retire(one));
+    assert_eq!(workers.turn_ended(now, two, true, true), AfterTurn::Idle);
+}
+
 #[test]
 fn workers_are_started_ahead_and_not_too_eagerly() {
     let (mut workers, now) = (workers(|s| s.min_workers = 1), Instant::now());
@@ -188,4 +204,35 @@ fn a_session_that_was_started_ahead_is_given_once() {
     workers.give_back_spare("spare");
     assert_eq!(workers.take_spare().as_deref(), Some("spare"));
     assert_eq!(workers.assign(now, &of("spare"), true), Assigned::Reuse(one));
+}
+
+/// It may come up, answer, or give its turn back before it is gone.
+#[test]
+fn a_worker_that_is_killed_takes_no_more_turns() {
+    let now = Instant::now();
+    type Meanwhile = fn(&mut Workers, Instant, WorkerNumber);
+    let cases: [Meanwhile; 3] = [
+        |_, _, _| {},
+        |workers, now, one| {
+            let after = workers.turn_ended(now, one, true, true);
+            assert_eq!(after, AfterTurn::Recycle(Recycled::Stopped));
+        },
+        |workers, _, one| workers.not_asked(one),
+    ];
+    for (case, meanwhile) in cases.into_iter().enumerate() {
+        let mut workers = workers(|_| {});
+        let one = idle(&mut workers, now, "a");
+        if case > 0 {
+            assert_eq!(workers.assign(now, &of("a"), true), Assigned::Reuse(one));
+        }
+        workers.killed(one);
+        meanwhile(&mut workers, now, one);
+        assert_eq!(workers.assign(now, &of("a"), true), Assigned::Wait(None), "{case}");
+        assert!(workers.leaves(one));
+    }
+    let mut workers = workers(|s| s.min_workers = 1);
+    let ahead = workers.start_ahead(now).unwrap().unwrap();
+    workers.killed(ahead);
+    workers.started(now, ahead, 1);
+    assert_eq!(state(&workers, ahead), Some(WorkerState::Draining));
 }

@@ -142,6 +142,24 @@ async fn silence_counts_though_the_output_has_ended() {
     }
 }
 
+/// Its output goes elsewhere before it reads: it is asked all the same, and hears that there is no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_whose_output_has_ended_is_asked_all_the_same() {
+    let cases = [
+        ("exec >&-; cat > /dev/null; exit 3", "worker_crash"),
+        ("exec > /dev/null; cat; exit 0", "bad_output"),
+    ];
+    for (script, code) in cases {
+        // The longer one is more than a pipe takes at once.
+        for size in [100, 1 << 20] {
+            let stage = Stage::of_script(one_shot(|_| {}), script, &[]);
+            let error = stage.error(ask("web:1", &"x".repeat(size))).await;
+            assert_eq!(error.code(), code, "{script}: {size}");
+            stage.end().await;
+        }
+    }
+}
+
 /// An answer is one though its line has no end.
 ///
 /// `docs/rules.md#agents-7`

@@ -4,11 +4,13 @@
 //! tree is known without looking for them, and all of them are killed at once, whatever they do meanwhile. Nothing relies
 //! on it: a keeper that has no group does what it does without one.
 
+use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::mark::Mark;
+use super::proc;
 
 /// The group of this process, in which it may make others.
 #[derive(Debug)]
@@ -79,7 +81,7 @@ impl Delegated {
 
     /// Kills what processes that are no more have left behind; says whether something of it may still be there.
     pub(super) fn kill_leftovers(&self) -> bool {
-        let Ok(entries) = fs::read_dir(&self.folder) else { return false };
+        let Ok(entries) = fs::read_dir(&self.folder) else { return true };
         let mut are_left = false;
         for entry in entries.flatten() {
             let name = entry.file_name();
@@ -105,10 +107,21 @@ impl Cgroup {
         fs::write(self.folder.join("cgroup.kill"), "1").ok();
     }
 
-    /// Whether anybody is in it.
+    /// Whether anybody is in it, or may be.
     pub(super) fn is_populated(&self) -> bool {
-        let events = fs::read_to_string(self.folder.join("cgroup.events")).unwrap_or_default();
-        events.lines().any(|line| line == "populated 1")
+        match fs::read_to_string(self.folder.join("cgroup.events")) {
+            Ok(events) => events.lines().any(|line| line == "populated 1"),
+            Err(error) => !proc::is_gone(&error),
+        }
+    }
+
+    /// Whether a process is in it or below it, or was when it ended.
+    pub(super) fn has(&self, pid: i32) -> io::Result<bool> {
+        let groups = match fs::read_to_string(format!("/proc/{pid}/cgroup")) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(false),
+            groups => groups?,
+        };
+        Ok(self.folder.file_name().is_some_and(|name| is_below(&groups, name)))
     }
 }
 
@@ -145,6 +158,13 @@ fn remove(folder: &Path) -> bool {
     fs::remove_dir(folder).is_ok() || !folder.exists()
 }
 
+/// Whether a process's group of version 2 has that name, or is below one that has.
+fn is_below(groups: &str, name: &OsStr) -> bool {
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
+    // It may be removed while somebody in it has ended, and nobody has heard of it.
+    Path::new(group.strip_suffix(" (deleted)").unwrap_or(group)).iter().any(|part| part == name)
+}
+
 /// The folder of a process's group: of its groups the one of version 2, below where that is mounted.
 fn own(groups: &str, mounts: &str) -> Option<PathBuf> {
     let group = Path::new(groups.lines().find_map(|line| line.strip_prefix("0::"))?);
@@ -161,8 +181,23 @@ fn own(groups: &str, mounts: &str) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::own;
+    use super::{is_below, own};
     use std::path::Path;
+
+    #[test]
+    fn a_process_is_in_a_group_or_below_it() {
+        let cases = [
+            ("4:memory:/a\n0::/x/keeper-1\n", true),
+            ("0::/x/keeper-1/inner\n", true),
+            ("0::/x/keeper-1 (deleted)\n", true),
+            ("0::/x/keeper-12\n", false),
+            ("4:memory:/keeper-1\n0::/\n", false),
+            ("", false),
+        ];
+        for (groups, expected) in cases {
+            assert_eq!(is_below(groups, "keeper-1".as_ref()), expected, "{groups}");
+        }
+    }
 
     #[test]
     fn the_own_group_is_found_where_it_is_mounted() {

@@ -7,8 +7,11 @@
 use std::fs;
 use std::io;
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, getrlimit, setrlimit, waitpid};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, WaitOptions, getpid, getrlimit, setrlimit, waitpid,
+};
 
+use super::cgroup::Cgroup;
 use super::proc::{self, Stat};
 
 /// The highest bits of every mark.
@@ -78,35 +81,43 @@ impl Mark {
         }
     }
 
-    /// The mark of a process, if it is there.
-    fn of(pid: i32) -> Result<Option<Self>, Ended> {
+    /// The mark of a process. An error is one that has ended just now, or cannot be looked at.
+    fn of(pid: i32) -> io::Result<Option<Self>> {
         let limits = match fs::read_to_string(format!("/proc/{pid}/limits")) {
-            Ok(limits) => limits,
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
-            Err(_) => return Err(Ended),
+            limits => limits?,
         };
         let limit = limits.lines().find_map(|line| line.strip_prefix("Max realtime timeout"));
         Ok(limit.and_then(|limit| Self::parse(limit.split_whitespace().nth(1)?)))
     }
 }
 
-/// It has ended just now.
-struct Ended;
-
-/// Kills the children of this process that have the mark, and hears of their end; says whether there were any.
+/// Kills the children of this process that have the mark, or are in the group, and hears of their end; says whether there
+/// were any, or may have been.
 ///
 /// This process takes in orphans, so what a keeper leaves behind is below it: none has a child of its own elsewhere.
-pub(super) fn kill_children(mark: Mark) -> bool {
+pub(super) fn kill_children(mark: Mark, group: Option<&Cgroup>) -> bool {
+    let Ok(children) = proc::children(getpid().as_raw_pid()) else { return true };
     let mut found = false;
-    for pid in proc::children(rustix::process::getpid().as_raw_pid()) {
-        let is_meant = || matches!(Mark::of(pid), Ok(Some(other)) if other == mark);
-        if is_meant() {
-            found = true;
-            proc::signal(pid, Signal::KILL, |_| is_meant());
-            if let Some(pid) = Pid::from_raw(pid) {
-                waitpid(Some(pid), WaitOptions::NOHANG).ok();
+    for pid in children {
+        let is_meant = || match group {
+            _ if Mark::of(pid)? == Some(mark) => Ok(true),
+            Some(group) => group.has(pid),
+            None => Ok(false),
+        };
+        match is_meant() {
+            Ok(false) => continue,
+            Err(error) if proc::is_gone(&error) => continue,
+            Ok(true) => {
+                proc::signal(pid, Signal::KILL, |_| is_meant().unwrap_or(false));
+                if let Some(pid) = Pid::from_raw(pid) {
+                    waitpid(Some(pid), WaitOptions::NOHANG).ok();
+                }
             }
+            // What cannot be seen may be one of them.
+            Err(_) => {}
         }
+        found = true;
     }
     found
 }
@@ -125,18 +136,19 @@ pub(super) fn kill_leftovers() -> Found {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) running: usize,
-    /// Some ended before they were looked at: what they have started since then was not seen.
+    /// Some could not be looked at, or ended before: what they have started since then was not seen.
     pub(super) has_gaps: bool,
 }
 
 fn kill_where(is_meant: impl Fn(i32, Mark) -> bool) -> Found {
     let mut found = Found::default();
     let meant = |pid| Mark::of(pid).map(|mark| mark.is_some_and(|mark| is_meant(pid, mark)));
-    for pid in proc::everybody() {
+    let Ok(everybody) = proc::everybody() else { return Found { running: 0, has_gaps: true } };
+    for pid in everybody {
         match meant(pid) {
             Ok(true) => {}
             Ok(false) => continue,
-            Err(Ended) => {
+            Err(_) => {
                 found.has_gaps = true;
                 continue;
             }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// A line of `/proc/PID/stat`.
@@ -37,15 +38,24 @@ impl Stat {
     }
 }
 
+/// Whether this is said of what has gone. Whatever else is said, it may be there: no file may be free to look at it.
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    let gone = [Errno::NOENT, Errno::SRCH, Errno::NODEV];
+    Errno::from_io_error(error).is_some_and(|error| gone.contains(&error))
+}
+
 /// All processes.
-pub(super) fn everybody() -> Vec<i32> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+pub(super) fn everybody() -> io::Result<Vec<i32>> {
+    let entries = fs::read_dir("/proc")?.flatten();
+    Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }
 
 /// The children of a process, zombies too. One that comes or goes meanwhile may be missing.
-pub(super) fn children(parent: i32) -> Vec<i32> {
-    let Ok(threads) = fs::read_dir(format!("/proc/{parent}/task")) else { return Vec::new() };
+pub(super) fn children(parent: i32) -> io::Result<Vec<i32>> {
+    let threads = match fs::read_dir(format!("/proc/{parent}/task")) {
+        Err(error) if is_gone(&error) => return Ok(Vec::new()),
+        threads => threads?,
+    };
     let mut found = Vec::new();
     for thread in threads.flatten() {
         match fs::read_to_string(thread.path().join("children")) {
@@ -54,15 +64,28 @@ pub(super) fn children(parent: i32) -> Vec<i32> {
             }
             // Not every system has that file.
             Err(error) if error.kind() == io::ErrorKind::NotFound && thread.path().exists() => {
-                return everybody()
-                    .into_iter()
-                    .filter(|&pid| Stat::of(pid).is_some_and(|stat| stat.parent == parent))
-                    .collect();
+                return children_of_all(parent);
             }
-            Err(_) => {}
+            Err(error) if is_gone(&error) => {}
+            Err(error) => return Err(error),
         }
     }
-    found
+    Ok(found)
+}
+
+fn children_of_all(parent: i32) -> io::Result<Vec<i32>> {
+    let mut found = Vec::new();
+    for pid in everybody()? {
+        match fs::read_to_string(format!("/proc/{pid}/stat")) {
+            Ok(line) => {
+                let is_child = Stat::parse(&line).is_some_and(|stat| stat.parent == parent);
+                found.extend(is_child.then_some(pid));
+            }
+            Err(error) if is_gone(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
 }
 
 /// Sends a signal to a process, if `is_meant` says so of what is known once it can be no other.
@@ -75,13 +98,13 @@ pub(super) fn signal(pid: i32, signal: Signal, is_meant: impl FnOnce(Stat) -> bo
     }
 }
 
-/// The sum of something over all descendants of a process.
+/// The sum of something over all descendants of a process that can be seen.
 pub(super) fn sum_below(ancestor: i32, of: impl Fn(i32) -> u64) -> u64 {
-    let mut waiting = children(ancestor);
+    let mut waiting = children(ancestor).unwrap_or_default();
     let mut sum = 0;
     while let Some(pid) = waiting.pop() {
         sum += of(pid);
-        waiting.extend(children(pid));
+        waiting.extend(children(pid).unwrap_or_default());
     }
     sum
 }

@@ -224,7 +224,7 @@ impl Supervised {
         while empty < 3 {
             group.as_ref().inspect(|group| group.kill());
             let is_populated = group.as_ref().is_some_and(Cgroup::is_populated);
-            if mark::kill_children(mark) || is_populated {
+            if mark::kill_children(mark, group.as_ref()) || is_populated {
                 (pause, empty) = ((pause * 2).min(PAUSE.1), 0);
             } else {
                 (pause, empty) = (PAUSE.0, empty + 1);

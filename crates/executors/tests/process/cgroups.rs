@@ -2,11 +2,11 @@
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sluicegate_executors::process::{Cgroups, Exit, Keepers, Spawner, TreeSignal};
+use sluicegate_executors::process::{Cgroups, Exit, Keepers, Program, Spawner, TreeSignal};
 use tokio::time::{Duration, Instant, sleep};
 
 use crate::killed::{Doing, doing};
-use crate::stage::{KEEPER, Stage, groups, members, parent, within};
+use crate::stage::{KEEPER, Stage, children, groups, members, parent, within};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_a_tree_starts_is_in_the_group_of_its_keeper() {
@@ -80,4 +80,43 @@ async fn without_groups_all_is_as_it_was() {
     tree.signal(TreeSignal::Kill);
     within(tree.gone()).await;
     assert_eq!(stage.running(), [0; 0]);
+}
+
+/// A limit of its own on real-time computing is no mark: it is known by its group.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_loses_its_mark_is_found_in_its_group() {
+    for signal in [Signal::SIGSTOP, Signal::SIGKILL] {
+        let stage = Stage::new();
+        if stage.groups().is_none() {
+            return;
+        }
+        let script = "echo up; prlimit --rttime=1000000:1000000 sleep 1000 & wait";
+        let program = Program {
+            command: "/bin/sh".into(),
+            arguments: ["-c", script, "agent", &stage.tag].map(Into::into).to_vec(),
+            environment: [("PATH".into(), "/usr/bin:/bin".into())].into(),
+            folder: None,
+            memory_limit: None,
+        };
+        let tree = stage.spawn(program).await;
+        assert!(within(tree.read()).await.is_some());
+        let program = i32::try_from(tree.pid()).unwrap();
+        let has_lost_it = async {
+            while !children(tree.pid()).iter().any(|&pid| limit(pid) == "1000000") {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        within(has_lost_it).await;
+        kill(Pid::from_raw(parent(program).expect("its keeper")), signal).unwrap();
+        tree.signal(TreeSignal::Kill);
+        within(tree.gone()).await;
+        stage.emptied(&format!("{signal}")).await;
+    }
+}
+
+/// The limit of a process on real-time computing.
+fn limit(pid: i32) -> String {
+    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap_or_default();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max realtime timeout"));
+    line.and_then(|line| line.split_whitespace().next()).unwrap_or_default().to_owned()
 }

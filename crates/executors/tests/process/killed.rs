@@ -2,10 +2,11 @@
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sluicegate_executors::process::{Exit, Spawner, Tree, TreeSignal};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sluicegate_executors::process::{Cgroups, Exit, Spawner, Tree, TreeSignal};
 use tokio::time::{Duration, timeout};
 
-use crate::stage::{Stage, children, is_there, parent, within};
+use crate::stage::{Stage, children, is_own_process, is_there, parent, within};
 
 /// What a tree does when it is ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -194,4 +195,26 @@ async fn a_start_finds_another_keeper_when_the_idle_ones_are_killed() {
         within(tree.gone()).await;
     }
     stage.emptied("keepers killed").await;
+}
+
+/// A process that has as many files open as it may can neither look for what a keeper has left, nor kill it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tree_is_not_gone_while_nobody_can_look_for_it() {
+    let name = "killed::a_tree_is_not_gone_while_nobody_can_look_for_it";
+    if !is_own_process(name) {
+        return;
+    }
+    for cgroups in [Cgroups::Auto, Cgroups::Off] {
+        let stage = Stage::with(cgroups);
+        let tree = doing(&stage, Doing::WithDaemons).await;
+        let keeper = keeper(&*tree);
+        let limits = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limits }).unwrap();
+        kill(Pid::from_raw(keeper), Signal::SIGKILL).unwrap();
+        let is_there = timeout(Duration::from_millis(300), tree.gone()).await.is_err();
+        setrlimit(Resource::Nofile, limits).unwrap();
+        assert!(is_there, "{cgroups:?}: {:?} run", stage.running());
+        within(tree.gone()).await;
+        assert_eq!(stage.running(), [0; 0], "{cgroups:?}");
+    }
 }

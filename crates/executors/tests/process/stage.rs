@@ -1,7 +1,9 @@
 //! What the tests stand on: keepers, programs that can be told apart, and a look at what runs.
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -25,6 +27,20 @@ pub(crate) type Alone = ReentrantMutexGuard<'static, ()>;
 /// Waits until no other test of this process runs.
 pub(crate) fn alone() -> Alone {
     ALONE.lock()
+}
+
+/// Whether this process is there for one test alone, whose name it is; otherwise it starts one that is, and waits for it.
+pub(crate) fn is_own_process(test: &str) -> bool {
+    const OWN: &str = "SLUICEGATE_TEST_OF_ITS_OWN";
+    if env::var_os(OWN).is_some() {
+        return true;
+    }
+    let this = env::current_exe().expect("its file");
+    let ended = Command::new(this).args(["--exact", test]).env(OWN, "1").output();
+    let ended = ended.expect("it starts");
+    let said = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success() && said.contains("1 passed"), "{said}");
+    false
 }
 
 /// Programs of one test, each with a word among its arguments by which it is found, and all that it starts.

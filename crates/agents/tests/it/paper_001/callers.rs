@@ -157,6 +157,34 @@ async fn the_end_lets_those_finish_that_wait_for_a_place() {
     checks::nothing_is_left(&stage.log());
 }
 
+/// The pool ends before the task of a request has begun.
+///
+/// `docs/rules.md#agents-11`
+#[tokio::test(start_paused = true)]
+async fn who_asks_as_the_pool_ends_is_told_so() {
+    for in_one_go in [true, false] {
+        let stage = Stage::new(one_shot(|settings| settings.upstream_rate_limit_rps = 1));
+        stage.reply(ask("web:1", "work:1")).await;
+        tokio::time::sleep(millis(10)).await;
+        let asks = async {
+            // The limiter holds it, so nothing runs that the end would wait for.
+            let ask = ask("web:1", "work:10");
+            if in_one_go {
+                stage.agents.ask(ask).await.map(drop)
+            } else {
+                stage.agents.submit(ask).await.map(drop)
+            }
+        };
+        let asks = tokio::time::timeout(millis(100_000), asks);
+        let ends = stage.agents.shutdown(Some(tokio::time::Instant::now()));
+        let (asked, _) = tokio::join!(asks, ends);
+        assert_eq!(asked.expect("it is told"), Err(RequestError::ShuttingDown));
+        assert_eq!(stage.agents.pending(), []);
+        assert_eq!(stage.events("request.rejected").len(), 1);
+        stage.end().await;
+    }
+}
+
 /// What does not end in time is killed.
 #[tokio::test(start_paused = true)]
 async fn the_end_has_a_deadline() {

@@ -226,3 +226,19 @@ async fn a_deadline_covers_the_journal() {
         stage.end().await;
     }
 }
+
+/// A request that waited for the disk comes to its worker just when that is killed.
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_is_being_killed_takes_no_request() {
+    let began = Mood::Slow(millis(100));
+    let settings = persistent(|settings| settings.min_workers = 1);
+    let stage = Stage::with_any_journal(settings, Arc::new(Bad { began, ..Bad::default() }));
+    sleep(millis(10)).await;
+    let kills = async {
+        sleep(millis(100)).await;
+        stage.agents.kill("worker-1").await
+    };
+    let (killed, reply) = tokio::join!(kills, stage.reply(ask("web:1", "work:1")));
+    assert_eq!((killed, &*reply.worker_id), (true, "worker-2"));
+    stage.end().await;
+}

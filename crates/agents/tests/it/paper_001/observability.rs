@@ -207,3 +207,15 @@ async fn requests_that_end_with_an_error_are_counted() {
     assert_eq!((tally.served, tally.failed, tally.rejected), (1, 1, 0));
     stage.end().await;
 }
+
+/// What is tried again waits twice, and runs twice.
+#[tokio::test(start_paused = true)]
+async fn what_ran_before_it_was_tried_again_is_no_wait() {
+    let stage = Stage::new(one_shot(|_| {}));
+    let asked = Ask { idempotent: true, ..ask("web:1", "work:5000 crash") };
+    assert_eq!(stage.code(asked).await, "worker_crash");
+    let dequeued = stage.events("request.dequeued");
+    let waits: Vec<&Value> = dequeued.iter().map(|event| &event["queueWaitMs"]).collect();
+    assert_eq!(waits, [0, 0]);
+    stage.end().await;
+}

@@ -130,7 +130,8 @@ fn below(ancestor: i32, mut told: impl FnMut(i32, i32)) -> Vec<(i32, i32)> {
     let mut found: Vec<(i32, i32)> = Vec::new();
     let (mut next, mut parent) = (0, ancestor);
     loop {
-        for pid in proc::children(parent) {
+        // Those that cannot be seen now are there when it is looked again.
+        for pid in proc::children(parent).unwrap_or_default() {
             told(pid, parent);
             found.push((pid, parent));
         }
