@@ -119,6 +119,13 @@ impl Stage {
         tagged(&self.tag)
     }
 
+    /// Waits until so many run.
+    pub(crate) async fn runs(&self, count: usize) {
+        while self.running().len() != count {
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     /// Waits until nothing runs, and nothing is left that nobody has heard the end of.
     pub(crate) async fn emptied(&self, what: &str) {
         let empty = async {
