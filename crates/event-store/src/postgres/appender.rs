@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::join;
 use sluicegate_postgres_link::{Broken, Wire};
 use sluicegate_tasks::Context;
 use tokio::time::sleep;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Config, Row, Statement};
+use tokio_postgres::{Client, Config, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::batch::{Batch, Outcome};
@@ -21,6 +23,10 @@ use super::schema::Names;
 const TRIES: u32 = 3;
 /// How much longer than the database a call waits for its answer.
 const WAY: Duration = Duration::from_secs(1);
+
+/// How long the database may check the conditions of a batch whose requests come for the first time; twice as long each
+/// time that it was not enough.
+const BRIEF: Duration = Duration::from_millis(250);
 
 /// How long to wait before it connects again; twice as long each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -42,6 +48,8 @@ pub(super) struct Line {
     pub(super) wire: Wire,
     append: Statement,
     pub(super) server: Server,
+    /// How long the database works on a statement.
+    bound: Duration,
     /// All that was appended before it was opened, or answered since, is up to here.
     low: i64,
 }
@@ -107,7 +115,8 @@ impl Shared {
                 *line = Some(open);
                 continue;
             }
-            match open.append(&batch, self.limit).await {
+            let bound = self.bound(&batch);
+            match open.append(&batch, bound, self.limit).await {
                 Ok(outcome) => {
                     open.low = outcome.base + batch.events();
                     if let Some(last) = batch.answer(&outcome) {
@@ -118,10 +127,21 @@ impl Shared {
                 Err(broken) => {
                     let low = open.low;
                     let absent = self.find_out(line, open, &broken, low, batch.requests).await;
-                    left.extend(go_on(&broken, absent));
+                    let is_unchecked = bound < self.limit && is_cancelled(&broken);
+                    left.extend(match is_unchecked {
+                        true => look_up(absent),
+                        false => go_on(&broken, absent),
+                    });
                 }
             }
         }
+    }
+
+    /// How long the database may work on a batch: all others wait for its lock meanwhile.
+    fn bound(&self, batch: &Batch) -> Duration {
+        let rounds = batch.requests.iter().filter_map(Request::rounds).min();
+        let longer = |rounds: u32| BRIEF.saturating_mul(2_u32.saturating_pow(rounds));
+        rounds.map_or(self.limit, |rounds| longer(rounds).min(self.limit))
     }
 
     /// Opens a connection, and notes how that went for those who are not sent.
@@ -149,6 +169,25 @@ impl Shared {
             }
         }
     }
+}
+
+fn is_cancelled(broken: &Broken) -> bool {
+    broken.is_said() && broken.code() == Some(&SqlState::QUERY_CANCELED)
+}
+
+/// What is sent again of a batch whose conditions take too long to check: all but those that were looked up least, whose
+/// callers do that now, beside whoever appends. The last is the first.
+fn look_up(absent: Vec<Request>) -> Vec<Batch> {
+    let least = absent.iter().filter_map(Request::rounds).min();
+    let (unchecked, mut others): (Vec<_>, Vec<_>) =
+        absent.into_iter().partition(|it| it.rounds().is_some() && it.rounds() == least);
+    unchecked.into_iter().for_each(Request::give_back);
+    others.iter_mut().for_each(Request::forgive);
+    let (plain, checked) = others.into_iter().partition(|it| it.rounds().is_none());
+    let mut batches = Batch::of(plain, false);
+    batches.extend(Batch::of(checked, false));
+    batches.reverse();
+    batches
 }
 
 /// What is sent again of what is not there; the others are answered. The last is the first.
@@ -181,18 +220,39 @@ impl Line {
         let statement = shared.names.write(APPEND);
         let append = wire.ask(limit, |client| client.prepare_typed(&statement, &TYPES)).await?;
         let server = Server { pid: row.get(0), since: row.get(1) };
-        Ok(Self { wire, append, server, low: row.get(2) })
+        Ok(Self { wire, append, server, bound: shared.limit, low: row.get(2) })
     }
 
     /// Appends a batch. An error says nothing about whether it is there.
-    async fn append(&mut self, batch: &Batch, limit: Duration) -> Result<Outcome, Broken> {
+    async fn append(
+        &mut self,
+        batch: &Batch,
+        bound: Duration,
+        limit: Duration,
+    ) -> Result<Outcome, Broken> {
         let columns = Columns::of(batch);
         let (append, values) = (&self.append, columns.values());
-        let row = self
+        let set = (bound != self.bound)
+            .then(|| format!("SET statement_timeout = {}", bound.as_millis().max(1)));
+        // Sent together, in this order. Both are waited for: what the one says is nothing about the other.
+        let (set, row) = self
             .wire
-            .ask(limit + WAY, |client| async move { client.query_one(append, &values).await })
+            .ask(limit + WAY, |client| async move {
+                let set = tell(client, set.as_deref());
+                Ok(join(set, client.query_one(append, &values)).await)
+            })
             .await?;
-        outcome(&row)
+        if set.is_ok() {
+            self.bound = bound;
+        }
+        outcome(&row?)
+    }
+}
+
+async fn tell(client: &Client, setting: Option<&str>) -> Result<(), tokio_postgres::Error> {
+    match setting {
+        Some(setting) => client.batch_execute(setting).await,
+        None => Ok(()),
     }
 }
 

@@ -50,15 +50,15 @@ impl<'a> Columns<'a> {
                 columns.key_events.resize(columns.keys.len(), event_number);
             }
             if let Some(condition) = request.append.condition() {
-                columns.ask(owner, condition);
+                columns.ask(owner, condition, request.known.after(condition));
             }
         }
         columns.compare(batch);
         columns
     }
 
-    fn ask(&mut self, owner: i32, condition: &AppendCondition) {
-        let (after, query) = (condition.after.as_i64(), &condition.fail_if_events_match);
+    fn ask(&mut self, owner: i32, condition: &AppendCondition, after: i64) {
+        let query = &condition.fail_if_events_match;
         if query.is_all() {
             return self.list(owner, after, None, &QueryItem::default());
         }
@@ -87,8 +87,10 @@ impl<'a> Columns<'a> {
     /// Adds what the requests may do to one another.
     fn compare(&mut self, batch: &Batch) {
         for pair in pairs(batch.requests.iter().map(|request| &request.append)) {
-            let later = batch.requests.get(pair.later).and_then(|it| it.append.condition());
-            let after = later.map_or(0, |condition| condition.after.as_i64());
+            let later = batch.requests.get(pair.later);
+            // What is known of a condition counts up to an event before all of the batch.
+            let after =
+                later.and_then(|it| it.append.condition()).map_or(0, |it| it.after.as_i64());
             self.pair_owners.push(number(pair.later));
             self.pair_afters.push(after);
             self.pair_earlier.push(number(pair.earlier));

@@ -8,15 +8,16 @@ use std::time::Duration;
 use sluicegate_postgres_link::{Broken, CONNECT, Wire, connector};
 use sluicegate_tasks::TaskGroup;
 use tokio::sync::{Notify, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_postgres::config::TargetSessionAttrs;
 
 use super::appender::{self, Shared};
+use super::batch;
 use super::cursors::CursorTable;
 use super::keeper::{self, Keeper};
 use super::link::Link;
 use super::open_error::OpenError;
-use super::queue::{Entry, queue};
+use super::queue::{Answer, Entry, Known, queue};
 use super::reader::Reader;
 use super::schema::{self, Names};
 use super::settings::PostgresSettings;
@@ -94,6 +95,46 @@ impl PostgresEngine {
         Ok(Self { queue: entry, reader, cursors, head, settings, _tasks: tasks })
     }
 
+    async fn append_exactly(&self, mut append: Append) -> Result<Position, AppendError> {
+        let end = Instant::now() + self.settings.append_timeout;
+        let mut known = Known::default();
+        loop {
+            match self.queue.append(append, known, end).await? {
+                Answer::Appended(position) => return Ok(position),
+                Answer::Unchecked(same) => append = same,
+            }
+            known = self.look_up(&append, known, end).await?;
+        }
+    }
+
+    /// Looks for what is in the way of an append, beside all who append. Dropped, it stops.
+    ///
+    /// `docs/rules.md#events-1`.
+    async fn look_up(
+        &self,
+        append: &Append,
+        known: Known,
+        end: Instant,
+    ) -> Result<Known, AppendError> {
+        let rounds = known.rounds + 1;
+        let Some(condition) = append.condition() else { return Ok(Known { rounds, ..known }) };
+        let (query, after) = (&condition.fail_if_events_match, known.after(condition));
+        match timeout_at(end, self.reader.first(query, after)).await {
+            Err(_) => Err(AppendError::TimedOut { after: self.settings.append_timeout }),
+            Ok(Ok((Some(number), _))) => {
+                let position = batch::position(number)?;
+                Err(AppendError::Conflict { position })
+            }
+            // An event that can be read has all events before it, so up to there it holds for ever.
+            Ok(Ok((None, head))) => Ok(Known { holds_to: head.max(known.holds_to), rounds }),
+            Ok(Err(broken)) if broken.is_said() && !broken.is_slow() => {
+                Err(AppendError::Failed(broken.into()))
+            }
+            // Who appends waits for the database if it is away, and has more time for it the next time.
+            Ok(Err(_)) => Ok(Known { rounds, ..known }),
+        }
+    }
+
     async fn wait_for_change(&self, after: Position) {
         let _watch = self.head.watch();
         let mut known = self.head.known.subscribe();
@@ -105,7 +146,7 @@ impl PostgresEngine {
 
 impl Engine for PostgresEngine {
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Position, AppendError>> {
-        Box::pin(self.queue.append(append))
+        Box::pin(self.append_exactly(append))
     }
 
     fn read(&self, read: Read) -> BoxFuture<'_, Result<Page, ReadError>> {

@@ -12,24 +12,51 @@ use tokio::time::{Instant, timeout_at};
 use sluicegate_tasks::{Context, OwnedManyPermits, Permits};
 
 use super::batch::Batch;
-use crate::{Append, AppendError, EngineError, Position};
+use crate::{Append, AppendCondition, AppendError, EngineError, Position};
 
 /// How many units of room there are, for requests that wait and those that are on their way.
 const UNITS: u32 = 32 * 1024;
 /// How many bytes go into a unit. The largest append takes half of the room.
 const UNIT: usize = 1024;
 
+/// What is known of a condition before it is checked under the lock.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Known {
+    /// Up to where it holds.
+    pub(super) holds_to: i64,
+    /// How often it took too long.
+    pub(super) rounds: u32,
+}
+
+impl Known {
+    /// After which position events are left to check.
+    pub(super) fn after(self, condition: &AppendCondition) -> i64 {
+        condition.after.as_i64().max(self.holds_to)
+    }
+}
+
+/// What became of an append that has not failed.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// It is there; where its last event stands.
+    Appended(Position),
+    /// It is not: its condition takes longer to check than others may be kept waiting.
+    Unchecked(Append),
+}
+
 /// An append that waits for its answer.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) append: Append,
+    /// What is known of its condition.
+    pub(super) known: Known,
     /// By which its first event is found.
     pub(super) token: i64,
     /// How often it was sent.
     pub(super) tries: u32,
     /// Whoever sets it decides: it is sent, or it never will be.
     decided: Arc<AtomicBool>,
-    answer: oneshot::Sender<Result<Position, AppendError>>,
+    answer: oneshot::Sender<Result<Answer, AppendError>>,
     _room: OwnedManyPermits,
 }
 
@@ -48,7 +75,23 @@ impl Request {
 
     pub(super) fn answer(self, answer: Result<Position, AppendError>) {
         // Who has gone does not hear it.
-        self.answer.send(answer).ok();
+        self.answer.send(answer.map(Answer::Appended)).ok();
+    }
+
+    /// Gives it back to its caller, who looks its condition up.
+    pub(super) fn give_back(self) {
+        self.answer.send(Ok(Answer::Unchecked(self.append))).ok();
+    }
+
+    /// It was sent for nothing, through no fault of its own.
+    pub(super) fn forgive(&mut self) {
+        // Not sent at all it would count as one that may be given up.
+        self.tries = self.tries.saturating_sub(1).max(1);
+    }
+
+    /// How often its condition took too long; `None` if it has none.
+    pub(super) fn rounds(&self) -> Option<u32> {
+        self.append.condition().map(|_| self.known.rounds)
     }
 }
 
@@ -100,9 +143,13 @@ pub(super) fn queue(limit: Duration) -> (Entry, Exit) {
 }
 
 impl Entry {
-    /// Waits for the answer to an append, but not for ever. Dropped before it was sent it is not appended.
-    pub(super) async fn append(&self, append: Append) -> Result<Position, AppendError> {
-        let end = Instant::now() + self.limit;
+    /// Waits for the answer to an append, until then at most. Dropped before it was sent it is not appended.
+    pub(super) async fn append(
+        &self,
+        append: Append,
+        known: Known,
+        end: Instant,
+    ) -> Result<Answer, AppendError> {
         // Whoever was not sent hears of it before a caller with the same patience goes.
         let last_moment = end - self.limit / 20;
         let timed_out = || AppendError::TimedOut { after: self.limit };
@@ -119,7 +166,7 @@ impl Entry {
         let token = self.tokens.next();
         let decided = Arc::<AtomicBool>::default();
         let own = Arc::clone(&decided);
-        let request = Request { append, token, tries: 0, decided, answer, _room: room };
+        let request = Request { append, known, token, tries: 0, decided, answer, _room: room };
         if self.sender.try_send(request).is_err() {
             return Err(EngineError::new("the store has ended").into());
         }

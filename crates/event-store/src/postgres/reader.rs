@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 use super::columns::literal;
 use super::link::Link;
 use super::schema::Names;
-use crate::{Event, MAX_TAGS, Page, Position, QueryItem, Read};
+use crate::{Event, MAX_TAGS, Page, Position, Query, QueryItem, Read};
 use std::time::{Duration, SystemTime};
 
 /// Reads over a few connections.
@@ -16,6 +16,7 @@ pub(super) struct Reader {
     link: Link,
     page: String,
     head: String,
+    first: String,
 }
 
 impl Reader {
@@ -27,6 +28,12 @@ impl Reader {
                  FROM {s}.read_events($1, $2, $3, $4, $5, $6)",
             ),
             head: names.write("SELECT {s}.head_of_events()"),
+            // Of one snapshot: what it does not find up to the head does not come any more.
+            first: names.write(
+                "SELECT h.head, (SELECT min(p.place) FROM unnest($1::text[], $2::text[]) AS i (tags, types), \
+                 unnest({s}.match_events(i.tags::text[], i.types::text[], $3, h.head, 1)) AS p (place)) \
+                 FROM {s}.head_of_events() AS h (head)",
+            ),
         }
     }
 
@@ -35,14 +42,20 @@ impl Reader {
         rows.first().map_or(Ok(0), |row| row.try_get(0)).map_err(Broken::from)
     }
 
+    /// The first event after a position that a query asks for, and up to where it was looked for.
+    pub(super) async fn first(
+        &self,
+        query: &Query,
+        after: i64,
+    ) -> Result<(Option<i64>, i64), Broken> {
+        let (tags, types) = literals(query);
+        let rows = self.link.rows(&self.first, &[&tags, &types, &after]).await?;
+        let row = rows.first().ok_or_else(|| Broken::Other("there is no head".to_owned()))?;
+        Ok((row.try_get(1)?, row.try_get(0)?))
+    }
+
     pub(super) async fn page(&self, read: &Read) -> Result<Page, Broken> {
-        let query = read.query();
-        let all = [QueryItem::default()];
-        let items = if query.is_all() { &all[..] } else { query.items() };
-        // No event has more tags than that.
-        let items = || items.iter().filter(|item| item.all_tags().len() <= MAX_TAGS);
-        let tags: Vec<String> = items().map(|item| literal(item.all_tags())).collect();
-        let types: Vec<String> = items().map(|item| literal(item.event_types())).collect();
+        let (tags, types) = literals(read.query());
         let (low, high) = (read.after.as_i64(), read.up_to.map_or(i64::MAX, Position::as_i64));
         if low >= high || tags.is_empty() {
             return Ok(Page::default());
@@ -58,6 +71,15 @@ impl Reader {
         let next = events.last().map(Event::position).filter(|_| is_cut);
         Ok(Page { events, next })
     }
+}
+
+/// The tags and the types of a query's items.
+fn literals(query: &Query) -> (Vec<String>, Vec<String>) {
+    let all = [QueryItem::default()];
+    let items = if query.is_all() { &all[..] } else { query.items() };
+    // No event has more tags than that.
+    let items = items.iter().filter(|item| item.all_tags().len() <= MAX_TAGS);
+    items.map(|item| (literal(item.all_tags()), literal(item.event_types()))).unzip()
 }
 
 fn event(row: &Row) -> Result<Event, Broken> {

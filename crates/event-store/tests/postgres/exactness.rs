@@ -1,6 +1,7 @@
 //! An append is refused if and only if an event matches its condition, whoever else appends.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sluicegate_event_store::postgres::PostgresEngine;
 use sluicegate_event_store::{
@@ -94,6 +95,29 @@ async fn of_racers_one_wins_beside_an_older_transaction() {
     let written = older.query_one("SELECT pg_current_xact_id_if_assigned() IS NOT NULL", &[]).await;
     assert!(written.unwrap().get::<_, bool>(0));
     older.commit().await.unwrap();
+}
+
+/// None of them can be checked while others wait, so each is looked up by itself, and under the lock from there on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_racers_one_wins_whose_conditions_are_long_to_check() {
+    let Some(server) = lent() else { return };
+    let url = database(server.url()).await;
+    append(&*open(&url).await, vec![event("Half", "a:1")], None).await.unwrap();
+    Sql::connect(&url).await.match_slowly(Duration::from_millis(40)).await;
+    let engines = engines(&url, 3).await;
+    let long = Query::tagged("a", 1).tag("b", 1);
+    for round in 0..8 {
+        let query = Query::types(["Taken"]).tag("seat", round).or(long.clone());
+        let attempt = (NewEvent::of("Taken").tag("seat", round), Some(query));
+        let plain = (NewEvent::of("Plain").tag("seat", 100), None);
+        let attempts = [vec![attempt; 24], vec![plain; 6]].concat();
+        let mut results = race(&engines, Position::START, attempts).await;
+        let plain = results.split_off(24);
+        assert!(plain.iter().all(Result::is_ok), "round {round}: {plain:?}");
+        assert_eq!(winners(&results), 1, "round {round}: {results:?}");
+    }
+    assert_eq!(all(&*engines[0], Query::types(["Taken"]), 1_000).await.len(), 8);
+    assert_eq!(all(&*engines[0], Query::types(["Plain"]), 1_000).await.len(), 48);
 }
 
 /// A level at which a lock is of no use is not worked at, whatever a role has for its own.

@@ -247,3 +247,75 @@ async fn each_request_of_a_batch_has_its_own_answer() {
     }
     assert_eq!(all(&*engine, Query::types(["Other"]), 1_000).await.len(), 10 * 20 * 2);
 }
+
+/// An event that is only half of what is asked for, so that the database has to look, and looks for so long.
+async fn long_to_check(url: &str, time: Duration) {
+    append(&*open(url).await, vec![event("Half", "a:1")], None).await.unwrap();
+    Sql::connect(url).await.match_slowly(time).await;
+}
+
+fn both() -> Query {
+    Query::tagged("a", 1).tag("b", 1)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn appends_go_on_beside_a_condition_that_is_long_to_check() {
+    let Some(server) = lent() else { return };
+    let url = database(server.url()).await;
+    long_to_check(&url, Duration::from_secs(1)).await;
+    let (engine, elsewhere) = (open(&url).await, open(&url).await);
+    let plain = async || {
+        for engine in [&engine, &elsewhere] {
+            append(&**engine, vec![event("Plain", "k:v")], None).await.unwrap();
+        }
+    };
+    let long = || append(&*engine, vec![event("Long", "k:v")], Some(AppendCondition::none(both())));
+    let mut first = Box::pin(long());
+    let mut beside = 0;
+    let appended = loop {
+        tokio::select! {
+            biased;
+            answer = &mut first => break answer.unwrap(),
+            () = plain() => beside += 1,
+        }
+    };
+    println!("{beside} times beside it");
+    assert!(beside >= 5, "{beside} beside it");
+    // It was checked up to its own place, and not only to where that began.
+    assert!(appended > Position::new(10), "{appended}");
+    // What comes while it is looked up is in its way, and what was there before too.
+    let mut late = Box::pin(long());
+    for n in 0..5 {
+        tokio::select! {
+            biased;
+            answer = &mut late => panic!("{answer:?} after {n}"),
+            () = plain() => {}
+        }
+    }
+    let new = event("Whole", "a:1").tag("b", 1);
+    let in_the_way = append(&*elsewhere, vec![new], None).await.unwrap();
+    let conflict = Err(AppendError::Conflict { position: in_the_way });
+    assert_eq!(late.await, conflict);
+    assert_eq!(long().await, conflict);
+    assert_eq!(all(&*engine, Query::types(["Long"]), 10).await.len(), 1);
+}
+
+/// Each is checked within milliseconds, but all of them under one lock would take longer than any of them waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_of_conditions_gets_somewhere() {
+    let Some(server) = lent() else { return };
+    let url = database(server.url()).await;
+    long_to_check(&url, Duration::from_millis(40)).await;
+    let engine = PostgresEngine::open(PostgresSettings::parse(&url).unwrap()).await.unwrap();
+    let appends = (0..256).map(|n| {
+        let condition = AppendCondition::none(both());
+        append(&engine, vec![NewEvent::of("C").tag("n", n)], Some(condition))
+    });
+    let begun = Instant::now();
+    let answers = futures_util::future::join_all(appends).await;
+    let good = answers.iter().filter(|answer| answer.is_ok()).count();
+    println!("{good} of 256 were appended within {:?}", begun.elapsed());
+    assert!(good >= 128, "{good} of 256 were appended");
+    let there = all(&engine, Query::types(["C"]), 1_000).await.len();
+    assert!(there >= good && there <= 256, "{there} are there of {good}");
+}

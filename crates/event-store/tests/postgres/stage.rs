@@ -151,6 +151,21 @@ impl Sql {
         self.client.batch_execute(statement).await.unwrap();
     }
 
+    /// From now on it takes so long to see whether events have several tags, whatever the machine. For engines that are
+    /// opened later.
+    pub(crate) async fn match_slowly(&self, time: Duration) {
+        let seconds = time.as_secs_f64();
+        self.run(&format!(
+            "ALTER FUNCTION sluicegate.match_events RENAME TO match_at_once;
+             CREATE FUNCTION sluicegate.match_events(text[], text[], bigint, bigint, int) RETURNS bigint[]
+             LANGUAGE plpgsql STABLE AS $$ BEGIN
+                 PERFORM pg_sleep({seconds});
+                 RETURN sluicegate.match_at_once($1, $2, $3, $4, $5);
+             END $$",
+        ))
+        .await;
+    }
+
     /// Why a statement does not work.
     pub(crate) async fn refused(&self, statement: &str) -> String {
         let error = self.client.batch_execute(statement).await.unwrap_err();
