@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sluicegate_tasks::{Admitted, CancelOnDrop, Entry, Interrupt, Refusal};
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::run::Ending;
 use super::{Agents, Shared, cancelled};
@@ -178,7 +178,8 @@ impl Shared {
     }
 
     /// Claims a session for a request. The journal is asked for one that is not here, unless it is new.
-    async fn claim(&self, session: &SessionId, ask: &Ask) -> Result<InSession, RequestError> {
+    async fn claim(&self, live: &Live) -> Result<InSession, RequestError> {
+        let Request { session, ask, .. } = &live.request;
         let owner = ask.tenant.owner();
         let mut asked = if ask.session.is_none() { Asked::Yes(None) } else { Asked::No };
         loop {
@@ -189,7 +190,7 @@ impl Shared {
                     return Err(RequestError::SessionForbidden { session_id });
                 }
                 Err(NotClaimed::Unknown) => {
-                    let known = self.journal.session(session).await;
+                    let known = self.until_let_in(live, self.journal.session(session)).await?;
                     asked = Asked::Yes(
                         known
                             .map_err(|error| RequestError::StateFailed { message: error.cause })?,
@@ -206,7 +207,6 @@ impl Shared {
         session: SessionId,
         spare: Option<Spare>,
     ) -> Result<LetIn, RequestError> {
-        let claim = self.claim(&session, &ask).await?;
         let tenant = ask.tenant.id();
         let entry = if settings.serial {
             Entry::of(Arc::clone(&tenant)).key("serial")
@@ -221,6 +221,7 @@ impl Shared {
         };
         let id: Arc<str> = uuid::Uuid::now_v7().to_string().into();
         let live = Arc::new(Live::new(Request { id, session, ask }, now, cx));
+        let claim = self.claim(&live).await?;
         match self.sluice.enter(&live.cx, entry, Arc::clone(&live)).await {
             Ok(admitted) => {
                 admitted.id().map(|item| live.item.set(item));
@@ -229,6 +230,21 @@ impl Shared {
             }
             Err(refused) => Err(self.refusal(&live, &refused.why)),
         }
+    }
+
+    /// Waits for what must be before a request is let in: until it is given up, or has waited for as long as it may.
+    pub(super) async fn until_let_in<T>(
+        &self,
+        live: &Live,
+        wait: impl Future<Output = T>,
+    ) -> Result<T, RequestError> {
+        let after = self.settings().queue_timeout;
+        let left = after.saturating_sub(live.waited());
+        let waited = match timeout(left, live.cx.until_interrupted(wait)).await {
+            Ok(waited) => waited.map_err(Refusal::Interrupted),
+            Err(_) => Err(Refusal::QueueTimeout { after }),
+        };
+        waited.map_err(|why| self.refusal(live, &why))
     }
 
     /// The kernel's reasons in the paper's words.

@@ -58,8 +58,7 @@ impl Job {
         shared: &Shared,
     ) -> Self {
         let (settings, stop) = (shared.settings(), shared.stop.clone());
-        let of_tenant = settings.limits_of(&live.tenant).max_response_time;
-        let limit = settings.execution_timeout.min(of_tenant);
+        let limit = limit(&settings, live);
         let (live, reply) = (Arc::clone(live), Some(reply));
         Self { live, turn, settings, started, limit, begun, may_retry, reply, stop }
     }
@@ -117,6 +116,11 @@ impl Job {
             }),
         }
     }
+}
+
+/// How long a turn of a request may take.
+pub(super) fn limit(settings: &CheckedSettings, live: &Live) -> Duration {
+    settings.execution_timeout.min(settings.limits_of(&live.tenant).max_response_time)
 }
 
 pub(super) fn crash(worker: &str, exit: Option<Exit>, stderr: String) -> RequestError {

@@ -12,8 +12,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::Shared;
 use super::admit::{LetIn, Spare};
-use super::job::{Job, Report};
+use super::job::{Job, Report, limit};
 use super::worker::Command;
+use crate::event::ms;
 use crate::journal::{AdmittedRecord, FinishedRecord, JournalError};
 use crate::kept::Over;
 use crate::live::Live;
@@ -53,10 +54,9 @@ impl Shared {
         let LetIn { live, session, place, spare, mut ending } = let_in;
         let record = record(&live);
         let mut writing = self.journal.admitted(&record);
-        let error = match live.cx.until_interrupted(&mut writing).await {
+        let error = match self.until_let_in(&live, &mut writing).await {
             Ok(written) => written.err().map(|error| self.state_failed("admitted", error)),
-            Err(why) => {
-                let error = self.refusal(&live, &Refusal::Interrupted(why));
+            Err(error) => {
                 let outcome = Arc::new(Err(error.clone()));
                 drop(place);
                 ending.refuse(Arc::clone(&outcome));
@@ -157,9 +157,17 @@ impl Shared {
         let over = |error, left| Attempt::Over(Err(error), left);
         if !begun {
             let began = self.journal.began(&live.request.session);
-            let error = match turn.context().until_interrupted(began).await {
-                Ok(written) => written.err().map(|error| self.state_failed("began", error)),
-                Err(why) => Some(self.refusal(live, &Refusal::Interrupted(why))),
+            let limit = limit(&self.settings(), live);
+            let error = match timeout(limit, turn.context().until_interrupted(began)).await {
+                Ok(Ok(written)) => written.err().map(|error| self.state_failed("began", error)),
+                Ok(Err(why)) => Some(self.refusal(live, &Refusal::Interrupted(why))),
+                Err(_) => Some(RequestError::ExecutionTimeout {
+                    request_id: live.request.id.to_string(),
+                    worker_id: "none".to_owned(),
+                    elapsed_ms: super::ms_since(started),
+                    timeout_ms: ms(limit),
+                    message: Some("it was not yet written down that its session begins".to_owned()),
+                }),
             };
             if let Some(error) = error {
                 turn.fail();

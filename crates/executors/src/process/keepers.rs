@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use sluicegate_tasks::{Context, TaskGroup};
 use tokio::runtime::Handle;
 
 use super::cgroup::Delegated;
-use super::mark::{self, Mark, Owner};
+use super::mark::{self, OwnMark, Owner};
 use super::pipes::{Errors, Pipes};
 use super::supervised::{Begun, Ended, Supervised};
 use super::tree::{HeldTree, State};
@@ -28,9 +27,6 @@ const TRIES: usize = 3;
 const LEFTOVERS: usize = 20;
 /// How often memory is looked at.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// Different for each keeper that this process has at a time.
-static NEXT: AtomicU16 = AtomicU16::new(0);
 
 /// Whether each keeper is in a group of the system's (cgroup v2), with all that it starts: then a tree is killed at once that
 /// its keeper is too slow to kill, and what a daemon leaves behind whose keepers were killed with it is known.
@@ -119,7 +115,7 @@ impl Keepers {
             executable: executable.to_owned(),
             owner,
             cgroups: match cgroups {
-                Cgroups::Auto => Delegated::find(next(owner)),
+                Cgroups::Auto => Delegated::find(OwnMark::new(owner)?.get()),
                 Cgroups::Off => Err("they are off".to_owned()),
             },
             group,
@@ -209,9 +205,9 @@ impl Shared {
 
     /// Starts a keeper.
     fn start(&self) -> io::Result<Supervised> {
-        let mark = next(self.owner);
+        let mark = OwnMark::new(self.owner)?;
         // Without a group it keeps its tree as well.
-        let group = self.cgroups.as_ref().ok().and_then(|cgroups| cgroups.make(mark).ok());
+        let group = self.cgroups.as_ref().ok().and_then(|cgroups| cgroups.make(mark.get()).ok());
         Supervised::start(&self.executable, mark, group)
     }
 
@@ -272,11 +268,6 @@ impl Shared {
             }
         }
     }
-}
-
-/// The mark of one more keeper.
-fn next(owner: Owner) -> Mark {
-    Mark::new(owner, NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 impl InUse {

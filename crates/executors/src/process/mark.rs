@@ -4,9 +4,11 @@
 //! be changed: an environment can be cleared, a session left. The limit on real-time computing can only be lowered, anybody
 //! may read it, and one of thousands of years limits nothing. So the number of a tree is this limit.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 
+use parking_lot::Mutex;
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitOptions, getpid, getrlimit, setrlimit, waitpid,
 };
@@ -19,6 +21,49 @@ const OURS: u64 = 0xA7;
 const PID_BITS: u32 = 22;
 const SINCE_BITS: u32 = 16;
 const TREE_BITS: u32 = 16;
+
+/// The numbers of the keepers that this process has.
+static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers { last: 0, used: BTreeSet::new() });
+
+#[derive(Debug)]
+struct Numbers {
+    last: u16,
+    used: BTreeSet<u16>,
+}
+
+impl Numbers {
+    /// One that nobody has, of those the one that was given longest ago: something may be left that has a later one.
+    fn take(&mut self) -> Option<u16> {
+        let mut all = (1..=u16::MAX).map(|more| self.last.wrapping_add(more));
+        let number = all.find(|number| !self.used.contains(number))?;
+        self.used.insert(number);
+        self.last = number;
+        Some(number)
+    }
+}
+
+/// The mark of a keeper, which no other has. Dropped, its number is free.
+#[derive(Debug)]
+pub(super) struct OwnMark(Mark);
+
+impl OwnMark {
+    /// One more.
+    pub(super) fn new(owner: Owner) -> io::Result<Self> {
+        let number = NUMBERS.lock().take();
+        let number = number.ok_or_else(|| io::Error::other("no number is left"))?;
+        Ok(Self(Mark::new(owner, number)))
+    }
+
+    pub(super) fn get(&self) -> Mark {
+        self.0
+    }
+}
+
+impl Drop for OwnMark {
+    fn drop(&mut self) {
+        NUMBERS.lock().used.remove(&self.0.tree());
+    }
+}
 
 /// Which daemon, and which of its keepers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +114,10 @@ impl Mark {
         let whose = self.0 >> TREE_BITS;
         let pid = whose >> SINCE_BITS & ((1 << PID_BITS) - 1);
         Owner { pid, since: whose & ((1 << SINCE_BITS) - 1) }
+    }
+
+    fn tree(self) -> u16 {
+        (self.0 & ((1 << TREE_BITS) - 1)) as u16
     }
 
     /// Marks this process and all that it starts from now on, if a lower limit does not forbid it.
@@ -163,7 +212,28 @@ fn kill_where(is_meant: impl Fn(i32, Mark) -> bool) -> Found {
 
 #[cfg(test)]
 mod tests {
-    use super::{Mark, Owner};
+    use super::{Mark, Numbers, OwnMark, Owner};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_mark_that_is_in_use_is_not_given_again() {
+        let owner = Owner::this().unwrap();
+        let one = OwnMark::new(owner).unwrap();
+        for _ in 0..=u32::from(u16::MAX) {
+            assert_ne!(OwnMark::new(owner).unwrap().get(), one.get());
+        }
+    }
+
+    #[test]
+    fn a_number_is_free_again_when_all_others_were_given() {
+        let mut numbers = Numbers { last: 0, used: BTreeSet::new() };
+        let one = numbers.take().unwrap();
+        while numbers.take().is_some() {}
+        assert!(numbers.used.len() >= usize::from(u16::MAX));
+        numbers.used.remove(&one);
+        assert_eq!(numbers.take(), Some(one));
+        assert_eq!(numbers.take(), None);
+    }
 
     #[test]
     fn a_mark_says_whose_it_is() {

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::cgroup::Cgroup;
 use super::keeper::{ARGUMENT, NAME};
-use super::mark::{self, Mark};
+use super::mark::{self, OwnMark};
 use super::pipes::{Errors, ForProgram, Pipes, pipes};
 use super::tree::State;
 use super::wire::{self, Event};
@@ -30,7 +30,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mi
 pub(super) struct Supervised {
     process: Child,
     socket: UnixStream,
-    mark: Mark,
+    mark: OwnMark,
     group: Option<Cgroup>,
     event: [u8; Event::SIZE],
     received: usize,
@@ -59,14 +59,18 @@ pub(super) enum Ended {
 
 impl Supervised {
     /// Starts a keeper, in a group if there is one for it.
-    pub(super) fn start(executable: &Path, mark: Mark, group: Option<Cgroup>) -> io::Result<Self> {
+    pub(super) fn start(
+        executable: &Path,
+        mark: OwnMark,
+        group: Option<Cgroup>,
+    ) -> io::Result<Self> {
         let (ours, its) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let mut command = Command::new(executable);
         command
             .arg0(NAME.to_string_lossy().as_ref())
             .arg(ARGUMENT)
-            .arg(mark.number().to_string())
+            .arg(mark.get().number().to_string())
             .args(group.as_ref().map(Cgroup::folder))
             .env_clear()
             .stdin(OwnedFd::from(its))
@@ -224,7 +228,7 @@ impl Supervised {
         while empty < 3 {
             group.as_ref().inspect(|group| group.kill());
             let is_populated = group.as_ref().is_some_and(Cgroup::is_populated);
-            if mark::kill_children(mark, group.as_ref()) || is_populated {
+            if mark::kill_children(mark.get(), group.as_ref()) || is_populated {
                 (pause, empty) = ((pause * 2).min(PAUSE.1), 0);
             } else {
                 (pause, empty) = (PAUSE.0, empty + 1);

@@ -315,9 +315,29 @@ fn a_slip_in_agents_says_what_was_meant() {
         };
         assert_eq!(problems.list().iter().filter(named).count(), 1, "{problems}");
     }
-    // What a program itself fills, or its shell.
-    let text = "[agents]\ncommand = [\"sh\", \"-c\", \"agent $${HOME} | awk '{print}'\", \"{{sesion}}\"]\n";
-    assert!(Settings::parse("f.toml", text, &|_| None).is_ok());
+}
+
+/// What a program itself fills, or its shell, is left to it: a word that is like a placeholder is none for that.
+///
+/// `docs/rules.md#agents-9`
+#[test]
+fn braces_of_a_program_are_no_slips() {
+    let arguments = [
+        "agent $${HOME} | awk '{print}'",
+        "{{sesion}}",
+        "{version}",
+        "{region}",
+        "{project}/{product}",
+        "{session_id}",
+    ];
+    for argument in arguments {
+        let text = format!("[agents]\ncommand = [\"sh\", \"-c\", \"{argument}\"]\n");
+        let settings = Settings::parse("f.toml", &text, &|_| None);
+        assert!(settings.is_ok(), "{argument}: {}", settings.unwrap_err());
+    }
+    let by_argument =
+        "[agents]\nprompt = \"arg\"\ncommand = [\"a\", \"{prompt}\", \"{product}\"]\n";
+    assert!(Settings::parse("f.toml", by_argument, &|_| None).is_ok());
 }
 
 #[test]

@@ -12,10 +12,11 @@ use tokio::time::{Instant, sleep};
 
 use crate::stage::{Stage, ask, in_session, millis, one_shot, persistent};
 
-/// A journal that takes its time, or fails, at each of the three things it writes.
+/// A journal that takes its time, or fails, at each of the three things it writes, or when it is asked for a session.
 #[derive(Debug, Default)]
 struct Bad {
     inner: MemoryJournal,
+    known: Mood,
     admitted: Mood,
     began: Mood,
     finished: Mood,
@@ -31,10 +32,10 @@ enum Mood {
 }
 
 impl Mood {
-    async fn write<'a>(
+    async fn write<'a, T>(
         self,
-        write: impl FnOnce() -> BoxFuture<'a, Result<(), JournalError>>,
-    ) -> Result<(), JournalError> {
+        write: impl FnOnce() -> BoxFuture<'a, Result<T, JournalError>>,
+    ) -> Result<T, JournalError> {
         match self {
             Self::Fine => {}
             Self::Slow(time) => tokio::time::sleep(time).await,
@@ -74,7 +75,7 @@ impl Journal for Bad {
         &'a self,
         session: &'a SessionId,
     ) -> BoxFuture<'a, Result<Option<KnownSession>, JournalError>> {
-        self.inner.session(session)
+        Box::pin(async { self.known.write(|| self.inner.session(session)).await })
     }
 }
 
@@ -214,8 +215,11 @@ async fn what_is_not_let_in_claims_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_deadline_covers_the_journal() {
     let slow = Mood::Slow(millis(10_000));
-    for journal in [Bad { admitted: slow, ..Bad::default() }, Bad { began: slow, ..Bad::default() }]
-    {
+    for journal in [
+        Bad { known: slow, ..Bad::default() },
+        Bad { admitted: slow, ..Bad::default() },
+        Bad { began: slow, ..Bad::default() },
+    ] {
         let stage = stage(journal);
         let ask = Ask { timeout: Some(millis(1_000)), ..in_session("web:1", "s", "work:1") };
         let error = match stage.submit(ask).await {
@@ -223,6 +227,30 @@ async fn a_deadline_covers_the_journal() {
             Err(error) => error,
         };
         assert_eq!((error.code(), stage.since()), ("queue_timeout", millis(1_000)));
+        stage.end().await;
+    }
+}
+
+/// Whoever sets no deadline waits no longer for a disk that hangs than for anything else.
+#[tokio::test(start_paused = true)]
+async fn the_limits_of_a_request_cover_the_journal() {
+    let slow = Mood::Slow(millis(1_000_000));
+    let cases = [
+        (Bad { known: slow, ..Bad::default() }, "queue_timeout", 120_000),
+        (Bad { admitted: slow, ..Bad::default() }, "queue_timeout", 120_000),
+        (Bad { began: slow, ..Bad::default() }, "execution_timeout", 150_000),
+    ];
+    for (journal, code, after) in cases {
+        let settings = one_shot(|settings| {
+            settings.queue_timeout = millis(120_000);
+            settings.execution_timeout = millis(150_000);
+        });
+        let stage = Stage::with_any_journal(settings, Arc::new(journal));
+        let error = match stage.submit(in_session("web:1", "s", "work:1")).await {
+            Ok(ticket) => stage.outcome(&ticket.request_id).await.unwrap_err(),
+            Err(error) => error,
+        };
+        assert_eq!((error.code(), stage.since()), (code, millis(after)));
         stage.end().await;
     }
 }

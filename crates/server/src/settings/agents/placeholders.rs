@@ -1,7 +1,5 @@
 //! `{session}` and `{prompt}` in arguments, and what looks like one of them.
 
-use sluicegate_sources::nearest;
-
 use super::super::reader::Value;
 
 /// Refuses what is meant for a placeholder and is none here. Other words in braces may be the program's own.
@@ -15,12 +13,27 @@ pub(super) fn check(value: &Value<'_>, known: &[&str]) -> Option<()> {
             let message = "has {prompt}, which is filled only in agents.command";
             return value.wrong_so(message, "known here: {session}");
         }
-        if let Some(known) = nearest(word, known.iter().copied()) {
+        // A word that is farther off may be the program's own: `{version}` is two letters from `{session}`.
+        if let Some(known) = known.iter().find(|known| is_slip(word, known)) {
             let message = format!("has {{{word}}}, which nothing is put in place of");
             return value.wrong_so(message, format!("did you mean {{{known}}}?"));
         }
     }
     Some(())
+}
+
+/// Whether a word is a known one but for its capitals and one slip: a letter more, less or another, or two swapped.
+fn is_slip(word: &str, known: &str) -> bool {
+    let (word, known) = (word.to_ascii_lowercase(), known.to_ascii_lowercase());
+    let (word, known) = (word.as_bytes(), known.as_bytes());
+    let same = |(one, other): &(&u8, &u8)| one == other;
+    let begin = word.iter().zip(known).take_while(same).count();
+    let (word, known) = (&word[begin..], &known[begin..]);
+    let end = word.iter().rev().zip(known.iter().rev()).take_while(same).count();
+    match (&word[..word.len() - end], &known[..known.len() - end]) {
+        ([a, b], [c, d]) => (a, b) == (d, c),
+        (word, known) => word.len() <= 1 && known.len() <= 1,
+    }
 }
 
 /// The words in braces that nothing is put in place of, and no shell fills either.
@@ -35,7 +48,17 @@ pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
-    use super::words;
+    use super::{is_slip, words};
+
+    #[test]
+    fn one_slip_is_one_and_two_are_another_word() {
+        for word in ["Session", "sesion", "sessionn", "sassion", "esssion", "sessino", "sessions"] {
+            assert!(is_slip(word, "session"), "{word}");
+        }
+        for word in ["version", "region", "ssesino", "session_id", "sess", "noisses", "s"] {
+            assert!(!is_slip(word, "session"), "{word}");
+        }
+    }
 
     #[test]
     fn words_in_braces_are_found() {
