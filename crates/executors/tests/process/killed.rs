@@ -4,7 +4,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sluicegate_executors::process::{Cgroups, Exit, Spawner, Tree, TreeSignal};
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, sleep, timeout};
 
 use crate::stage::{Stage, children, is_own_process, is_there, parent, within};
 
@@ -218,4 +218,11 @@ async fn a_tree_is_not_gone_while_nobody_can_look_for_it() {
         within(tree.gone()).await;
         assert_eq!(stage.running(), [0; 0], "{cgroups:?}");
     }
+    // What is left when this process ends would be a stranger's.
+    let all_ended = async {
+        while !children(std::process::id()).is_empty() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(all_ended).await;
 }
