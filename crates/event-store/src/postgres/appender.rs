@@ -125,9 +125,10 @@ impl Shared {
                     *line = Some(open);
                 }
                 Err(broken) => {
+                    // What is in force counts: the database may not have heard of another bound.
+                    let is_unchecked = open.bound < self.limit && is_cancelled(&broken);
                     let low = open.low;
                     let absent = self.find_out(line, open, &broken, low, batch.requests).await;
-                    let is_unchecked = bound < self.limit && is_cancelled(&broken);
                     left.extend(match is_unchecked {
                         true => look_up(absent),
                         false => go_on(&broken, absent),
