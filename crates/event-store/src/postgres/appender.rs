@@ -27,6 +27,8 @@ const WAY: Duration = Duration::from_secs(1);
 /// How long the database may check the conditions of a batch whose requests come for the first time; twice as long each
 /// time that it was not enough.
 const BRIEF: Duration = Duration::from_millis(250);
+/// How much longer for each event that it writes, and for each KiB of them.
+const EACH: Duration = Duration::from_micros(100);
 
 /// How long to wait before it connects again; twice as long each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -141,7 +143,8 @@ impl Shared {
     /// How long the database may work on a batch: all others wait for its lock meanwhile.
     fn bound(&self, batch: &Batch) -> Duration {
         let rounds = batch.requests.iter().filter_map(Request::rounds).min();
-        let longer = |rounds: u32| BRIEF.saturating_mul(2_u32.saturating_pow(rounds));
+        let once = BRIEF + EACH * batch.rows();
+        let longer = |rounds: u32| once.saturating_mul(2_u32.saturating_pow(rounds));
         rounds.map_or(self.limit, |rounds| longer(rounds).min(self.limit))
     }
 

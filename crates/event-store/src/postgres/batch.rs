@@ -50,6 +50,11 @@ impl Batch {
         self.requests.iter().map(count).sum()
     }
 
+    /// How much there is to write: its events, and the KiB of them.
+    pub(super) fn rows(&self) -> u32 {
+        u32::try_from(self.events + self.bytes / 1024).unwrap_or(u32::MAX)
+    }
+
     /// Answers each request; says where the last event stands, if there is one.
     pub(super) fn answer(self, outcome: &Outcome) -> Option<i64> {
         let mut last = outcome.base;

@@ -31,7 +31,7 @@ impl Reader {
             // Of one snapshot: what it does not find up to the head does not come any more.
             first: names.write(
                 "SELECT h.head, (SELECT min(p.place) FROM unnest($1::text[], $2::text[]) AS i (tags, types), \
-                 unnest({s}.match_events(i.tags::text[], i.types::text[], $3, h.head, 1)) AS p (place)) \
+                 unnest({s}.match_events(i.tags::text[], i.types::text[], least($3, h.head), h.head, 1)) AS p (place)) \
                  FROM {s}.head_of_events() AS h (head)",
             ),
         }

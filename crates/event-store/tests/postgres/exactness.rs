@@ -120,6 +120,30 @@ async fn of_racers_one_wins_whose_conditions_are_long_to_check() {
     assert_eq!(all(&*engines[0], Query::types(["Plain"]), 1_000).await.len(), 48);
 }
 
+/// It was with others whose conditions are long to check.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_condition_that_is_looked_up_counts_from_its_position() {
+    let Some(server) = lent() else { return };
+    let url = database(server.url()).await;
+    let first = append(&*open(&url).await, vec![event("Half", "a:1")], None).await.unwrap();
+    Sql::connect(&url).await.match_slowly(Duration::from_millis(300)).await;
+    let engine = open(&url).await;
+    let long = AppendCondition::none(Query::tagged("a", 1).tag("b", 1));
+    let half = |after| AppendCondition::none_after(Query::tagged("a", 1), after);
+    let conditions = [long, half(Position::START), half(first), half(Position::new(u64::MAX))];
+    let appends =
+        conditions.iter().cycle().take(16).map(|condition| {
+            append(&*engine, vec![event("Other", "k:v")], Some(condition.clone()))
+        });
+    let answers = futures_util::future::join_all(appends).await;
+    for (n, answer) in answers.iter().enumerate() {
+        match n % 4 {
+            1 => assert_eq!(*answer, Err(AppendError::Conflict { position: first }), "{n}"),
+            _ => assert!(answer.is_ok(), "{n}: {answer:?}"),
+        }
+    }
+}
+
 /// A level at which a lock is of no use is not worked at, whatever a role has for its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_racers_one_wins_whose_role_would_read_from_old_snapshots() {

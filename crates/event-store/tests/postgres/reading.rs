@@ -125,7 +125,8 @@ async fn reads_that_are_given_up_end_in_the_server() {
     sql.run("BEGIN; LOCK TABLE sluicegate.events").await;
     let at_work = async || {
         let processes = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
-                         AND application_name = 'sluicegate-events' AND state = 'active'";
+                         AND query LIKE '%read_events%' AND application_name = 'sluicegate-events' \
+                         AND state = 'active'";
         onlooker.number(processes).await
     };
     for _ in 0..3 {
