@@ -4,7 +4,8 @@
 //! the broker is restarted twice. Every message arrives; of each group the first arrivals are in
 //! order; and at the end nothing is left in the queue, in flight or parked.
 //!
-//! `SLUICEGATE_SOAK=100000` makes it, and the other soaks, that many messages.
+//! `SLUICEGATE_SOAK=100000` makes it, and the other soaks, that many messages: under `cargo test`, since nextest ends what
+//! takes six minutes.
 
 mod equal;
 mod ground;
